@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from testbed.base.errors import LabNotFound, PlanError, TestbedError
+from testbed.base.errors import DriverError, LabNotFound, PlanError, TestbedError
 from testbed.base.rows import row_json
 from testbed.lab.core.deploy.changing.apply import ApplyOptions, apply_lab, planned_changes
 from testbed.lab.core.deploy.changing.differences import LabChanges, changes_of
@@ -42,7 +42,9 @@ from testbed.lab.core.schema.load import (
 MOST_KEYS = 12
 """Keys that are asked what they change alone; of more, each row has all of them for a reason."""
 MOST_OPERATIONS = 150_000
-"""Operations that are planned for it at most: it may not take longer than a change does."""
+"""Operations that are planned for it at most before a change is shown, which takes some seconds."""
+MOST_OPERATIONS_MEANWHILE = 15_000
+"""Those before one is made, which is not to wait for it."""
 _KEYS_SHOWN = 3
 ENDED = "ended, and no file says so"
 """The reason of a repair that is about nothing that a person has changed."""
@@ -267,7 +269,7 @@ def apply_changes(
     found: list[Changes] = []
 
     def explain(changes: LabChanges) -> None:
-        found.append(explained(changes, state))
+        found.append(explained(changes, state, MOST_OPERATIONS_MEANWHILE))
         told(found[-1])
 
     allowed = frozenset(Allow(word) for word in allow)
@@ -291,14 +293,17 @@ def _placed_plan_errors(lab: Lab) -> Iterator[None]:
 # --- why --------------------------------------------------------------------------------------------
 
 
-def explained(changes: LabChanges, state: StateDirectory) -> Changes:
-    """Give each row the keys of the file that it is for; what a deploy makes is there for the whole of the file."""
+def explained(changes: LabChanges, state: StateDirectory, most: int = MOST_OPERATIONS) -> Changes:
+    """Give each row the keys of the file that it is for; what a deploy makes is there for the whole of the file.
+
+    `most` operations may be planned to find out which key is a row's, where there are several.
+    """
     if changes.was is None:
         return Changes(lab=changes.lab.name, source=changes.lab.source, rows=changes.rows, deployed=False)
     running = _as_it_was(changes, changes.was, state)
     before, now = (replace(lab, written=written) for lab, written in _written(changes, running))
     keys = lab_key_changes(before, now)
-    reasons = _reasons(running, changes, before, keys)
+    reasons = _reasons(running, changes, before, keys, most)
     repairs = () if changes.obstacles else changes.drift.rows
     others = changes.rows[len(repairs) :]
     return Changes(
@@ -306,12 +311,27 @@ def explained(changes: LabChanges, state: StateDirectory) -> Changes:
         source=now.source,
         rows=(
             *(row if row.reason else replace(row, reason=ENDED) for row in repairs),
-            *(row if row.reason else replace(row, reason=reasons(row)) for row in others),
+            *(replace(row, reason=_joined(row.reason, reasons(row))) for row in others),
         ),
         keys=tuple(keys),
         repairs=len(repairs),
-        waiting_bytes=waiting_bytes(running.name, changes.kernel.remade) if os.geteuid() == 0 else None,
+        waiting_bytes=_waiting_bytes(changes),
     )
+
+
+def _joined(said: str, keys: str) -> str:
+    """Join what a feature says of a row and the keys of the file, which may have the words that it says."""
+    return keys if said in keys else "; ".join(filter(None, (said, keys)))
+
+
+def _waiting_bytes(changes: LabChanges) -> int | None:
+    """Ask how much waits in queues that are made anew; None without root, and where a node is not there."""
+    if os.geteuid() != 0 or changes.obstacles:
+        return None
+    try:
+        return waiting_bytes(changes.new.lab, changes.kernel.first)
+    except DriverError:
+        return None
 
 
 def _written(changes: LabChanges, running: RunningLab) -> Iterator[tuple[Lab, WrittenLab | None]]:
@@ -321,13 +341,13 @@ def _written(changes: LabChanges, running: RunningLab) -> Iterator[tuple[Lab, Wr
 
 
 def _reasons(
-    running: RunningLab, changes: LabChanges, before: Lab, keys: Sequence[KeyChange]
+    running: RunningLab, changes: LabChanges, before: Lab, keys: Sequence[KeyChange], most: int
 ) -> Callable[[ChangeRow], str]:
     """Return what tells the reason of a row: the keys that bring it about by themselves; or else those that nothing can
     be said of alone, or all."""
     every = _told(keys)
     work = len(keys) * len(changes.new.operations)
-    if len(keys) < 2 or len(keys) > MOST_KEYS or work > MOST_OPERATIONS or before.written is None:
+    if len(keys) < 2 or len(keys) > MOST_KEYS or work > most or before.written is None:
         return lambda _: every
     causes: dict[tuple[str, str, str], list[KeyChange]] = {}
     together: list[KeyChange] = []

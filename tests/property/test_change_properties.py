@@ -13,7 +13,7 @@ from fake_kernel import FakeKernel, FakeMachine, NodeContent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lab_snapshot import describe_ports, differences
-from lab_texts import BESIDE, PLAIN, QOS, SESSIONS, WITH_QOS, Choices, two_labs
+from lab_texts import BESIDE, MANAGED, PLAIN, QOS, SCALE_UP, SESSIONS, SIZES, WITH_QOS, Choices, two_labs
 from memory_maps import maps_in_memory
 
 from testbed.base.datapath.maps import LabMaps
@@ -22,17 +22,22 @@ from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.links.wires import change_losses, fill_wires, lead_to_delays
 from testbed.lab.core.drivers.netlink.port_programs import fill_maps, forget_ports, write_maps
 from testbed.lab.core.drivers.nodes.changing import KernelChanges, kernel_changes
+from testbed.lab.core.feature import keep
 from testbed.lab.core.model import DelayBy, Lab
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.core.plan.management_plan import StartService
 from testbed.lab.core.plan.operations import CreateNode, InstallPort, Operation, StartRouting
 from testbed.lab.core.plan.qos.numbers import DataPathNumbers, keep_numbers, numbers_of
+from testbed.lab.features.scale_up.plan.domains import domain_nodes
 
 MOST_PORTS, MOST_TABLES = 512, 64
 KINDS: dict[str, Choices] = {
     "plain": {**PLAIN, **SESSIONS, **BESIDE},
     "qos": WITH_QOS,
     "qos and networks": {**PLAIN, **QOS, **BESIDE},
+    "managed": {**SIZES, **MANAGED},
+    "scale-up": {**SIZES, **SCALE_UP},
 }
 
 
@@ -45,7 +50,9 @@ class Changed:
         kernel = FakeKernel(plan.lab, machine=self.machine)
         self.identities = dict(kernel.create_nodes([item for item in plan.operations if isinstance(item, CreateNode)]))
         kernel.publish()
-        kernel.apply([item for item in plan.operations if not isinstance(item, CreateNode | StartRouting)])
+        kernel.apply(
+            [item for item in plan.operations if not isinstance(item, CreateNode | StartRouting | StartService)]
+        )
         self.maps = maps_in_memory(MOST_PORTS, profiles=MOST_TABLES, buffers=MOST_TABLES)
         if plan.tables is not None:
             fill_maps(self.maps, plan.tables, installs(plan))
@@ -135,17 +142,21 @@ def test_a_lab_that_is_changed_is_the_lab_that_was_meant(kind: str, data: Any) -
     first, second = data.draw(pairs(kind))
     lab = Changed(planned(first, scale_of(first)))
     before = Changed(lab.plan)
+    second = keep(first, second)  # places on the network of management, which a deploy would give anew
     meant = Changed(planned(second, scale_of(second)))
 
     lab.change(second, scale_of(second))
     assert lab.nodes == meant.nodes
     assert not differences(lab.ports, meant.ports)
-    assert lab.nodes.keys() == {namespace_name(lab.plan.lab, node.name) for node in second.nodes}
+    places = [*(node.name for node in second.nodes), *domain_nodes(second)]
+    assert lab.nodes.keys() == {namespace_name(lab.plan.lab, place) for place in places}
 
     again = lab.change(second, scale_of(second))
     assert not again, f"a second time there is nothing to do: {again}"
 
-    lab.change(first, scale_of(first))
+    back = keep(second, first)
+    assert back == first, "what was given up is taken again"
+    lab.change(back, scale_of(back))
     assert lab.nodes == before.nodes
     assert not differences(lab.ports, before.ports)
 

@@ -301,6 +301,12 @@ def new_source_rule(source: bytes, table: int, priority: int, destination: tuple
     return message(RTM_NEWRULE, NLM_F_CREATE | NLM_F_EXCL, body)
 
 
+def new_table_rule(family: int, table: int, priority: int) -> bytes:
+    """`ip rule add lookup TABLE pref PRIORITY`, for all packets of a family, as the kernel has three of its own."""
+    body = RTMSG.pack(family, 0, 0, 0, table, 0, 0, FR_ACT_TO_TBL, 0) + u32(FRA_PRIORITY, priority)
+    return message(RTM_NEWRULE, NLM_F_CREATE | NLM_F_EXCL, body)
+
+
 def attributes(data: memoryview | bytes, offset: int = 0) -> Iterator[tuple[int, memoryview]]:
     """The attributes of a message body from `offset`; stops at anything malformed."""
     view = memoryview(data)

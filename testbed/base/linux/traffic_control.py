@@ -199,13 +199,18 @@ def new_ingress(ifindex: int) -> bytes:
     return new_qdisc(ifindex, _CLSACT_HANDLE, TC_H_CLSACT, "ingress")
 
 
+_FIRST_HANDLE = 1
+"""The handle that the kernel gives the first eBPF filter of a priority."""
+
+
 def new_bpf_filter(
     ifindex: int, parent: int, program: int, name: str, port: int, priority: int = _FIRST_PRIORITY
 ) -> bytes:
     """A direct-action eBPF filter under `parent`; `program` is a descriptor of this process.
 
     The port's number travels in the class ID, which the program reads back as `skb->tc_classid`. Of several filters
-    that of the lowest `priority` has a packet first.
+    that of the lowest `priority` has a packet first. There is one of each priority: the kernel would give a second one
+    a handle of its own, and refuses one that has the handle of the first.
     """
     options = (
         u32(TCA_BPF_CLASSID, HTB_ROOT_HANDLE | port)
@@ -213,7 +218,7 @@ def new_bpf_filter(
         + text(TCA_BPF_NAME, name)
         + u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT)
     )
-    body = TCMSG.pack(0, ifindex, 0, parent, priority << 16 | _ETH_P_ALL) + text(TCA_KIND, "bpf")
+    body = TCMSG.pack(0, ifindex, _FIRST_HANDLE, parent, priority << 16 | _ETH_P_ALL) + text(TCA_KIND, "bpf")
     return message(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_EXCL, body + attribute(TCA_OPTIONS, options))
 
 

@@ -66,7 +66,7 @@ class GnmiProcess:
         self._source = source
         self._directory = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._password = (configuration.credentials / PASSWORD_FILE).read_text()
-        self._maps = None if configuration.data_path is None else LabMaps.open(configuration.data_path)
+        self._maps = None if configuration.data_path is None else LabMaps.open(configuration.data_path, with_room=True)
         self._targets = {switch.name: self._target(switch) for switch in configuration.switches}
         self._epoll = select.epoll()
         self._control = ControlServer(self._directory, CONTROL_SOCKET, self._handle, self._epoll)

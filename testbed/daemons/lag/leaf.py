@@ -85,8 +85,9 @@ class LeafNode(GroupNode):
         groups = {group.name: (group, bridge) for bridge in leaf.bridges for group in bridge.groups}
         for bridge in before.bridges:
             for group in bridge.groups:
-                if groups.get(group.name, (None, bridge))[0] != group or bridge.ifindex not in bridges:
-                    self._drop_group(group)
+                wanted, place = groups.get(group.name, (None, bridge))
+                if (wanted, place.ifindex) != (group, bridge.ifindex):
+                    self._drop_group(group)  # gone, or its port is made anew in another bridge
         for bridge in before.bridges:
             if bridge.ifindex not in bridges:
                 self._drop_bridge(bridge)

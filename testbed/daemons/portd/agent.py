@@ -106,9 +106,9 @@ class Agent:
             if before is not None:
                 self._serve(name, before)
             raise
+        self._serve(name, lab)
         if before is not None:
             before.hand_over()
-        self._serve(name, lab)
         return lab
 
     def _serve(self, name: str, lab: AttachedLab) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import threading
 import time
 import weakref
 from typing import Any
@@ -75,9 +76,13 @@ class AttachedLab:
         self._maps.close()
 
     def hand_over(self) -> None:
-        """Let go of ports and maps, and leave gates and peers as they are for another one that has taken over."""
-        self._port_io.close()
+        """Let go of ports and maps, and leave gates and peers as they are for another one that has taken over.
+
+        The ports' sockets are closed beside: the kernel waits for all CPUs with each of them (net/packet/af_packet.c,
+        packet_release), tenths of a second in all, in which nobody would be paused.
+        """
         self._maps.close()
+        threading.Thread(target=self._port_io.close, daemon=True).start()
 
     def storm(self, port: int, priority: int, duration_ns: int) -> None:
         """Raises `LookupError`."""

@@ -83,7 +83,7 @@ class DataPath:
     @classmethod
     def open(cls, directory: Path) -> DataPath:
         """That whose maps are pinned in `directory`. Raises `DriverError` where they are gone."""
-        maps = LabMaps.open(directory, writable=True)
+        maps = LabMaps.open(directory, writable=True, with_room=True)  # for ports that the lab gets later
         descriptor = bpf.get_pinned(directory / SAMPLES_MAP)
         try:
             ring = SampleRing(RingMemory.open(descriptor))

@@ -16,6 +16,7 @@ from testbed.base.linux.namespaces import NETNS_DIRECTORY
 from testbed.base.linux.processes import processes_in
 from testbed.base.names import namespace_name
 from testbed.daemons.keeper.configuration import PROCESS_NAME
+from testbed.daemons.lag.configuration import PROCESS_NAME as LAG
 from testbed.lab.checks.isolation.check import IsolationReport, check_isolation
 from testbed.lab.core.deploy.changing.apply import ApplyOptions, apply_lab
 from testbed.lab.core.deploy.changing.differences import changes_of
@@ -151,11 +152,11 @@ def test_a_tenant_comes_and_goes_and_comes_again(shared: Any) -> None:
         for _ in range(2):
             lab = apply(shared, text_of(shared, tenants=red()))
             assert not any(read_missing(lab.plan).values())
-            assert all(vrfs_of(lab, leaf) == {"default", "blue", "red"} for leaf in LEAVES)
+            assert all(vrfs_of(lab, leaf) == {"blue", "red"} for leaf in LEAVES)
             assert pings(lab, "p1-s1-h1", "10.201.0.3") and pings(lab, "p1-s1-h1", "fd00:1::3")
             assert len(keepers(lab)) == 1
             lab = apply(shared, text_of(shared))
-            assert all(vrfs_of(lab, leaf) == {"default", "blue"} for leaf in LEAVES)
+            assert all(vrfs_of(lab, leaf) == {"blue"} for leaf in LEAVES)
             assert not [leaf for leaf in LEAVES if (NETNS_DIRECTORY / namespace_name(lab.name, f"{leaf}-red")).exists()]
             assert pings(lab, "p1-s1-h1", rail_address(lab, "p1-s1-h3")), "its NICs are on their rails again"
     after = assert_isolated(lab)
@@ -221,7 +222,7 @@ def test_what_is_not_there_is_told_before_it_is_done(shared: Any) -> None:
     lab = apply(shared, text_of(shared))
     changes = changes_of(lab, load_topology_text(text_of(shared, tenants=red()), file="tenants.yml"))
     made = {(row.node, row.what) for row in changes.rows if row.effect is Effect.MADE}
-    assert any(what.startswith("create VRF red on p1-s1-rail1") for _, what in made)
+    assert {("p1-s1-rail1-red", "VRF red on p1-s1-rail1"), ("p1-s1-rail2-red", "VRF red on p1-s1-rail2")} <= made
     assert ("", "the keeper of the overlay") not in made, "blue has it"
     assert [row for row in changes.rows if row.what == "the keeper of the overlay"]
 
@@ -242,6 +243,11 @@ tenants:
 """
 
 
+def lag_processes(lab: RunningLab) -> dict[str, int]:
+    """The process of the link groups of each node that has some."""
+    return {status.name: status.pids[LAG] for status in lab.status() if LAG in status.pids}
+
+
 def test_hosts_with_link_groups_come_and_go(sandbox: Any) -> None:
     """Those that stay keep their partners, whatever comes and goes at their leaves; so do tenants above them."""
 
@@ -251,13 +257,14 @@ def test_hosts_with_link_groups_come_and_go(sandbox: Any) -> None:
     lab = sandbox.deploy(load_topology_text(text(7), file="mlag.yml")).lab
     addresses = {nic.node: str(nic.address.ip) for host in lab.plan.hosts for nic in host.nics if nic.name == "fe0"}
     pair = (("p1-s1-h2", addresses["p1-s1-h2"]), ("p1-s1-h6", addresses["p1-s1-h6"]))
-    pids = {status.name: status.pids["testbed-lag"] for status in lab.status() if "testbed-lag" in status.pids}
+    staying = [f"p1-s1-h{number}" for number in (2, 3, 4, 6, 7)] + [f"fe-leaf{number}" for number in range(1, 5)]
+    before = lag_processes(lab)
     for hosts, tenants in ((8, ""), (8, ABOVE), (8, ""), (7, "")):
         with undisturbed(sandbox, pair):
             lab = apply(sandbox, text(hosts, tenants))
             assert not missing_members(lab.plan, lab.processes_directory)
-        now = {status.name: status.pids["testbed-lag"] for status in lab.status() if "testbed-lag" in status.pids}
-        assert {node: pid for node, pid in now.items() if node in pids and pids[node] != pid} == {}
+        after = lag_processes(lab)
+        assert [after[node] for node in staying] == [before[node] for node in staying], "none of them began anew"
         assert len([status for status in read_link_groups(lab) if status.pair is None]) == hosts
         assert {result.status for result in check_lab(lab).results} == {CheckStatus.PASS}
         if tenants:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from lab_snapshot import differences, snapshot
-from lab_texts import FRONTEND, lab_of, text_of
+from lab_texts import FRONTEND, text_of
 from lossless_flows import established, lossless_flows
 from perftest_sides import TOOL, finish
 from waiting import until
@@ -88,26 +88,25 @@ class ChangingLab:
     def __init__(self, sandbox: Any) -> None:
         self._sandbox = sandbox
         self._file = sandbox.work / "lab.yml"
-        lab = lab_of(BASE, sandbox.name())
-        assert lab is not None
-        sandbox.deploy(lab, k=lab.scale.time)
+        self._run("deploy", BASE)
 
     @property
     def running(self) -> RunningLab:
         return RunningLab.open(self._sandbox.name(), self._sandbox.state)
 
     def apply(self, values: Mapping[str, Any]) -> None:
+        self._run("apply", values)
+
+    def _run(self, verb: str, values: Mapping[str, Any]) -> None:
         self._file.write_text(text_of(values, self._sandbox.name()))
-        done = self._sandbox.cli("apply", "-q", "-t", str(self._file))
+        done = self._sandbox.cli(verb, "-q", "-t", str(self._file))
         assert done.returncode == 0, done.stderr
         self._sandbox.note_daemons()
 
 
 @pytest.fixture(scope="module")
 def lab(shared_sandbox: Any) -> Iterator[ChangingLab]:
-    lab = ChangingLab(shared_sandbox)
-    lab.apply(BASE)
-    yield lab
+    yield ChangingLab(shared_sandbox)
     shared_sandbox.destroy()
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from ipaddress import IPv4Address
 from typing import Any
@@ -17,11 +18,14 @@ from waiting import until
 from testbed.base.linux.nftables import NFPROTO_IPV4, NetfilterSocket
 from testbed.lab.core.deploy.changing.apply import ApplyOptions, apply_lab
 from testbed.lab.core.deploy.changing.differences import changes_of
+from testbed.lab.core.deploy.changing.refusal import ChangeUndone
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import check_lab
+from testbed.lab.core.model.management import SLURMD_PORT
 from testbed.lab.core.plan.changes import Effect
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.management.apply import TABLE
+from testbed.lab.features.management.client_environment import service_environment
 from testbed.lab.features.management.services.asking import get_json, resolve
 from testbed.lab.features.management.services.launcher import missing_programs
 from testbed.lab.features.management.services_apply import read_services, service_places
@@ -40,13 +44,14 @@ TEXT = """name: {name}
 scale: {{time: 1000}}
 fabric: {{design: rail-optimized, hosts: {hosts}, gpus: 1, segments: 1, spines: 1}}
 """
-MANAGED = "networks: {{management: {{design: out-of-band, services: {services}}}}}\n"
-SERVER, SWITCH, SPINE, HOST, NEW = "mgmt1", "p1-s1-rail1", "p1-spine1", "p1-s1-h1", "p1-s1-h3"
+MANAGED = "networks: {{management: {{design: out-of-band, services: {services}{more}}}}}\n"
+SERVER, SWITCH, SPINE, HOST, OTHER, NEW = "mgmt1", "p1-s1-rail1", "p1-spine1", "p1-s1-h1", "p1-s1-h2", "p1-s1-h3"
 
 
-def model(sandbox: Any, hosts: int, services: str | None = f"[{', '.join(WANTED)}]") -> Any:
+def model(sandbox: Any, hosts: int, services: str | None = f"[{', '.join(WANTED)}]", more: str = "") -> Any:
     text = TEXT if services is None else TEXT + MANAGED
-    return load_topology_text(text.format(name=sandbox.name(), hosts=hosts, services=services), file="services.yml")
+    values = {"name": sandbox.name(), "hosts": hosts, "services": services, "more": more}
+    return load_topology_text(text.format(**values), file="services.yml")
 
 
 def apply(sandbox: Any, wanted: Any, **options: Any) -> RunningLab:
@@ -160,11 +165,81 @@ def test_a_management_network_comes_and_goes_with_its_guards(sandbox: Any) -> No
     assert "mgmt0" not in lab.run(HOST, ["ip", "-br", "link"]).stdout
 
 
+def test_all_nodes_move_to_another_prefix(sandbox: Any) -> None:
+    lab = sandbox.deploy(model(sandbox, 2, "[ssh, dns, syslog]"), k=1000.0).lab
+    before, up = pids(lab), sessions(lab)
+    lab = apply(sandbox, model(sandbox, 2, "[ssh, dns, syslog]", ", prefix: 192.168.250.0/24"))
+    after = pids(lab)
+    assert before.keys() == after.keys() and not any(before[key] == after[key] for key in before)
+    assert in_node(lab, HOST, partial(resolve, address(lab, SERVER), f"{SWITCH}.{lab.name}")) == address(lab, SWITCH)
+    assert str(address(lab, SWITCH)).startswith("192.168.250.")
+    assert "192.168.0." not in lab.run(SWITCH, ["ip", "-br", "addr", "show", "dev", "mgmt0"]).stdout
+    assert sessions(lab) == up
+
+
+@pytest.mark.skipif(bool(missing_programs("slurm")), reason="Slurm is not installed")
+def test_hosts_reach_each_other_as_long_as_there_are_jobs(sandbox: Any) -> None:
+    """The community of hosts on the management switch is one more, and one less; hosts come into it."""
+
+    def reaches(lab: RunningLab, node: str, port: int) -> bool:
+        def connect() -> bool:
+            with suppress(OSError), socket.create_connection((str(address(lab, node)), port), 1.0):
+                return True
+            return False
+
+        return bool(in_node(lab, HOST, connect))
+
+    lab = sandbox.deploy(model(sandbox, 2, "[ssh]"), k=1000.0).lab
+    assert not reaches(lab, OTHER, 22)
+    lab = apply(sandbox, model(sandbox, 2, "[ssh, slurm]"))
+    until(lambda: reaches(lab, OTHER, SLURMD_PORT), "hosts start tasks of each other")
+    assert not reaches(lab, OTHER, 22)
+    lab = apply(sandbox, model(sandbox, 3, "[ssh, slurm]"))
+    until(lambda: reaches(lab, NEW, SLURMD_PORT), "and of one that is new")
+    assert not reaches(lab, SWITCH, 22)
+    cluster = [f"{name}={value}" for name, value in service_environment(lab, HOST).items()]
+    said = lab.run(HOST, ["env", *cluster, "srun", "-N", "3", "hostname"], timeout_s=60)
+    assert sorted(said.stdout.split()) == [HOST, OTHER, NEW], said.stderr
+    lab = apply(sandbox, model(sandbox, 2, "[ssh]"))
+    with in_node(lab, OTHER, partial(socket.create_server, (str(address(lab, OTHER)), SLURMD_PORT))):
+        assert not reaches(lab, OTHER, SLURMD_PORT), "nobody forwards between nodes any more"
+
+
+def test_a_service_that_cannot_start_undoes_all_of_a_change(sandbox: Any) -> None:
+    lab = sandbox.deploy(model(sandbox, 2, "[ssh]"), k=1000.0).lab
+    before, names = pids(lab), sandbox.namespaces()
+
+    def bound() -> socket.socket:
+        taken = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        taken.bind((str(address(lab, SERVER)), 53))
+        return taken
+
+    with in_node(lab, SERVER, bound), pytest.raises(ChangeUndone, match=r"udp/53 of 192\.168\.0\.1 is taken"):
+        apply_lab(model(sandbox, 3, "[ssh, dns]"), sandbox.state, ApplyOptions(k=1000.0))
+    lab = RunningLab.open(sandbox.name(), sandbox.state)
+    assert not changes_of(lab, model(sandbox, 2, "[ssh]"), 1000.0).rows
+    after = pids(lab)
+    assert after.keys() == before.keys()
+    assert sandbox.namespaces() == names
+    assert check_lab(lab).exit_code == 0
+    lab = apply(sandbox, model(sandbox, 3, "[ssh, dns]"))
+    assert ("dns", SERVER) in pids(lab) and ("ssh", NEW) in pids(lab)
+
+
+def test_what_a_killed_command_has_started_is_ended_though_it_was_not_noted(sandbox: Any) -> None:
+    """Its pid file is written when a program runs already: a kill in between leaves nothing but the program."""
+    lab = sandbox.deploy(model(sandbox, 2, "[ssh, dns]"), k=1000.0).lab
+    (lab.processes_directory / ".svc" / SERVER / "dns" / "dnsmasq.pid").unlink()
+    lab = apply(sandbox, model(sandbox, 3, "[ssh, dns]"))
+    assert ("dns", SERVER) in pids(lab)
+    assert in_node(lab, HOST, partial(resolve, address(lab, SERVER), f"{NEW}.{lab.name}")) == address(lab, NEW)
+
+
 def guards(lab: RunningLab) -> list[str]:
     """The nodes that keep management apart from data."""
 
     def counters() -> list[Any]:
-        with closing(NetfilterSocket()) as socket:
-            return list(socket.counters(TABLE, NFPROTO_IPV4))
+        with closing(NetfilterSocket()) as item:
+            return list(item.counters(TABLE, NFPROTO_IPV4))
 
     return [node.name for node in lab.model.nodes if in_node(lab, node.name, counters)]

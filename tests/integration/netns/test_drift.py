@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.frr]
 LEAF, SPINE, HOST = "p1-s1-rail1", "p1-spine1", "p1-s1-h1"
 TEXT = """name: {name}
 fabric: {{design: rail-optimized, segments: 2, hosts: 2, gpus: 2, spines: 2, guards: on}}
-qos: {{preset: lossless}}
+qos: {{preset: dcqcn}}
 """
 
 
@@ -121,7 +121,7 @@ CHANGES: dict[str, tuple[Callable[[RunningLab], None], list[tuple[Effect, str]]]
         [(Effect.MADE, "create veth")],
     ),
     "a queue that is replaced": (
-        lambda lab: run(lab, LEAF, f"tc qdisc replace dev {uplink(lab).name} root netem delay 5ms"),
+        lambda lab: run(lab, LEAF, f"tc qdisc replace dev {uplink(lab).name} root tbf rate 1mbit burst 16k limit 64k"),
         [(Effect.REMADE, "install port")],
     ),
     "a rate": (
@@ -204,7 +204,7 @@ def test_what_link_set_changed_is_no_drift(lab: RunningLab) -> None:
 
 
 def test_interfaces_that_a_person_added_are_theirs(lab: RunningLab) -> None:
-    run(lab, HOST, "ip link add mine type dummy")
+    run(lab, HOST, "ip link add mine type bridge")
     run(lab, HOST, "ip addr add 198.51.100.1/24 dev mine")
     run(lab, HOST, "ip link set mine up")
     run(lab, HOST, "ip route add 203.0.113.0/24 dev mine")

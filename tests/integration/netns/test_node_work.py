@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.frr]
 LEAF, SPINE, HOST = "p1-s1-rail1", "p1-spine1", "p1-s1-h1"
 LOSSLESS = """name: {name}
 fabric: {{design: rail-optimized, segments: 2, hosts: 2, gpus: 2, spines: 2, guards: on}}
-qos: {{preset: lossless}}
+qos: {{preset: dcqcn}}
 """
 TENANTS = """name: {name}
 fabric: {{design: rail-optimized, segments: 2, hosts: 2, gpus: 1, spines: 2, overlay: evpn, mtu: 4200}}

@@ -20,7 +20,10 @@ _OPENS = re.compile(
     r"|vni \d"
 )
 _HEADER = re.compile(r"(frr |hostname |log |service )")
-_HIDDEN = {"detect-multiplier 3", "receive-interval 300", "transmit-interval 300"}
+_HIDDEN = {
+    *("detect-multiplier 3", "receive-interval 300", "transmit-interval 300"),
+    *("link-detect", "ipv6 nd suppress-ra", "neighbor 192.0.2.1 send-community large"),
+}
 """Lines that say what is so without them."""
 
 
@@ -136,7 +139,7 @@ _PARTS = re.compile(
     r"|maximum-paths(?: ibgp)?(?= \d)|maximum-paths|neighbor \S+ (?:description|timers connect|advertisement-interval"
     r"|password|ttl-security hops|remote-as|interface remote-as|weight|maximum-prefix|allowas-in|update-source"
     r"|ebgp-multihop|local-as|bfd profile)|detect-multiplier|receive-interval|transmit-interval|ipv6 nd ra-interval"
-    r"|bmp stats interval|zebra zapi-packets|zebra work-queue|call|on-match"
+    r"|bmp stats interval|zebra zapi-packets|zebra work-queue|call"
     r"|set (?:local-preference|metric|weight|origin|community|as-path prepend|ip next-hop|extcommunity(?= none))"
     r"|match (?:ip address prefix-list|community|as-path|extcommunity|interface|tag))(?= )"
     r"|neighbor \S+ timers(?= \d| $)|(?:network|aggregate-address|redistribute) \S+"
@@ -147,6 +150,8 @@ _DIRECTED = re.compile(r"(neighbor \S+ (?:prefix-list|route-map|filter-list)) \S
 
 def _part(line: str) -> str | None:
     """Return what stays of a command whose value is replaced."""
+    if line.startswith(("on-match", "continue")):
+        return "on-match"
     directed = _DIRECTED.match(line)
     if directed is not None:
         return f"{directed[1]} {directed[2]}"

@@ -220,6 +220,9 @@ class FakeKernel:
                     return errno.EADDRNOTAVAIL
                 node.drop_address(operation.ifindex, operation.address)
                 return 0
+            case SetBridgePort():
+                port = nodes[operation.node].bridge_ports.pop(operation.ifindex, None)
+                return errno.ENODEV if port is None else 0
             case AddRoute():
                 route = nodes[operation.node].routes.pop(_route_key(operation), None)
                 return errno.ESRCH if route is None else 0

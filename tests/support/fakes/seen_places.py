@@ -10,7 +10,7 @@ from typing import Any
 
 from testbed.base.linux import rtnetlink
 from testbed.base.linux import traffic_control as traffic
-from testbed.lab.core.deploy.changing.kernel_drift import NO_PROGRAMS, queues_of, worth_asking
+from testbed.lab.core.deploy.changing.kernel_drift import KERNELS_RULES, NO_PROGRAMS, queues_of, worth_asking
 from testbed.lab.core.drivers.netlink.overlay_devices import LOCAL_PRIORITY
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
 from testbed.lab.core.drivers.nodes.seen import SeenLink, SeenPlace, SeenQueues, SeenRoute, SeenRule, filter_rules
@@ -42,7 +42,9 @@ def as_planned(plan: LabPlan) -> dict[str, SeenPlace]:
     rules: dict[str, list[SeenRule]] = defaultdict(list)
     routes: dict[str, list[SeenRoute]] = defaultdict(list)
     priorities: dict[str, set[tuple[int, int]]] = defaultdict(
-        lambda: {(family, priority) for family in (socket.AF_INET, socket.AF_INET6) for priority in (0, 32766)}
+        lambda: (
+            {(family, priority) for family, _, priority in KERNELS_RULES} | {(socket.AF_INET, 0), (socket.AF_INET6, 0)}
+        )
     )
     for item in plan.operations:
         match item:

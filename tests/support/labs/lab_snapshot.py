@@ -8,6 +8,7 @@ stand the names of the ports.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import json
 import re
 import struct
@@ -85,11 +86,18 @@ def snapshot(lab: RunningLab) -> Snapshot:
 
 
 def differences(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
-    """Return a line for each thing that only one of two snapshots has, or that they have otherwise."""
+    """Return a line for each thing that only one of two snapshots has, or that they have otherwise: of longer texts
+    what differs."""
     lines = []
     for path in sorted(one.keys() | other.keys()):
-        if one.get(path) != other.get(path):
-            lines.append(f"{path}: {one.get(path, '(nothing)')} instead of {other.get(path, '(nothing)')}")
+        found, meant = one.get(path, "(nothing)"), other.get(path, "(nothing)")
+        if found == meant:
+            continue
+        if "\n" in found or "\n" in meant:
+            changed = difflib.unified_diff(meant.splitlines(), found.splitlines(), n=0, lineterm="")
+            lines.append(f"{path}: {' | '.join(line for line in changed if not line.startswith(('---', '+++', '@@')))}")
+        else:
+            lines.append(f"{path}: {found} instead of {meant}")
     return lines
 
 
@@ -326,11 +334,13 @@ def _of_files(lab: RunningLab) -> Iterator[tuple[str, str]]:
     """The files of daemons and of nodes, and those that other tools read."""
     for root in (lab.processes_directory, lab.directory):
         for path in sorted(root.rglob("*")):
-            place = f"file {path.relative_to(root.parent)}"
-            if path.is_dir() and not any(part in ("bpf", "datapath") for part in path.parts):
-                yield f"{place}/", ""
+            inner = path.relative_to(root)
+            if inner.parts[0] == "bpf":  # the data path is described by itself
+                continue
+            if path.is_dir():
+                yield f"file {root.name}/{inner}/", ""
             elif path.is_file() and path.suffix not in (".log", ".out", ".pid", ".vty", ".jsonl", ".lock"):
-                yield place, _readable(path)
+                yield f"file {root.name}/{inner}", _readable(path)
 
 
 def _readable(path: Path) -> str:

@@ -71,6 +71,38 @@ BESIDE: Choices = {
         {"design": "leaf-spine", "leaves": 1, "spines": 1, "nic": {"per": "host", "ports": 1, "rate": "200G"}},
     ),
 }
+MANAGEMENT = {"design": "out-of-band"}
+MANAGED: Choices = {
+    "networks.management": (
+        None,
+        MANAGEMENT,
+        MANAGEMENT | {"services": ["ssh", "dns"]},
+        MANAGEMENT | {"services": ["ssh", "slurm"]},
+        MANAGEMENT | {"prefix": "192.168.250.0/24"},
+        MANAGEMENT | {"short": "con"},
+    ),
+    "networks.storage": (
+        None,
+        {"design": "single-switch", "targets": {"flash": {}}},
+        {"design": "single-switch", "targets": {"flash": {"count": 2}}},
+    ),
+    "fabric.targets": (None, {"disk": {}}, {"disk": {"count": 2}, "tape": {"rails": [1]}}),
+}
+"""Keys of what nodes are managed by, and of the targets of their storage."""
+SCALE_UP: Choices = {
+    "fabric.scale_up": tuple(
+        {"rate": "3.6T", "by": by, "domain": domain, "planes": planes, "credits": {"limit": limit}}
+        for by, domain, planes, limit in (
+            ("time", "host", 2, 64),
+            ("packets", "host", 2, 64),
+            ("packets", "host", 2, 128),
+            ("packets", "host", 3, 64),
+            ("packets", "segment", 2, 64),
+            ("packets", "segment", 3, 64),
+        )
+    ),
+}
+"""Keys of scale-up domains."""
 
 PLAIN: Choices = {**SIZES, **WIRES, **ROUTING}
 WITH_QOS: Choices = {**PLAIN, **QOS}

@@ -32,8 +32,9 @@ _SHOWN = ("Building configuration", "Current configuration", "frr ", "hostname "
 class RealFrr:
     """The daemons of one switch, which has no links."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, daemons: frozenset[str]) -> None:
         self.directory = directory
+        self.daemons = daemons
 
     def tell(self, commands: Mapping[str, Sequence[str]]) -> None:
         """Have daemons carry out commands. Raises `DriverError` for one that is refused."""
@@ -72,7 +73,7 @@ def running_frr(
         launcher.start([item])
         for daemon in configurations:
             await_daemon(directory, daemon)
-        yield RealFrr(directory)
+        yield RealFrr(directory, frozenset(configurations))
     finally:
         launcher.release()
         removal = NetnsKernel(lab).remove(identities)

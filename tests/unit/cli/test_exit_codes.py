@@ -71,6 +71,8 @@ MISSING = {
     "power off": ("h1", *LAB),
     "power on": ("h1", *LAB),
     "power reset": ("h1", *LAB),
+    "node restart": ("h1", *LAB),
+    "node recreate": ("h1", *LAB),
     "mininet-cli": LAB,
     "run": ("no.yml",),
     "job": ("all-reduce", "bytes=1MiB", *LAB),

@@ -69,12 +69,18 @@ _REPLACED = tuple(
             r"match (?:ip(?:v6)? (?:address|next-hop|route-source)(?: prefix-list| prefix-len| address| type)?"
             r"|interface|community|large-community|extcommunity|as-path|metric|local-preference|tag|origin|peer|probability"
             r"|source-protocol|source-instance|source-vrf|mac address|evpn (?:route-type|vni|rd|default-route)) ",
-            r"(?:call|continue) |(on-match) ",
+            r"call ",
         ),
     )
 )
 """The part of a command that stays where its value is replaced by another one: the last one of a context is in force.
 Its groups are that part where the value stands in its midst."""
+
+_GOING_ON = ("on-match", "continue")
+"""Two words for one thing: where a route map goes on behind an entry that matches."""
+
+_IMPLIES = re.compile(r"(neighbor \S+ bfd) profile ")
+"""A command that says another one, too, which stays when it is taken back."""
 
 ConfigTree = Mapping[str, "ConfigTree"]
 """The lines of a context that are in force, in their order, and below each that opens one those of its own."""
@@ -171,6 +177,8 @@ def replaced_part(line: str, within: Sequence[str] = ()) -> str | None:
     sequenced = _SEQUENCED.match(line)
     if sequenced is not None:
         return f"{sequenced['list']} seq {sequenced['number']}" if sequenced["number"] else None
+    if line.startswith(_GOING_ON):
+        return _GOING_ON[0]
     for pattern in _REPLACED:
         if (found := pattern.match(line)) is not None:
             parts = [part for part in found.groups() if part is not None]
@@ -197,6 +205,8 @@ class _Context:
         line = self._numbered(line)
         if line.startswith("no "):
             return self._take_back(line)
+        if (implied := _IMPLIES.match(line)) is not None and implied[1] not in self.lines:
+            self.say(implied[1])
         part = replaced_part(line, self.within)
         if line in self.lines and part is None:
             return self.lines[line]

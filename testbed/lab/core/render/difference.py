@@ -36,6 +36,8 @@ _RESET = (
     (re.compile(r"description |bandwidth "), r"no \1"),
     (re.compile(r"(neighbor \S+ (?:description|password)) "), r"no \1"),
     (re.compile(r"(ipv6 nd ra-interval) "), r"no \1"),
+    (re.compile(r"(on-match (?:next|goto)|continue)( |$)"), r"no \1"),
+    (re.compile(r"(redistribute \S+) "), r"no \1"),
     (re.compile(r"(detect-multiplier) "), r"\1 3"),
     (re.compile(r"((?:receive|transmit)-interval) "), r"\1 300"),
 )
@@ -57,6 +59,7 @@ _OFF = re.compile(
 """The lines that do not hold without a word: a `no` of it says nothing, and may go."""
 _BY_THEIR_KIND = ("set ", "match ", "on-match ", "call ", "continue ")
 """The commands of route maps that are taken back without their values: an entry has one of each kind."""
+_ANEW = ("redistribute ",)
 _NAMED_FIRST = "route-map "
 """Contexts that others name: a neighbour whose route map is not there yet is refused all routes."""
 _LISTS = r"(?:ip |ipv6 )prefix-list |(?:ipv6 |mac )?access-list |bgp (?:large-|ext)?community-list |bgp as-path access-"
@@ -164,8 +167,8 @@ class _Commands:
                 old = _without(old, name)
         lost_addresses = _addresses(old) - _addresses(new) if kind_of(within) == "router" else frozenset()
         gone |= lost.keys() | lost_addresses
-        moving = _moving_entries(old, new)
-        yield from (f"no {line}" for line in moving)
+        moving = [*_moving_entries(old, new), *_made_anew(old, new)]
+        yield from map(taken_back, moving)
         yield from (line for line in new if line not in old and not opens_context(within, line))
         for line, inner in sorted(new.items(), key=lambda item: not item[0].startswith(_NAMED_FIRST)):
             if opens_context(within, line):
@@ -229,6 +232,12 @@ def _moving_entries(old: ConfigTree, new: ConfigTree) -> Sequence[str]:
     """The entries of lists that stand in the new ones with another number: a list has each rule once."""
     added = {rule for line in new if line not in old and (rule := rule_of(line)) is not None}
     return [line for line in old if line not in new and rule_of(line) in added]
+
+
+def _made_anew(old: ConfigTree, new: ConfigTree) -> Sequence[str]:
+    """The lines that are taken back before they are said otherwise: FRR keeps what it has been told first."""
+    said = {replaced_part(line) for line in new if line not in old and line.startswith(_ANEW)}
+    return [line for line in old if line not in new and line.startswith(_ANEW) and replaced_part(line) in said]
 
 
 def _without(tree: ConfigTree, neighbour: str) -> ConfigTree:

@@ -29,7 +29,18 @@ class ContainersChange(FeatureChange):
     """Starts containers before anything else is done, and removes others when nothing leads to them any more."""
 
     def __init__(self, started: Mapping[str, StartContainer], gone: frozenset[str]) -> None:
-        super().__init__([ChangeRow(effect=Effect.MADE, node=node, what=str(item)) for node, item in started.items()])
+        super().__init__(
+            [
+                ChangeRow(
+                    effect=Effect.MADE,
+                    node=node,
+                    what=f"container {node}",
+                    kind="container",
+                    detail=item.container.image,
+                )
+                for node, item in started.items()
+            ]
+        )
         self._started = started
         self._gone = gone
         self._nodes: DeployingContainers | None = None

@@ -68,17 +68,17 @@ class ServiceChanges:
     def rows(self) -> Iterator[ChangeRow]:
         """Yield a row for each service of a node that something is done to."""
         for place in self.started:
-            yield ChangeRow(effect=Effect.MADE, node=place.node, what=_what(place), reason="services")
+            yield ChangeRow(effect=Effect.MADE, node=place.node, what=_what(place))
         for each in self.differing:
             yield ChangeRow(
                 effect=Effect.CHANGED if each.told else Effect.RESTARTED,
                 node=each.new.node,
                 what=_what(each.new),
-                reason=", ".join(each.what),
+                detail=", ".join(each.what),
                 at_stake="" if each.told else "who asks it meanwhile",
             )
         for place in self.ended:
-            yield ChangeRow(effect=Effect.REMOVED, node=place.node, what=_what(place), reason="services")
+            yield ChangeRow(effect=Effect.REMOVED, node=place.node, what=_what(place))
 
 
 def _what(place: Place) -> str:

@@ -32,6 +32,7 @@ from testbed.lab.features.management.services.launcher import (
     answers,
     last_lines,
     missing_programs,
+    processes_of,
     require_ports,
     running_programs,
 )
@@ -264,11 +265,11 @@ def restart_services(lab: RunningLab, service: str, node: str | None = None) -> 
 
 
 def end_places(lab: RunningLab, places: Sequence[Place]) -> None:
-    """End the programs of services that run."""
-    running = running_programs(places, set(lab.identities.values()))
-    pids = {pid for programs in running.values() for pid in programs.values()}
+    """End the programs of services that run, those of a command among them that was killed before it had noted them."""
     identities = {lab.identities[place.node] for place in places}
-    terminate([process for process in processes_in(identities) if process.pid in pids])
+    noted = {pid for programs in running_programs(places, identities).values() for pid in programs.values()}
+    noted |= processes_of(places, identities)
+    terminate([process for process in processes_in(identities) if process.pid in noted])
 
 
 def start_places(places: Sequence[Place]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 from testbed.base.errors import DriverError
@@ -16,10 +16,12 @@ from testbed.base.linux.processes import Process, launch_servers, processes_in, 
 from testbed.daemons.kit import configuration
 from testbed.daemons.lag.bonding import load_bonding
 from testbed.daemons.lag.configuration import PROCESS_NAME, LagConfiguration, NodeConfiguration, PairedLeaf
+from testbed.daemons.lag.groups import AggregatePlan
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.feature import Changing, FeatureChange
 from testbed.lab.core.plan.changes import Allow, ChangeRow, Effect
 from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.core.plan.operations import CreateVeth
 from testbed.lab.features.mlag.apply import (
     CONFIGURATION,
     LOG,
@@ -43,20 +45,48 @@ def change_link_groups(running: RunningLab, plan: LabPlan) -> LinkGroupsChange |
     after = None if plan.link_groups is None else lag_configuration(plan, lag_directory(run), before)
     if before == after and running.plan.link_groups == plan.link_groups:
         return None
-    return LinkGroupsChange(running, before, after)
+    return LinkGroupsChange(running, before, after, _moved(running.plan, plan))
+
+
+def _moved(old: LabPlan, new: LabPlan) -> set[str]:
+    """The hosts of which a member's link is made anew, since its other end lies in another VRF from now on."""
+    places = [
+        {
+            item.a.node: item.b.node
+            for item in plan.operations
+            if isinstance(item, CreateVeth) and item.a.name in members
+        }
+        for plan in (old, new)
+        for members in [{member.name for host in _hosts(plan) for member in host.members}]
+    ]
+    hosts = {host.node for host in _hosts(old)} & {host.node for host in _hosts(new)}
+    return {host for host in hosts if places[0].get(host) != places[1].get(host)}
+
+
+def _hosts(plan: LabPlan) -> Sequence[AggregatePlan]:
+    return () if plan.link_groups is None else plan.link_groups.hosts
 
 
 class LinkGroupsChange(FeatureChange):
     """The part of link groups in a change."""
 
-    def __init__(self, running: RunningLab, before: LagConfiguration | None, after: LagConfiguration | None) -> None:
+    def __init__(
+        self,
+        running: RunningLab,
+        before: LagConfiguration | None,
+        after: LagConfiguration | None,
+        moved: Collection[str],
+    ) -> None:
+        """`moved` are the hosts whose processes have their sockets at links that are made anew."""
         self._running = running
         self._before, self._after = before, after
         old, new = ({} if each is None else {node.node: node for node in each.nodes} for each in (before, after))
         both = [(node, old[node], new[node]) for node in new if node in old and old[node] != new[node]]
         self._started = [node for node in new if node not in old]
         self._told = [node for node, was, now in both if _is_told(was, now)]
-        self._restarted = [node for node, was, now in both if not _is_told(was, now)]
+        self._moved = [node for node in new if node in old and node in moved]
+        others = [node for node, was, now in both if not _is_told(was, now)]
+        self._restarted = [node for node in others if node not in self._moved]
         self._ended = [node for node in old if node not in new]
         what = "the process of its link groups"
         super().__init__(
@@ -67,6 +97,7 @@ class LinkGroupsChange(FeatureChange):
                     ChangeRow(effect=Effect.RESTARTED, node=node, what=what, at_stake=_AT_STAKE, allow=Allow.RESTART)
                     for node in self._restarted
                 ),
+                *(ChangeRow(effect=Effect.RESTARTED, node=node, what=what) for node in self._moved),
                 *(ChangeRow(effect=Effect.REMOVED, node=node, what=what) for node in self._ended),
             ]
         )
@@ -80,10 +111,11 @@ class LinkGroupsChange(FeatureChange):
         """Have all processes serve the groups that there are, now that their ports are there."""
         directory = lag_directory(changing.run)
         path = directory / CONFIGURATION
-        running = self._processes({*self._told, *self._restarted, *self._ended} & self._running.identities.keys())
-        terminate([process for node in (*self._restarted, *self._ended) for process in running.get(node, ())])
+        anew = [*self._restarted, *self._moved]
+        running = self._processes({*self._told, *anew, *self._ended} & self._running.identities.keys())
+        terminate([process for node in (*anew, *self._ended) for process in running.get(node, ())])
         try:
-            for node in (*self._started, *self._restarted, *self._ended):
+            for node in (*self._started, *anew, *self._ended):
                 (directory / f"{node}.json").unlink(missing_ok=True)
             if self._after is None:
                 path.unlink(missing_ok=True)
@@ -96,7 +128,7 @@ class LinkGroupsChange(FeatureChange):
             for process in running.get(node, ()):
                 with suppress(ProcessLookupError):
                     os.kill(process.pid, signal.SIGHUP)
-        if begun := [*self._started, *self._restarted]:
+        if begun := [*self._started, *anew]:
             launch_servers("testbed.daemons.lag", [str(path), *begun], directory / LOG, what="link groups do")
 
     def routed(self, changing: Changing) -> None:

@@ -52,11 +52,14 @@ class OverlayFeature(Feature):
                 announce_again(plan, switch, state.run_directory(plan.lab) / node)
 
     def ended(self, lab: RunningLab) -> Sequence[EndedProcess]:
-        from testbed.lab.features.overlay.keeper import keeper_runs, start_keeper
+        """Tell of the keeper, which lives on the switch of the first VRF and ends with its power."""
+        from testbed.lab.features.overlay.keeper import keeper_configuration, keeper_runs, start_keeper
 
-        if keeper_runs(lab.plan, lab.state):
+        run = lab.processes_directory
+        if keeper_runs(lab.plan, lab.state) or (kept := keeper_configuration(lab.plan, run, run)) is None:
             return ()
-        return (EndedProcess(node="", what="keeper of the overlay", start=partial(start_keeper, lab.plan, lab.state)),)
+        start = partial(start_keeper, lab.plan, lab.state)
+        return (EndedProcess(node=kept.vrfs[0].switch, what="keeper of the overlay", start=start),)
 
     def node_remade(self, lab: RunningLab, node: str) -> None:
         """End the keeper where the node has VRFs, in whose former namespaces it has its sockets."""

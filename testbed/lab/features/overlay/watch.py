@@ -12,6 +12,7 @@ import errno
 import select
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -240,7 +241,8 @@ def probe_neighbours(lab: str, heard: Mapping[str, Sequence[ExpectedEntry]]) -> 
 
 
 def announce_again(plan: LabPlan, switch: SwitchPlan, directory: Path, *, timeout_s: float = 10.0) -> None:
-    """Have a switch whose zebra was started anew announce the NICs that it has heard before.
+    """Have a switch whose zebra was started anew announce the NICs that it has heard before, and hear those that its
+    VRFs do not know, because they are new.
 
     Returns once zebra knows the VNIs of the switch and has been told. Raises `DriverError` where it does not within
     `timeout_s`.
@@ -252,6 +254,15 @@ def announce_again(plan: LabPlan, switch: SwitchPlan, directory: Path, *, timeou
     vty.await_json(
         directory, "zebra", "show evpn vni json", lambda known: wanted <= set(known), "its VNIs", timeout_s=timeout_s
     )
+    own = {vrf.node for vrf in switch.evpn.vrfs}
+    unheard = {
+        (node, entry.address)
+        for node, entries in read_missing(plan).items()
+        for entry in entries
+        if node in own and entry.kind is EntryKind.HEARD
+    }
+    with suppress(DriverError):  # a host without power, which is heard when it has some
+        ask_for_gateways(plan.lab, [nic for nic in overlay.nics if (nic.vrf, nic.address) in unheard])
     probe_neighbours(
         plan.lab,
         {

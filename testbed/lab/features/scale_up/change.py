@@ -47,53 +47,58 @@ class DomainChanges:
     started: tuple[DomainPlan, ...] = ()
     restarted: tuple[DomainPlan, ...] = ()
     ended: tuple[DomainPlan, ...] = ()
-    reasons: Mapping[str, str] = field(default_factory=dict)
+    differences: Mapping[str, str] = field(default_factory=dict)
     open_gpus: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def rows(self) -> Iterator[ChangeRow]:
         """Yield a row for each switch that something is done to."""
         for domain in self.started:
-            yield _row(Effect.MADE, domain, reason="fabric.scale_up")
+            yield _row(Effect.MADE, domain, detail=_size(domain))
         for domain in self.restarted:
             in_use = self.open_gpus.get(domain.name, 0)
             yield _row(
                 Effect.RESTARTED,
                 domain,
-                reason=self.reasons.get(domain.name, ""),
+                detail=self.differences.get(domain.name, ""),
                 at_stake=f"what {in_use} GPUs in use have under way" if in_use else "",
                 allow=Allow.RESTART if in_use else "",
             )
         for domain in self.ended:
-            yield _row(Effect.REMOVED, domain, reason="fabric.scale_up")
+            yield _row(Effect.REMOVED, domain, detail=_size(domain))
 
 
 def _row(effect: Effect, domain: DomainPlan, **more: Any) -> ChangeRow:
-    what = f"the switch of {domain.name}: {domain.gpus} GPUs, {domain.planes} planes"
-    return ChangeRow(effect=effect, node=domain.node, what=what, **more)
+    what = f"switch of {domain.name}"
+    return ChangeRow(effect=effect, node=domain.node, what=what, kind="switch of a scale-up domain", **more)
+
+
+def _size(domain: DomainPlan) -> str:
+    return f"{domain.gpus} GPUs, {domain.planes} planes"
 
 
 def compare_domains(old: LabPlan, new: LabPlan, open_gpus: Mapping[str, int]) -> DomainChanges:
     """Return what makes the domains of one plan those of another; nothing is touched."""
     before = {domain.name: domain for domain in old.scale_up_domains}
     after = {domain.name: domain for domain in new.scale_up_domains}
-    reasons = {
+    differences = {
         name: why
         for name, domain in after.items()
-        if name in before and (why := _reason(switch_description(old, before[name]), switch_description(new, domain)))
+        if name in before
+        and (why := _difference(switch_description(old, before[name]), switch_description(new, domain)))
     }
     return DomainChanges(
         old=old,
         new=new,
         started=tuple(domain for name, domain in after.items() if name not in before),
-        restarted=tuple(after[name] for name in reasons),
+        restarted=tuple(after[name] for name in differences),
         ended=tuple(domain for name, domain in before.items() if name not in after),
-        reasons=reasons,
+        differences=differences,
         open_gpus=open_gpus,
     )
 
 
-def _reason(old: SwitchDescription, new: SwitchDescription) -> str:
+def _difference(old: SwitchDescription, new: SwitchDescription) -> str:
     """Say how the description of a switch differs from an older one; "" where it does not."""
     if old == new:
         return ""
@@ -201,7 +206,7 @@ def domains_change(running: RunningLab, lab: Lab, plan: LabPlan) -> DomainsChang
     if not rows and running.model.scale_up == lab.scale_up:
         return None
     if not rows:  # nothing that a switch knows of: transfers by time, or words of the file
-        rows.append(ChangeRow(effect=Effect.CHANGED, node="", what="scale-up domains", reason="fabric.scale_up"))
+        rows.append(ChangeRow(effect=Effect.CHANGED, node="", what="scale-up domains"))
     contained = {node.name for node in running.model.nodes if node.runtime != NETNS}
     if blind := (_hosts(plan) - _hosts(running.plan)) & contained:
         raise ChangeRefused(

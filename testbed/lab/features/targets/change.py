@@ -22,7 +22,7 @@ def target_rows(old: Lab, new: Lab) -> Iterator[ChangeRow]:
         was = before.get(node.name)
         if was is not None and node.target is not None and was != node.target:
             yield ChangeRow(
-                effect=Effect.CHANGED, node=node.name, what="storage target", reason=_difference(was, node.target)
+                effect=Effect.CHANGED, node=node.name, what="storage target", detail=_difference(was, node.target)
             )
 
 

@@ -270,6 +270,8 @@ class _Carrying:
                 self._remove(kernel)
             for each in changes.features:
                 each.removed(changing)
+            if self._manner.tells:  # a VRF is part of what zebra runs until it is hidden
+                settle_daemons(self.running, changes.new, changes.routing)
             self._end({item.node for item in created}, unconverged)
         finally:
             if launcher is not None:
@@ -381,11 +383,10 @@ class _Carrying:
         self._data_path.forget()
         if self._manner.tells:
             tell(changes.routing, self._run, comes_last, again=self._manner.again)
-            settle_daemons(self.running, changes.new, changes.routing)
         if gone:
             kernel.remove(gone)
             self._journal.gone(gone)
-            remove_node_files(self._run, gone)
+        remove_node_files(self._run, changes.kernel.gone)
 
     def _end(self, created: set[str], unconverged: ConvergenceError | None) -> None:
         """Record the lab as it is now. `created` are the nodes that were made.

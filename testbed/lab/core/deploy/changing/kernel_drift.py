@@ -63,6 +63,13 @@ from testbed.lab.core.plan.overlay_operations import CreateVrfDevice, CreateVxla
 
 BY_HAND = "changed by hand"
 QUEUED = "what waits in its queue"
+KERNELS_RULES = (
+    (socket.AF_INET, rtnetlink.RT_TABLE_MAIN, 32766),
+    (socket.AF_INET, 253, 32767),
+    (socket.AF_INET6, rtnetlink.RT_TABLE_MAIN, 32766),
+)
+"""Family, table and priority of the rules that each namespace begins with, but for that of the local table, which stays
+or is moved (`PreferVrfs`). `ip rule flush` takes them, and without them no route is found by way of a gateway."""
 _LOOPBACK = 1
 _LINK_LOCAL_BITS = 64
 NO_PROGRAMS = Filters(ingress=0, enqueue=0, egress=0)
@@ -457,7 +464,8 @@ class _Comparison:
     # ------------------------------------------------------------------ strays
 
     def _look_for_strays(self, operations: Sequence[Operation]) -> None:
-        """Find addresses and routes at planned interfaces, and rules, that no operation has made."""
+        """Find addresses and routes at planned interfaces, and rules, that no operation has made; and the kernel's own
+        rules, where they are gone."""
         interfaces: defaultdict[str, set[int]] = defaultdict(lambda: {_LOOPBACK})
         addresses: defaultdict[str, set[Any]] = defaultdict(set)
         routes: defaultdict[str, set[SeenRoute]] = defaultdict(set)
@@ -476,6 +484,10 @@ class _Comparison:
                 case AddRule():
                     rules[item.node].add(_rule(item))
         for place, found in self.seen.items():
+            for family, table, priority in KERNELS_RULES:
+                if (family, priority) not in found.priorities:
+                    what = f"rule {place} for table {table} is missing"
+                    self._differs(place, what, rtnetlink.new_table_rule(family, table, priority))
             if place in self.open_to_others:
                 continue
             for (ifindex, address), body in found.addresses.items():

@@ -87,7 +87,7 @@ class NodeRouting:
                 kind="routing daemons",
                 what=f"routing daemons of {self.node}",
                 detail=f"FRR takes this only when it starts: {lines}{more}",
-                at_stake=f"{self.sessions} BGP sessions, and packets through {self.node} meanwhile",
+                at_stake=f"{self.sessions} BGP sessions, and packets through the node meanwhile",
                 allow=Allow.RESTART,
             )
 
@@ -195,10 +195,11 @@ def _require_ours(running: RunningLab, found: NodeRouting) -> None:
 
 
 def _render(running: RunningLab, plan: LabPlan, speaker: SwitchPlan) -> SwitchConfig:
+    version = FrrVersion.parse(running.frr_version(speaker.node))
     return render_switch(
         speaker,
         lab=plan.lab,
-        version=FrrVersion.parse(running.frr_version(speaker.node)),
+        version=FrrVersion(version.major, version.minor),  # as a deploy writes it
         log_directory=str(running.processes_directory / speaker.node),
         password=bgp_password(plan, running.state_directory),
     )

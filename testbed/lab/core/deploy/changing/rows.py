@@ -37,6 +37,7 @@ from testbed.lab.core.plan.operations import (
     ShapePort,
     StartContainer,
     StartRouting,
+    VethEnd,
 )
 from testbed.lab.core.plan.overlay_operations import (
     CreateVrf,
@@ -78,7 +79,7 @@ NOUNS: Mapping[type, str] = {
     StartService: "service",
 }
 """The noun of the thing that an operation makes."""
-_NUMBERS = ("ifindex", "port", "peer", "profile", "buffer", "burst_bytes")
+_NUMBERS = ("ifindex", "port", "peer", "profile", "buffer", "burst_bytes", "master")
 """The fields of operations that only number things, or follow from others."""
 _OF_PROFILES = ("profile", "rate_bps", "mtu_bytes", "bdp_bytes", "quantum_bytes")
 """The fields of profiles: rate and MTU are told of the port."""
@@ -170,6 +171,7 @@ def kernel_rows(kernel: KernelChanges, names: ThingNames) -> Iterator[ChangeRow]
     owners = _Owners((item for item in made if id(item) not in remade), names)
     again = _Owners(kernel.remade, names)
     before = {names.thing(item): item for item in kernel.first}
+    differing = _Differences(kernel.tables)
     for item in made:
         if id(item) in renewed:
             yield _row(Effect.CHANGED, item, names, part_of=owners.of(item) or again.of(item))
@@ -181,9 +183,9 @@ def kernel_rows(kernel: KernelChanges, names: ThingNames) -> Iterator[ChangeRow]
                 Effect.REMADE,
                 item,
                 names,
-                detail=told(_differences(was, item, kernel.tables)) if was is not None else "",
-                at_stake=_stake_of_making_anew(item),
-                part_of=again.of(item),
+                detail=told(differing.of(was, item)) if was is not None else "",
+                at_stake="" if (whole := again.of(item)) else _stake_of_making_anew(item),
+                part_of=whole,
             )
     yield from _changed_rows(kernel, names)
     yield from _removed_rows(kernel, names)
@@ -207,8 +209,9 @@ def _removed_rows(kernel: KernelChanges, names: ThingNames) -> Iterator[ChangeRo
 
 def _changed_rows(kernel: KernelChanges, names: ThingNames) -> Iterator[ChangeRow]:
     before, after = kernel.tables
+    differing = _Differences(kernel.tables)
     for was, now in kernel.changed:
-        found = _differences(was, now, kernel.tables)
+        found = differing.of(was, now)
         yield _row(
             Effect.CHANGED,
             now,
@@ -221,20 +224,41 @@ def _changed_rows(kernel: KernelChanges, names: ThingNames) -> Iterator[ChangeRo
         yield from _buffer_rows(before, after)
 
 
-def _differences(was: Operation, now: Operation, tables: Tables) -> list[str]:
-    """The differences of two operations that are about the same thing; of ports, of what they are set to as well.
+def _bridge(end: VethEnd) -> str:
+    return "another bridge or VRF" if end.master else "no bridge or VRF"
 
-    A port of which nothing differs is told of another buffer of its switch.
-    """
-    if type(was) is not type(now):
-        return []
-    found = differences(was, now, without=_NUMBERS)
-    before, after = tables
-    if isinstance(was, InstallPort) and isinstance(now, InstallPort) and before is not None and after is not None:
-        profiles = before.profiles[was.profile], after.profiles[now.profile]
-        found += differences(*profiles, without=_OF_PROFILES)
-        found = found or differences(*profiles, without=("profile",))
-    return found
+
+class _Differences:
+    """The differences of operations that are about the same thing; of ports, of what they are set to as well."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._of_profiles: dict[tuple[int, int], list[str]] = {}
+        """Those of two profiles, by their numbers: a thousand ports may have them."""
+
+    def of(self, was: Operation, now: Operation) -> list[str]:
+        """Tell them; none of a port that is told of another buffer of its switch alone."""
+        if type(was) is not type(now) or was is now:
+            return []
+        found = differences(was, now, without=_NUMBERS)
+        if isinstance(was, CreateVeth) and isinstance(now, CreateVeth):
+            ends = ((was.a, now.a), (was.b, now.b))
+            found += [
+                f"{after} is a port of {_bridge(after)}" for before, after in ends if before.master != after.master
+            ]
+        if isinstance(was, InstallPort) and isinstance(now, InstallPort):
+            found += self._profiles(was.profile, now.profile)
+        return found
+
+    def _profiles(self, was: int, now: int) -> list[str]:
+        before, after = self._tables
+        if before is None or after is None:
+            return []
+        if (was, now) not in self._of_profiles:
+            profiles = before.profiles[was], after.profiles[now]
+            found = differences(*profiles, without=_OF_PROFILES) or differences(*profiles, without=("profile",))
+            self._of_profiles[was, now] = found
+        return self._of_profiles[was, now]
 
 
 def _buffer_rows(before: QosTables, after: QosTables) -> Iterator[ChangeRow]:
@@ -250,9 +274,10 @@ def _buffer_rows(before: QosTables, after: QosTables) -> Iterator[ChangeRow]:
 def _row(
     effect: Effect, item: Operation, names: ThingNames, *, detail: str = "", at_stake: str = "", part_of: str = ""
 ) -> ChangeRow:
+    switches = (names.vrfs.get(place, (place, ""))[0] for place in places_of(item))
     return ChangeRow(
         effect=effect,
-        node=" ".join(places_of(item)),
+        node=" ".join(dict.fromkeys(switches)),
         kind=names.kind(item),
         what=names.thing(item),
         detail=detail,
@@ -294,7 +319,7 @@ class _Owners:
 def _stake_of_making_anew(item: Operation) -> str:
     match item:
         case CreateVeth():
-            return "what is on the link and in its queues, and its BGP session"
+            return f"what is on the link and in its queues{_session(item)}"
         case InstallPort() | ShapePort():
             return _QUEUED
         case DelayPort():
@@ -307,8 +332,13 @@ def _stake_of_making_anew(item: Operation) -> str:
 def _stake_of_removal(item: Operation, gone: Sequence[str]) -> str:
     """Routes lead elsewhere before a link goes, unless it was the only way."""
     if isinstance(item, CreateVeth) and item.a.node not in gone and item.b.node not in gone:
-        return "what has no other way, and its BGP session"
+        return f"what has no other way{_session(item)}"
     return ""
+
+
+def _session(link: CreateVeth) -> str:
+    """Name the session that is spoken over a link: by addresses of IPv6 that both ends have of themselves."""
+    return ", and its BGP session" if link.a.ipv6 and link.b.ipv6 else ""
 
 
 def _stake_of_change(was: Operation, now: Operation) -> str:

@@ -11,10 +11,13 @@ from testbed.lab.core.drivers.nodes.inside import ask_inside
 from testbed.lab.core.plan.operations import CreateVeth, InstallPort, Operation, ShapePort, place_of
 
 
-def waiting_bytes(lab: str, remade: Iterable[Operation]) -> int:
-    """Return how much waits in the queues of ports and links that are made anew. Needs root where there are any."""
+def waiting_bytes(lab: str, taken: Iterable[Operation]) -> int:
+    """Return how much waits in the queues of ports and links that are taken away first, to be made anew.
+
+    Needs root where there are any.
+    """
     queues: defaultdict[str, set[int]] = defaultdict(set)
-    for item in remade:
+    for item in taken:
         match item:
             case InstallPort() | ShapePort():
                 queues[place_of(item)].add(item.ifindex)

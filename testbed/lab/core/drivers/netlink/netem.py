@@ -92,13 +92,17 @@ def new_ifb(name: str, ifindex: int, mtu_bytes: int) -> bytes:
     return new_link(ifindex, name, "ifb", more)
 
 
+_FIRST_U32_HANDLE = 0x80000800
+"""800::800, which the kernel gives the first u32 filter: a second one is refused, and not put beside it."""
+
+
 def redirect_arrivals(ifindex: int, through: int) -> bytes:
     """`tc filter add dev X ingress pref 1 u32 match u32 0 0 action mirred egress redirect dev THROUGH`."""
     selector = _U32_SELECTOR.pack(1, 0, 1, 0, 0, 0, 0, 0) + _U32_KEY.pack(0, 0, 0, 0)  # TC_U32_TERMINAL, one key
     parameters = _MIRRED.pack(0, 0, TC_ACT_STOLEN, 0, 0, TCA_EGRESS_REDIR, through)
     action = text(TCA_ACT_KIND, "mirred") + attribute(TCA_ACT_OPTIONS, attribute(TCA_MIRRED_PARMS, parameters))
     options = attribute(TCA_U32_SEL, selector) + attribute(TCA_U32_ACT, attribute(1, action))
-    body = TCMSG.pack(0, ifindex, 0, traffic.CLSACT_INGRESS, _FILTER_PRIORITY << 16 | _ETH_P_ALL)
+    body = TCMSG.pack(0, ifindex, _FIRST_U32_HANDLE, traffic.CLSACT_INGRESS, _FILTER_PRIORITY << 16 | _ETH_P_ALL)
     body += text(TCA_KIND, "u32") + attribute(TCA_OPTIONS, options)
     return message(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_EXCL, body)
 

@@ -147,7 +147,6 @@ def set_bridge_port(operation: SetBridgePort) -> bytes:
     """`bridge link set dev NAME learning ... neigh_suppress ... isolated ...`."""
     flags = attribute(_IFLA_BRPORT_LEARNING, bytes([operation.learning]))
     flags += attribute(_IFLA_BRPORT_NEIGH_SUPPRESS, bytes([operation.neighbour_suppression]))
-    if operation.isolated:
-        flags += attribute(_IFLA_BRPORT_ISOLATED, b"\1")
+    flags += attribute(_IFLA_BRPORT_ISOLATED, bytes([operation.isolated]))
     body = IFINFOMSG.pack(socket.AF_BRIDGE, 0, operation.ifindex, 0, 0)
     return message(_RTM_SETLINK, 0, body + attribute(_IFLA_PROTINFO | _NESTED, flags))

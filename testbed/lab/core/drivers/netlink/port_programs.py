@@ -43,12 +43,13 @@ _CAP_BURST_NS = 50_000_000
 busy CPU come so."""
 
 
-ROOM = 16
-"""A lab's maps have room for so many entries more, or for a quarter more: the kernel never enlarges a map."""
+ROOM = 256
+"""A lab's maps have room for so many entries more, or for half as many more: the kernel never enlarges a map. A port
+has some 10 kB."""
 
 
 def _with_room(count: int) -> int:
-    return count + max(ROOM, count // 4)
+    return count + max(ROOM, count // 2)
 
 
 def fits(maps: LabMaps, qos: QosTables, operations: Iterable[InstallPort]) -> bool:
@@ -79,7 +80,7 @@ class PortInstaller:
         check_ports(operations)
         program_object = build.program_object()
         pins.mount(directory)
-        ports = _with_room(1 + max((operation.port for operation in operations), default=0))
+        ports = min(_with_room(1 + max((operation.port for operation in operations), default=0)), MAX_PORTS + 1)
         profiles = len(qos.profiles) + _with_room(len(qos.profiles))  # while they change there are old ones and new
         buffers = _with_room(len(qos.buffers))
         sizes = {"lab": 1, "profiles": profiles, "buffers": buffers, "ports": ports}

@@ -146,7 +146,9 @@ def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
     """Return what is done to the kernel so that a lab of the plan `old` is one of `new`."""
     changes = changes_between(old, new)
     tables = (old.tables, new.tables)
-    pairs = [(each.old, each.new) for each in changes.changed if each.old is not None and each.new is not None]
+    both = [(each.old, each.new) for each in changes.changed if each.old is not None and each.new is not None]
+    # A node that is there stays on the CPU that it was given.
+    pairs = [pair for pair in both if not isinstance(pair[1], CreateNode | CreateVrf)]
     pairs += _of_other_buffers(old, new)
     before = [each.old for each in changes.removed if each.old is not None]
     after = [each.new for each in changes.made if each.new is not None]
@@ -419,6 +421,8 @@ def undo(operation: Operation, encode: Encode) -> list[Messages]:
             batch = overlay.prefer_vrfs_no_more(ipv6=operation.ipv6)
         case AddAddress() | AddRoute() | AddRule():
             batch = tuple(map(rtnetlink.undone, encode(operation)))
+        case SetBridgePort(node=node, name=name, ifindex=ifindex):
+            batch = (overlay.set_bridge_port(SetBridgePort(node=node, name=name, ifindex=ifindex)),)
         case SetNeighbour():
             batch = (forget_neighbour(operation.ifindex, operation.address),)
         case ShapePort():

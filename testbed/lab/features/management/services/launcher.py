@@ -149,6 +149,37 @@ def running_programs(places: Iterable[Place], identities: Collection[int]) -> di
     return found
 
 
+def processes_of(places: Iterable[Place], identities: Collection[int]) -> set[int]:
+    """The pids of the processes of services, by their command line or by the log that they print to, whether or not
+    they were noted.
+
+    `identities` are the namespaces of their nodes. What a service starts for its users, such as a log-in or a job, may
+    have its errors there, and is none of them.
+    """
+    programs = [program for place in places for program in REGISTRY[place.service].programs(place)]
+    commands = {program.arguments[1:] for program in programs if len(program.arguments) > 1}
+    logs = {(str(place.log), end) for place in places for end in ((1,) if REGISTRY[place.service].is_used else (1, 2))}
+    return {
+        process.pid
+        for process in processes_in(identities)
+        if _arguments(process.pid) in commands or any((_open_file(process.pid, end), end) in logs for end in (1, 2))
+    }
+
+
+def _arguments(pid: int) -> tuple[str, ...]:
+    """The arguments of a process, without its program; () where it has ended."""
+    with suppress(OSError):
+        return tuple(Path(f"/proc/{pid}/cmdline").read_text(errors="replace").rstrip("\0").split("\0")[1:])
+    return ()
+
+
+def _open_file(pid: int, descriptor: int) -> str:
+    """The file that a descriptor of a process is of; "" where it has ended."""
+    with suppress(OSError):
+        return os.readlink(f"/proc/{pid}/fd/{descriptor}")  # noqa: PTH115
+    return ""
+
+
 def answers(places: Sequence[Place]) -> dict[tuple[str, str], str | None]:
     """Ask services, and return their answers by service and node; None for one that does not answer."""
     with ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="services") as pool:

@@ -195,6 +195,8 @@ class Service(ABC):
     """The programs that it wants installed (`testbed.base.installation.packages` knows their packages)."""
     looks_into_nodes: ClassVar[bool] = False
     """It keeps sockets in the namespaces of other nodes, or knows these by their identities."""
+    is_used: ClassVar[bool] = False
+    """It starts processes for users, which outlive it."""
     rereads: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """The files that it takes anew while it runs, and by which of its programs; others are read at the start alone."""
 

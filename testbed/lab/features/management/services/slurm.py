@@ -43,6 +43,7 @@ _CAPABILITIES = (
 
 class Slurm(Service):
     name = "slurm"
+    is_used = True
     needs = ("munged", "slurmctld", "slurmd", "sbatch")
 
     def prepare(self, lab: Surroundings) -> None:

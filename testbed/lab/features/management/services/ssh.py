@@ -34,6 +34,7 @@ _SEPARATION = "/run/sshd"
 
 class Ssh(Service):
     name = "ssh"
+    is_used = True
     needs = ("sshd", "ssh")
 
     def prepare(self, lab: Surroundings) -> None:

@@ -78,6 +78,9 @@ def test_it_is_written_as_frr_does() -> None:
         pytest.param("coalesce-time 0\ncoalesce-time 5\n", ["coalesce-time 5"], id="the last value counts"),
         pytest.param("debug bgp updates\nno debug bgp updates\n", ["no debug bgp updates"], id="taken back"),
         pytest.param("no debug bgp updates\ndebug bgp updates\n", ["debug bgp updates"], id="said after all"),
+        pytest.param(
+            "neighbor a bfd profile b\n", ["neighbor a bfd", "neighbor a bfd profile b"], id="one says another one, too"
+        ),
         pytest.param("coalesce-time 5\nno coalesce-time\n", ["no coalesce-time"], id="taken back without its value"),
         pytest.param(
             "ip prefix-list a permit 10.0.0.0/8\n" * 2 + "ip prefix-list a permit 11.0.0.0/8\n",

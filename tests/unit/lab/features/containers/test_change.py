@@ -44,8 +44,8 @@ def test_a_container_more_is_started_and_nothing_else() -> None:
     assert asked(old, old) is None
     found = asked(old, new)
     assert found is not None
-    assert [(row.effect, row.node, row.what) for row in found.rows] == [
-        (Effect.MADE, LAST, f"start container {LAST} of b")
+    assert [(row.effect, row.node, row.what, row.detail) for row in found.rows] == [
+        (Effect.MADE, LAST, f"container {LAST}", "b")
     ]
     kernel = kernel_changes(plan_lab(old, k=1000), plan_lab(new, k=1000))
     assert not kernel.created and not any(isinstance(item, StartContainer) for item in kernel.made)

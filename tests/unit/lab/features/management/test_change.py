@@ -96,16 +96,14 @@ def test_a_service_more_is_started_where_it_runs_and_who_depends_on_it_is_starte
     assert rows(changes, Effect.MADE) == {("dns", SERVER)}
     anew = {row.what: row for row in changes.rows if row.effect is Effect.RESTARTED}
     assert set(anew) == {"service ssh", "service dhcp"}, "a resolver for log-ins, an option for leases"
-    assert anew["service dhcp"].reason == "dnsmasq.conf"
+    assert anew["service dhcp"].detail == "dnsmasq.conf"
     assert rows(compared(state, model("[ssh, dns]"), model("[ssh]")), Effect.REMOVED) == {("dns", SERVER)}
 
 
 def test_another_interval_is_told(state: StateDirectory) -> None:
     old, new = (model(f"{{telemetry: {{interval: {text}}}}}") for text in ("5s", "2s"))
     (row,) = compared(state, old, new).rows
-    assert row == ChangeRow(
-        effect=Effect.CHANGED, node=SERVER, what="service telemetry", reason="prometheus.yml", at_stake=""
-    )
+    assert row == ChangeRow(effect=Effect.CHANGED, node=SERVER, what="service telemetry", detail="prometheus.yml")
 
 
 def test_sflow_and_gnmi_are_told_of_other_samples_and_ports(state: StateDirectory) -> None:
@@ -121,7 +119,7 @@ def test_a_secret_that_is_made_for_the_change_is_a_difference(state: StateDirect
     """A switch more is a client of the server of log-ins, whose secret is not there before."""
     changes = compared(state, model("[ssh, aaa]"), model("[ssh, aaa]", gpus=2))
     (row,) = (row for row in changes.rows if row.what == "service aaa")
-    assert row.effect is Effect.RESTARTED and row.reason == "secret-p1-s1-rail2"
+    assert row.effect is Effect.RESTARTED and row.detail == "secret-p1-s1-rail2"
     assert ("ssh", SWITCH) not in rows(changes, Effect.RESTARTED)
 
 

@@ -49,14 +49,14 @@ def test_a_host_more_is_a_domain_more_and_no_other_switch_is_touched() -> None:
     changes = compare_domains(planned(), planned(3), {})
     (row,) = changes.rows
     assert (row.effect, row.node) == (Effect.MADE, changes.started[0].node)
-    assert row.what == "the switch of p1-s1-h3: 2 GPUs, 4 planes" and not row.allow
+    assert (row.what, row.detail) == ("switch of p1-s1-h3", "2 GPUs, 4 planes") and not row.allow
     (row,) = compare_domains(planned(3), planned(), {}).rows
     assert row.effect is Effect.REMOVED and not row.allow
 
 
 def test_a_host_more_in_a_rack_starts_its_switch_anew() -> None:
     (row,) = compare_domains(planned(2, RACK), planned(3, RACK), {"p1-s1": 3}).rows
-    assert row.effect is Effect.RESTARTED and row.reason.startswith("gpus 4 -> 6")
+    assert row.effect is Effect.RESTARTED and row.detail.startswith("gpus 4 -> 6")
     assert row.at_stake == "what 3 GPUs in use have under way" and row.allow is Allow.RESTART
     (row,) = compare_domains(planned(2, RACK), planned(3, RACK), {}).rows
     assert not row.allow and not row.at_stake, "no program has a GPU open"
@@ -75,12 +75,12 @@ def test_a_host_more_in_a_rack_starts_its_switch_anew() -> None:
 def test_credits_and_rates_are_told_to_a_new_switch(changed: dict[str, Any], reason: str) -> None:
     rows = list(compare_domains(planned(), planned(2, replace(H100, **changed)), {}).rows)
     assert [row.effect for row in rows] == [Effect.RESTARTED] * 2
-    assert all(reason in row.reason for row in rows), rows[0].reason
+    assert all(reason in row.detail for row in rows), rows[0].detail
 
 
 def test_another_number_of_planes_is_other_wires() -> None:
     old, new = planned(), planned(2, replace(H100, shares=(9, 9)))
-    assert all("planes 4 -> 2" in row.reason for row in compare_domains(old, new, {}).rows)
+    assert all("planes 4 -> 2" in row.detail for row in compare_domains(old, new, {}).rows)
     kernel = kernel_changes(old, new)
     gone = [item for item in kernel.removed if isinstance(item, CreateVeth)]
     assert len(gone) == 2 * 2 * 2 and not kernel.created and not kernel.gone

@@ -21,13 +21,13 @@ def test_a_target_is_what_its_file_says_now() -> None:
     assert not list(target_rows(old, old))
     assert not list(target_rows(old, model("{flash: {count: 3}}"))), "a target more is a node more"
     rows = list(target_rows(old, model("{flash: {count: 2, capacity: 2TiB, medium: {latency: 80us}}}")))
-    reason = "capacity 1.1 TB -> 2.199 TB, medium depth 128 -> 80 us depth 128"
+    detail = "capacity 1.1 TB -> 2.199 TB, medium depth 128 -> 80 us depth 128"
     assert rows == [
-        ChangeRow(effect=Effect.CHANGED, node=node, what="storage target", reason=reason)
+        ChangeRow(effect=Effect.CHANGED, node=node, what="storage target", detail=detail)
         for node in ("flash1", "flash2")
     ]
 
 
 def test_protocols_are_joined() -> None:
     (row,) = target_rows(model("{flash: {}}"), model("{flash: {protocol: [nvme-tcp, nbd]}}"))
-    assert row.reason == "protocols nvme-tcp -> nvme-tcp+nbd"
+    assert row.detail == "protocols nvme-tcp -> nvme-tcp+nbd"

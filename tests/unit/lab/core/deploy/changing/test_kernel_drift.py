@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
@@ -129,6 +130,14 @@ def test_routes_and_rules_are_those_of_the_plan(plan: LabPlan, seen: Seen) -> No
     assert kinds == [rtnetlink.RTM_DELROUTE, rtnetlink.RTM_DELRULE]
 
 
+def test_rules_that_every_namespace_begins_with_come_back(plan: LabPlan, seen: Seen) -> None:
+    drift = kernel_drift(plan, changed(seen, HOST, priorities={(socket.AF_INET, 0)}), {})
+    assert [row.what for row in drift.rows] == [
+        f"rule {HOST} for table {table} is missing" for table in (254, 253, 254)
+    ]
+    assert {next(rtnetlink.messages(value.batch[0]))[0] for value in drift.set} == {rtnetlink.RTM_NEWRULE}
+
+
 def test_a_setting_is_written_again(plan: LabPlan, seen: Seen) -> None:
     settings = dict(seen[SWITCH].settings) | {"net/ipv4/ip_forward": "0"}
     drift = kernel_drift(plan, changed(seen, SWITCH, settings=settings), {})
@@ -230,7 +239,7 @@ def test_a_rate_is_set_again_without_a_packet_lost_unless_it_is_recorded(kind: t
 
 
 def test_a_delay_is_set_again_unless_it_is_recorded() -> None:
-    text = TEXT.replace("guards: on", "link: {delay: {value: 1us, by: kernel}}")
+    text = TEXT.replace("guards: on", "uplink: {delay: {value: 1us, by: kernel}}")
     plan = plan_lab(load_topology_text(text, file="drifting.yml"), k=10_000)
     seen = as_planned(plan)
     item = next(item for item in plan.operations if isinstance(item, DelayPort))

@@ -15,8 +15,8 @@ NETEM = bytes.fromhex(
 )
 # The same with `rate 34359738360bit`: the TCA_NETEM_RATE attribute behind the options.
 NETEM_RATE = bytes.fromhex("14000600ffffffff000000000000000000000000")
-# `tc filter add dev wb ingress pref 1 u32 match u32 0 0 action mirred egress redirect dev wb`
-REDIRECT_HEADER = bytes.fromhex("000000000200000000000000f2ffffff000301000800010075333200")
+# `tc filter add dev wb ingress pref 1 handle 800::800 u32 match u32 0 0 action mirred egress redirect dev wb`
+REDIRECT_HEADER = bytes.fromhex("000000000200000000080080f2ffffff000301000800010075333200")
 REDIRECT_SELECTOR = bytes.fromhex("0100010000000000000000000000000000000000000000000000000000000000")
 REDIRECT_MIRRED = bytes.fromhex("0000000000000000040000000000000000000000" + "01000000" + "02000000")
 

@@ -51,10 +51,10 @@ def test_a_bridge_port_is_set_as_bridge_link_set_does() -> None:
     )
     data = set_bridge_port(operation)
     assert (data[16], int.from_bytes(data[20:24], "little")) == (socket.AF_BRIDGE, VXLAN)
-    # IFLA_PROTINFO with IFLA_BRPORT_LEARNING and IFLA_BRPORT_NEIGH_SUPPRESS
-    assert fields(fields(data, 32)[12]) == {8: b"\0", 32: b"\1"}
+    # IFLA_PROTINFO with IFLA_BRPORT_LEARNING, IFLA_BRPORT_NEIGH_SUPPRESS and IFLA_BRPORT_ISOLATED
+    assert fields(fields(data, 32)[12]) == {8: b"\0", 32: b"\1", 33: b"\0"}
     isolated = set_bridge_port(SetBridgePort(node="mgmt-sw1", name="down1", ifindex=9, isolated=True))
-    assert fields(fields(isolated, 32)[12]) == {8: b"\1", 32: b"\0", 33: b"\1"}, "IFLA_BRPORT_ISOLATED"
+    assert fields(fields(isolated, 32)[12]) == {8: b"\1", 32: b"\0", 33: b"\1"}
 
 
 def test_a_vrf_device_with_ipv6_has_its_rules_and_the_end_of_its_table_in_both_families() -> None:
