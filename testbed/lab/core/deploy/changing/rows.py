@@ -234,7 +234,7 @@ class _Differences:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._of_profiles: dict[tuple[int, int], list[str]] = {}
-        """Those of two profiles, by their numbers: a thousand ports may have them."""
+        """The differences between two profiles, by their numbers: a thousand ports may have them."""
 
     def of(self, was: Operation, now: Operation) -> list[str]:
         """Tell them; none of a port that is told of another buffer of its switch alone."""
