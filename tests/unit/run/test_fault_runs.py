@@ -34,7 +34,7 @@ class QuietLab(FakeLab, RunningLab):
 
     @property
     def record(self) -> Any:
-        return SimpleNamespace(model=self.model, revision=1)
+        return SimpleNamespace(model={}, revision=1)
 
     def node(self, name: str) -> None:  # type: ignore[override]
         pass
