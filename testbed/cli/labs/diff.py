@@ -39,8 +39,12 @@ def diff(topology: str | None, name: str | None, set: tuple[str, ...], format: o
 
 def read_changed(topology: str | None, name: str | None, settings: tuple[str, ...], state: "StateDirectory") -> "Lab":
     """Read what a lab is to become: the file of `-t`, standard input for `-`, or the file that the lab came from."""
+    import gc
+
     from testbed.api.changes import read_target
     from testbed.cli.lab_choice import parse_settings
+
+    gc.disable()  # the process ends soon, and planning a large lab would set it off many times
 
     text = sys.stdin.read() if topology == "-" else None
     file = "<stdin>" if topology == "-" else topology

@@ -51,12 +51,12 @@ BASE: dict[str, Any] = {
 }
 SOURCES, DESTINATION = ("p1-s1-h1", "p1-s1-h2"), "p1-s2-h1"
 
+# Rails and parallel links are not among them: ports between switches are numbered by the links before them, and a link
+# whose port has another name is made anew.
 CHANGES: dict[str, dict[str, Any]] = {
     "hosts": {"fabric.hosts": 4},
-    "rails": {"fabric.gpus": 2},
     "segments": {"fabric.segments": 3},
     "spines": {"fabric.spines": 3},
-    "parallel links": {"fabric.uplink.count": 2},
     "rate of NICs": {"fabric.nic.rate": "800G"},
     "rate of uplinks": {"fabric.uplink.rate": "800G"},
     "scale": {"scale.time": 9000},
@@ -78,7 +78,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "a network": {"networks.frontend": FRONTEND},
     "management": {"networks.management": {"design": "out-of-band"}},
     "scale-up": {"fabric.scale_up": {"preset": "h100"}},
-    "much at once": {"fabric.hosts": 2, "fabric.spines": 1, "fabric.gpus": 2, "qos.buffer.shared": "120MB"},
+    "much at once": {"fabric.hosts": 4, "fabric.spines": 1, "qos.buffer.shared": "120MB", "fabric.nic.rate": "800G"},
 }
 
 

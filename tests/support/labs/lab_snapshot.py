@@ -15,11 +15,13 @@ import struct
 import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from testbed.base.datapath.abi import LINE_CLASS
 from testbed.base.datapath.maps import LabMaps
 from testbed.base.errors import DriverError
 from testbed.base.linux import vty
@@ -233,12 +235,18 @@ def _settings() -> dict[str, str]:
 
 
 def _classes() -> dict[str, str]:
-    """The HTB classes of all interfaces of the network namespace that this thread is in."""
+    """The HTB classes of all interfaces of the network namespace that this thread is in.
+
+    The line's turn among others, of which there are none, stays what it was at first (net/sched/sch_htb.c,
+    htb_change_class).
+    """
     route = RouteSocket()
     try:
         links = json.loads(_run("ip", "-j", "link", "show"))
         return {
-            f"class {link['ifname']} {item.handle:x}": str(item)
+            f"class {link['ifname']} {item.handle:x}": str(
+                item if item.handle != LINE_CLASS else replace(item, quantum=0)
+            )
             for link in links
             for item in read_classes(route, link["ifindex"])
         }

@@ -32,8 +32,9 @@ WIRES: Choices = {
     "fabric.mtu": (1500, 4500, 9000),
     "scale.time": (5000, 10000),
 }
+# Of more paths than it may use a switch takes the oldest, which a lab that is changed has otherwise.
 ROUTING: Choices = {
-    "fabric.routing.ecmp": (1, 2, 64),
+    "fabric.routing.ecmp": (8, 16, 64),
     "fabric.routing.ttl_security": (None, True),
 }
 SESSIONS: Choices = {

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from testbed.base.errors import ConvergenceError, TestbedError
+from testbed.base.files import remove_remains
 from testbed.base.linux import namespaces
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.changing.data_path import ChangedDataPath
@@ -23,6 +24,7 @@ from testbed.lab.core.deploy.changing.differences import (
     changes_between,
     changes_from_nothing,
     changes_of,
+    nothing_to_change,
     require_allowed,
     require_possible,
 )
@@ -131,8 +133,10 @@ def apply_lab(
         if begun is not None and begun.is_asked:
             return begun.changes
         running = running if begun is None else begun.running
-        _require_machine(lab, state)
-        changes = changes_of(running, lab, options.k)
+        changes = None if begun is not None or options.repair else nothing_to_change(running, lab, options.k)
+        if changes is None:
+            _require_machine(lab, state)
+            changes = changes_of(running, lab, options.k)
         require_allowed(changes, options.allow)
         drift = find_drift(running) if options.repair and not changes.obstacles else Drift()
         options.told(replace(changes, drift=drift))
@@ -234,6 +238,9 @@ class _Carrying:
             self._journal.state(LabState.CHANGING)
         if not self._manner.undoes:
             tell_begin(self.running, changes.rows)
+        if self._manner.again:
+            for directory in (self._run, self.running.state_directory):
+                remove_remains(directory)
         for each in changes.features:
             each.begin(changing)
         kernel, created = self._kernel()

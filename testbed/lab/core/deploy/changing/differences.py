@@ -144,8 +144,8 @@ def changes_of(running: RunningLab, lab: Lab, k: float | None = None) -> LabChan
     lab = keep(running.model, lab)
     record = decided(running.record, lab, running.state)
     old, k = running.plan, record.k if k is None else k
-    new = RunningLab(record, running.state).plan_of(lab, k=k)
-    if old.tables is not None and new.tables is not None:
+    new = old if _is_as_recorded(running, record, lab, k) else RunningLab(record, running.state).plan_of(lab, k=k)
+    if new is not old and old.tables is not None and new.tables is not None:
         new = keep_numbers(new, numbers_of(old))
     record = replace(
         record,
@@ -158,6 +158,33 @@ def changes_of(running: RunningLab, lab: Lab, k: float | None = None) -> LabChan
         changed=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
     return changes_between(running, RunningLab.planned(record, running.state, lab, new))
+
+
+def nothing_to_change(running: RunningLab, lab: Lab, k: float | None = None) -> LabChanges | None:
+    """Return the changes that make a lab that is up what `lab` says where that is what it was made of; None where it is
+    something else. It takes no plan, which large labs take long to make. Raises as `changes_of`."""
+    lab = keep(running.model, lab)
+    record = decided(running.record, lab, running.state)
+    if not _is_as_recorded(running, record, lab, record.k if k is None else k):
+        return None
+    plan = _no_plan(running.name, record.slot, record.k)
+    return LabChanges(
+        old=plan,
+        new=plan,
+        lab=lab,
+        kernel=kernel_changes(plan, plan),
+        routing=RoutingChanges(),
+        was=running.record,
+        record=replace(record, source=lab.source, written=encode_written(lab)),
+    )
+
+
+def _is_as_recorded(running: RunningLab, record: LabRecord, lab: Lab, k: float) -> bool:
+    return record == running.record and record.k == k and say_the_same(record.model, encode_lab(lab))
+
+
+def _no_plan(lab: str, slot: int, k: float) -> LabPlan:
+    return LabPlan(lab=lab, slot=slot, k=k, operations=(), ports=(), switches=(), hosts=(), expected_routes={})
 
 
 def changes_between(running: RunningLab, wanted: RunningLab) -> LabChanges:
@@ -197,9 +224,7 @@ def changes_between(running: RunningLab, wanted: RunningLab) -> LabChanges:
 
 def changes_from_nothing(lab: Lab, plan: LabPlan) -> LabChanges:
     """Return what makes a lab of whose name none is deployed: all of it."""
-    nothing = LabPlan(
-        lab=plan.lab, slot=plan.slot, k=plan.k, operations=(), ports=(), switches=(), hosts=(), expected_routes={}
-    )
+    nothing = _no_plan(plan.lab, plan.slot, plan.k)
     return LabChanges(
         old=nothing,
         new=plan,
