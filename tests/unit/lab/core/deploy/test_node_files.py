@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from testbed.base.linux.vty import OWN_CONFIGURATION, OWN_RUN_DIRECTORY
-from testbed.lab.core.deploy.node_files import HOSTNAME, HOSTS, hosts_text, view_of, write_node_files
+from testbed.lab.core.deploy.node_files import (
+    HOSTNAME,
+    HOSTS,
+    hosts_path,
+    hosts_text,
+    remove_node_files,
+    view_of,
+    write_node_files,
+)
 from testbed.lab.core.deploy.records.journal import StateError
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.lab import plan_lab
@@ -112,3 +120,27 @@ def test_a_node_without_an_address_has_no_line() -> None:
     assert names_of(hosts_text(bare)).keys() == {"127.0.0.1", "::1"}
     one = replace(bare, ports=(replace(ports[0], address=IPv4Interface("10.9.9.9/24")), *ports[1:]))
     assert names_of(hosts_text(one))["10.9.9.9"][0] == ports[0].node
+
+
+def test_names_of_a_changed_lab_reach_programs_that_see_the_file_already(tmp_path: Path) -> None:
+    lab, plan = planned(DEMO)
+    write_node_files(lab, plan, tmp_path)
+    hosts = hosts_path(tmp_path)
+    seen = hosts.open()  # as a shell in a node has it, over its own /etc/hosts
+    more, larger = planned(DEMO.replace("hosts: 2", "hosts: 3"))
+    write_node_files(more, larger, tmp_path)
+    assert "p1-s1-h3" in seen.read(), "the same file has the new names"
+    write_node_files(lab, plan, tmp_path)
+    seen.seek(0)
+    assert seen.read() == hosts_text(plan), "and nothing is left behind a shorter text"
+    seen.close()
+
+
+def test_files_of_a_node_that_is_gone_go(tmp_path: Path) -> None:
+    lab, plan = planned(DEMO)
+    write_node_files(lab, plan, tmp_path)
+    (tmp_path / "p1-s1-rail1").mkdir(exist_ok=True)
+    remove_node_files(tmp_path, ["p1-s1-rail1", "p1-s1-h1"])
+    assert not view_of(tmp_path, "p1-s1-h1").binds.keys() & {HOSTNAME}
+    assert not (tmp_path / "p1-s1-rail1").exists()
+    assert HOSTNAME in view_of(tmp_path, "p1-s1-h2").binds
