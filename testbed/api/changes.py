@@ -44,7 +44,7 @@ MOST_KEYS = 12
 MOST_OPERATIONS = 150_000
 """Operations that are planned for it at most before a change is shown, which takes some seconds."""
 MOST_OPERATIONS_MEANWHILE = 15_000
-"""Those before one is made, which is not to wait for it."""
+"""The most of them before one is made, which is not to wait for it."""
 _KEYS_SHOWN = 3
 ENDED = "ended, and no file says so"
 """The reason of a repair that is about nothing that a person has changed."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 from pathlib import Path
 
 CHECKOUT = Path(os.path.realpath(__file__)).parents[2]
@@ -67,3 +68,11 @@ def _sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def remove_remains(directory: Path) -> None:
+    """Remove the temporary files below a directory whose writers were killed; those of writers that live stay."""
+    for path in directory.rglob(f".*{_SUFFIX}"):
+        writer = re.fullmatch(rf"\..+\.(\d+)-\d+\{_SUFFIX}", path.name)
+        if writer is None or not Path("/proc", writer[1]).exists():
+            path.unlink(missing_ok=True)

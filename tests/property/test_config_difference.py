@@ -11,7 +11,7 @@ from written_frr import CONFIGS, LEAF, may_go, thinned
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan, SwitchPlan
 from testbed.lab.core.render import FrrVersion, SwitchConfig, render_switch
-from testbed.lab.core.render.config_text import parse_configuration
+from testbed.lab.core.render.config_text import parse_configuration, written_out
 from testbed.lab.core.render.difference import difference, only_at_start
 from testbed.lab.core.schema.load import load_topology_text
 
@@ -95,3 +95,33 @@ def test_the_daemon_refuses_what_frr_refuses() -> None:
     ):
         with pytest.raises(Refused):
             daemon.tell(commands)
+
+
+WORDS = (
+    *("router bgp 1", "router bgp 2 vrf red", "address-family ipv4 unicast", "exit", "end", "!", "exit-address-family"),
+    *("vrf red", "vni 5", "exit-vrf", "interface a", "description b c", "no description b", "neighbor a bfd profile x"),
+    *("neighbor 192.0.2.1 remote-as 5", "no neighbor 192.0.2.1", "ip prefix-list a permit 10.0.0.0/8", "bfd", "peer a"),
+    *(
+        "no ip prefix-list a",
+        "route-map m permit 10",
+        "on-match next",
+        "continue",
+        "no continue",
+        "no",
+        "no no",
+        "quit",
+    ),
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(WORDS)), max_size=20))
+def test_whatever_is_written_is_read_the_same_once_it_is_written_out(written: list[tuple[int, str]]) -> None:
+    lines = parse_configuration("".join(f"{' ' * depth}{words}\n" for depth, words in written))
+    again = parse_configuration("".join(f"{line}\n" for line, _ in written_out(lines)))
+    assert [(line.within, line.text) for line in again] == [(line.within, line.text) for line in lines]
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_no_text_breaks_the_difference(old: str, new: str) -> None:
+    difference(old, new)
+    only_at_start(old, new)

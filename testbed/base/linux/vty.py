@@ -22,6 +22,8 @@ OWN_CONFIGURATION = Path("/etc/frr")
 _SECRET = re.compile(r"(?<=password )\S+")
 TIMEOUT_S = 10.0
 ASKED_AGAIN_S = 0.02
+_WARNING = 1
+"""The status of a command that had nothing to do (CMD_WARNING of FRR's lib/command.h)."""
 
 
 def without_secrets(line: str) -> str:
@@ -61,8 +63,9 @@ def configure(
 ) -> None:
     """Have a running `daemon` carry out configuration commands, one after the other. Its file stays as it is.
 
-    `again`: it may have carried out some of them before, and has not what `no` would take away then. Raises
-    `DriverError` if the daemon is not there, refuses one (those before it stand) or takes longer than `timeout_s`.
+    `again`: it may have carried out some of them before, and has not what `no` would take away then, or says nothing
+    but a warning (bgpd of `redistribute`). Raises `DriverError` if the daemon is not there, refuses one (those before
+    it stand) or takes longer than `timeout_s`.
     """
     path = directory / f"{daemon}.vty"
     try:
@@ -71,8 +74,10 @@ def configure(
             stream.connect(str(path))
             for command in ("enable", "configure terminal", *commands, "end"):
                 status, answer = _exchange(stream, command)
-                if status != 0 and not (again and command.startswith("no ")):
-                    said = answer.strip() or f"status {status}"
+                said = answer.strip()
+                done = command.startswith("no ") or (status == _WARNING and not said)
+                if status != 0 and not (again and done):
+                    said = said or f"status {status}"
                     raise DriverError(f"{daemon} in {directory.name} refused {without_secrets(command)!r}: {said}")
     except OSError as error:
         raise DriverError(f"{daemon} in {directory.name} does not answer: {error.strerror or error}") from error

@@ -19,7 +19,7 @@ from pygnmi.spec.v080 import gnmi_pb2, gnmi_pb2_grpc
 from testbed.daemons.gnmi.configuration import ACCOUNT, TargetSwitch
 from testbed.daemons.gnmi.paths import MAX_ELEMENTS, PathError, TreePath, covers, element, path_text
 from testbed.daemons.gnmi.readings import SwitchReadings
-from testbed.daemons.gnmi.subscriptions import Stream, Wanted, When
+from testbed.daemons.gnmi.subscriptions import Stream, WantedPath, When
 from testbed.daemons.gnmi.tree import MODELS, Leaves, Scalar, read_leaves
 from testbed.daemons.gnmi.values import scalar_json, subtrees
 
@@ -107,14 +107,14 @@ class GnmiService(gnmi_pb2_grpc.gNMIServicer):  # type: ignore[misc]  # pygnmi h
             case _:
                 yield from self._stream(subscribed, wanted, encoding, context)
 
-    def _once(self, subscribed: Any, wanted: Sequence[Wanted], encoding: int) -> Iterator[Any]:
+    def _once(self, subscribed: Any, wanted: Sequence[WantedPath], encoding: int) -> Iterator[Any]:
         if not subscribed.updates_only:
             leaves = Stream(wanted, 0).begin(self._read([one.pattern for one in wanted]))
             yield from _updates(subscribed, leaves, (), encoding)
         yield gnmi_pb2.SubscribeResponse(sync_response=True)
 
     def _poll(
-        self, subscribed: Any, wanted: Sequence[Wanted], encoding: int, requests: Iterator[Any], context: Any
+        self, subscribed: Any, wanted: Sequence[WantedPath], encoding: int, requests: Iterator[Any], context: Any
     ) -> Iterator[Any]:
         yield from self._once(subscribed, wanted, encoding)
         for request in requests:
@@ -122,7 +122,7 @@ class GnmiService(gnmi_pb2_grpc.gNMIServicer):  # type: ignore[misc]  # pygnmi h
                 context.abort(grpc.StatusCode.INVALID_ARGUMENT, "behind a list with mode POLL there are polls alone")
             yield from self._once(subscribed, wanted, encoding)
 
-    def _stream(self, subscribed: Any, wanted: Sequence[Wanted], encoding: int, context: Any) -> Iterator[Any]:
+    def _stream(self, subscribed: Any, wanted: Sequence[WantedPath], encoding: int, context: Any) -> Iterator[Any]:
         stream = Stream(wanted, time.monotonic_ns())
         leaves = stream.begin(self._read(stream.patterns))
         if not subscribed.updates_only:
@@ -163,8 +163,8 @@ def _pattern(prefix: Any, path: Any, context: Any) -> TreePath:
         raise  # for who reads it: abort has raised already
 
 
-def _wanted(subscribed: Any, one: Any, context: Any) -> Wanted:
-    return Wanted(
+def _wanted(subscribed: Any, one: Any, context: Any) -> WantedPath:
+    return WantedPath(
         pattern=_pattern(subscribed.prefix, one.path, context),
         when=_MODES.get(one.mode, When.TARGET_DEFINED),
         interval_ns=one.sample_interval,

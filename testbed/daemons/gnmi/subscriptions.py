@@ -29,7 +29,7 @@ class When(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedPath:
     """A subscription of a list. Intervals are in ns; a heartbeat of 0 is none."""
 
     pattern: TreePath
@@ -47,7 +47,7 @@ class Wanted:
 class _State:
     """A subscription under way."""
 
-    wanted: Wanted
+    wanted: WantedPath
     due_sample_ns: int
     due_heartbeat_ns: int | None
     sent: dict[TreePath, Scalar] = field(default_factory=dict)
@@ -64,7 +64,7 @@ def is_counter(path: TreePath) -> bool:
 class Stream:
     """The subscriptions of one subscriber. `begin` comes first, then `step` whenever `due_ns` has come."""
 
-    def __init__(self, wanted: Sequence[Wanted], now_ns: int) -> None:
+    def __init__(self, wanted: Sequence[WantedPath], now_ns: int) -> None:
         self._states = [
             _State(
                 wanted=one,

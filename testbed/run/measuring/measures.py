@@ -29,6 +29,7 @@ from testbed.workload.metrics.run_samples import (
     CheckedElements,
     CollectiveSpeed,
     CollectiveTimes,
+    CompletedMessages,
     CpuShares,
     Detection,
     FabricBytes,
@@ -43,7 +44,6 @@ from testbed.workload.metrics.run_samples import (
     LostProbes,
     MarkedPackets,
     MarkingCurves,
-    Messages,
     NetworkCarried,
     NicPeers,
     PacketsSent,
@@ -177,7 +177,7 @@ def _of_channels(run: RunData) -> Iterator[object]:
             goodput_bps=[one.goodput_bps for one in victims], ideal_bps=[one.ideal_bps for one in victims]
         )
     if all("messages" in channel.counters for channel in channels):
-        yield Messages(
+        yield CompletedMessages(
             completed=[float(channel.counters["messages"]) for channel in channels],
             time_s=[channel.busy_s for channel in channels],
         )

@@ -9,10 +9,10 @@ from functools import partial
 
 from testbed.workload.metrics.metric import DRAFT, HPCC, HTSIM, JAIN, PERCENTILE_RULE, Better, MetricFamily, MetricUnit
 from testbed.workload.metrics.run_samples import (
+    CompletedMessages,
     FlowRates,
     FlowTimes,
     JobTime,
-    Messages,
     PacketsSent,
     PatternBound,
     Retransmissions,
@@ -235,7 +235,7 @@ def fct_spread(fct_s: Sequence[float]) -> float | None:
     better=Better.MORE,
     formula="sum over flows of messages (or atomics) whose completion was seen / the flow's measured time",
     source="perftest (MsgRate)",
-    takes=lambda run: (run[Messages].completed, run[Messages].time_s),
+    takes=lambda run: (run[CompletedMessages].completed, run[CompletedMessages].time_s),
 )
 def message_rate(messages: Sequence[float], time_s: Sequence[float]) -> float | None:
     """Messages of all flows together, per second: of each, over its own time."""

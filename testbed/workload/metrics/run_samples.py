@@ -110,7 +110,7 @@ class PacketsSent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Messages:
+class CompletedMessages:
     """The messages (or atomics) of each channel that were completed, and the seconds that took."""
 
     completed: Sequence[float]

@@ -3,9 +3,11 @@ after, and nothing lost of what a change is not about."""
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -20,10 +22,13 @@ from testbed.daemons.lag.configuration import PROCESS_NAME as LAG
 from testbed.lab.checks.isolation.check import IsolationReport, check_isolation
 from testbed.lab.core.deploy.changing.apply import ApplyOptions, apply_lab
 from testbed.lab.core.deploy.changing.differences import changes_of
+from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.journal import LabState
+from testbed.lab.core.deploy.steps import StepEvent
 from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
 from testbed.lab.core.model import Guard
-from testbed.lab.core.plan.changes import Effect
+from testbed.lab.core.plan.changes import Allow, Effect
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.guards.watch import guard_counters
 from testbed.lab.features.mlag.apply import missing_members, read_link_groups
@@ -221,9 +226,9 @@ def dropped(lab: RunningLab) -> dict[Guard, int]:
 def test_what_is_not_there_is_told_before_it_is_done(shared: Any) -> None:
     lab = apply(shared, text_of(shared))
     changes = changes_of(lab, load_topology_text(text_of(shared, tenants=red()), file="tenants.yml"))
-    made = {(row.node, row.what) for row in changes.rows if row.effect is Effect.MADE}
-    assert {("p1-s1-rail1-red", "VRF red on p1-s1-rail1"), ("p1-s1-rail2-red", "VRF red on p1-s1-rail2")} <= made
-    assert ("", "the keeper of the overlay") not in made, "blue has it"
+    made = {row.what for row in changes.rows if row.effect is Effect.MADE}
+    assert {f"VRF red on {leaf}" for leaf in LEAVES} <= made
+    assert "the keeper of the overlay" not in made, "blue has it"
     assert [row for row in changes.rows if row.what == "the keeper of the overlay"]
 
 
@@ -271,3 +276,73 @@ def test_hosts_with_link_groups_come_and_go(sandbox: Any) -> None:
             assert pings(lab, "p1-s1-h1", "172.31.0.3")
             assert lab.run("p1-s1-h1", ["ping", "-c", "1", "-W", "1", addresses["p1-s1-h2"]]).returncode != 0
         assert check_isolation(lab, "frontend").exit_code == 0
+
+
+SIGNED = """
+name: {name}
+scale: {{time: 10000}}
+fabric:
+  design: rail-optimized
+  segments: 1
+  hosts: 4
+  gpus: 1
+  spines: 1
+  guards: {{control: false}}
+  routing: {{password: true, ttl_security: true}}
+{overlay}
+"""
+OVERLAY = "  overlay: {evpn: {vrf_by: namespace, rt_filter: true}}\ntenants:\n"
+ONE = '  one: {subnets: {web: {prefix: 172.31.0.0/24, nics: ["p1-s1-h1:rail1", "p1-s1-h2:rail1"]}}}\n'
+TWO = '  two: {subnets: {web: {prefix: 172.31.0.0/24, nics: ["p1-s1-h3:rail1", "p1-s1-h4:rail1"]}}}\n'
+
+
+def test_an_overlay_where_there_was_none_and_a_tenant_that_asks_for_the_password(sandbox: Any) -> None:
+    """Leaves start their routing daemons anew for namespaces as VRFs, if that is allowed; and hosts are strangers to
+    BGP in VRFs that come later, too, without the guard that would keep them away."""
+
+    def model(overlay: str) -> Any:
+        return load_topology_text(SIGNED.format(name=sandbox.name(), overlay=overlay), file="signed.yml")
+
+    lab = sandbox.deploy(model("")).lab
+    with pytest.raises(ChangeRefused, match="VRFs that are namespaces") as refused:
+        apply_lab(model(OVERLAY + ONE), sandbox.state, ApplyOptions())
+    assert "--allow restart" in str(refused.value.hint)
+    assert lab.life_cycle is LabState.RUNNING
+    apply_lab(model(OVERLAY + ONE), sandbox.state, ApplyOptions(allow=frozenset({Allow.RESTART})))
+    lab = apply(sandbox, SIGNED.format(name=sandbox.name(), overlay=OVERLAY + ONE + TWO))
+    assert pings(lab, "p1-s1-h1", "172.31.0.3") and pings(lab, "p1-s1-h3", "172.31.0.3")
+    report = check_isolation(lab)
+    bgp = next(one for one in report.attacks if one.attack == "BGP to the gateway")
+    assert bgp.ports == bgp.stopped == bgp.by_password == 4
+    assert {result.status for result in check_lab(lab).results} == {CheckStatus.PASS}
+
+
+@pytest.mark.parametrize("step", ["links", "routing", "removals"])
+def test_a_tenant_that_was_half_there_when_apply_was_killed(shared: Any, step: str) -> None:
+    """What was begun is undone for the file of before, and finished for that of after."""
+    without, with_red = (load_topology_text(text_of(shared, tenants=more), file="x.yml") for more in ("", red()))
+    apply(shared, text_of(shared))
+    with undisturbed(shared):
+        for wanted, tenants in ((without, {"blue"}), (with_red, {"blue", "red"}), (without, {"blue"})):
+            begun = with_red if tenants == {"blue"} and wanted is without else wanted
+            killed_at(shared, begun, step)
+            apply_lab(wanted, shared.state, ApplyOptions())
+            lab = RunningLab.open(shared.name(), shared.state)
+            assert all(vrfs_of(lab, leaf) == tenants for leaf in LEAVES)
+            assert {result.status for result in check_lab(lab).results} == {CheckStatus.PASS}
+            assert not changes_of(lab, wanted).rows
+
+
+def killed_at(sandbox: Any, model: Any, step: str) -> None:
+    """Apply in a process that is killed when a step has ended, if it comes to it."""
+
+    def notify(event: StepEvent) -> None:
+        if (event.step, event.phase) == (step, "stop"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    child = os.fork()
+    if not child:
+        with suppress(BaseException):
+            apply_lab(model, sandbox.state, ApplyOptions(), notify)
+        os._exit(0)
+    os.waitpid(child, 0)

@@ -121,18 +121,67 @@ def test_what_is_not_up_is_deployed(sandbox: Any, file: Path) -> None:
 
 def test_a_new_lab_in_its_place_is_refused_until_it_is_allowed(deployed: Any, file: Path) -> None:
     file.write_text(file.read_text() + "qos: {preset: uec}\n")
-    before = deployed.namespaces()
+    before = pids(deployed)
     refused = deployed.cli("apply", "-q")
     assert refused.returncode == 3 and "--allow recreate" in refused.stderr, refused
-    assert "at stake" in refused.stderr and deployed.namespaces() == before
+    assert "at stake" in refused.stderr and pids(deployed) == before
     shown = deployed.cli("diff")
     assert shown.returncode == 1 and "needs --allow recreate" in shown.stdout, shown
     done = deployed.cli("apply", "-q", "--allow", "recreate")
     deployed.note_daemons()
     assert done.returncode == 0, done
-    assert not set(deployed.namespaces().items()) & set(before.items())
+    after = pids(deployed)
+    assert all(not set(after[node].values()) & set(found.values()) for node, found in before.items())
     assert running(deployed).plan.tables is not None
     assert deployed.cli("diff").returncode == 0
+
+
+def test_daemons_begin_again_when_that_is_allowed(sandbox: Any, file: Path) -> None:
+    served = "networks: {management: {design: out-of-band, services: [dns]}}\n"
+    file.write_text(file.read_text() + served)
+    assert sandbox.cli("deploy", "-q", "-t", "lab.yml").returncode == 0
+    sandbox.note_daemons()
+    before = pids(sandbox)
+    edit(file, "services: [dns]", "services: [dns, bmp]")
+    shown = sandbox.cli("diff")
+    assert shown.returncode == 1 and "routing daemons of 2 nodes" in shown.stdout, shown
+    assert "--allow restart" in shown.stdout and "1 BGP session, and packets" in shown.stdout
+    refused = sandbox.cli("apply", "-q")
+    assert refused.returncode == 3 and "--allow restart" in refused.stderr and pids(sandbox) == before, refused
+    done = sandbox.cli("apply", "-q", "--allow", "restart")
+    sandbox.note_daemons()
+    assert done.returncode == 0 and "2 restarted" in done.stdout, done
+    after = pids(sandbox)
+    assert all(after[node]["bgpd"] != before[node]["bgpd"] for node in ("p1-s1-rail1", "p1-spine1"))
+    assert check_lab(running(sandbox)).exit_code == 0
+
+
+def test_what_waits_in_queues_that_are_made_anew_is_told(sandbox: Any, file: Path) -> None:
+    file.write_text(file.read_text() + "qos: {preset: uec}\n")
+    assert sandbox.cli("deploy", "-q", "-t", "lab.yml").returncode == 0
+    sandbox.note_daemons()
+    assert sandbox.cli("link", "set", "p1-s1-rail1:down2", "--rate", "10%").returncode == 0
+    lab = Lab.open(sandbox.name(), state=sandbox.state)
+    assert lab.diff(overrides={"qos.trimming": False}).waiting_bytes == 0
+    server = lab.node("p1-s1-h2").spawn(["iperf3", "-s"])
+    sender, call = lab.node("p1-s1-h1"), ["iperf3", "-c", lab.node("p1-s1-h2").address("rail1")]
+    until(lambda: not sender.run([*call, "-n", "1K"], check=False).returncode, "iperf3 answers")
+    client = sender.spawn([*call, "-u", "-b", "100M", "-l", "1400", "-t", "60"])
+    try:
+        changes = until(
+            lambda: (found := lab.diff(overrides={"qos.trimming": False})).waiting_bytes and found, "a queue"
+        )
+        assert {row.at_stake for row in changes.rows if row.effect == "remade"} == {"what waits in its queues"}
+        said = sandbox.cli("diff", "--set", "qos.trimming=false")
+        assert said.returncode == 1 and "wait there now" in said.stdout, said
+    finally:
+        for process in (client, server):
+            process.kill()
+            process.wait()
+    refused = sandbox.cli("apply", "-q", "--set", "qos.trimming=false")
+    assert refused.returncode == 3 and "p1-s1-rail1:down2 is changed by `link set`" in refused.stderr, refused
+    assert sandbox.cli("link", "reset", "--all").returncode == 0
+    assert sandbox.cli("apply", "-q", "--set", "qos.trimming=false").returncode == 0
 
 
 def test_settings_of_the_deploy_are_part_of_the_lab(sandbox: Any, file: Path) -> None:

@@ -196,6 +196,8 @@ def test_a_link_that_goes_down_takes_its_queue_along_and_resumes_who_waited(lab:
         lab.gate("h1", "eth1", RDMA),
     )
     purged = int(queue["purged_packets"])
+    agent = lab.running.pause_agent
+    failures = agent.status().labs[lab.name].failures
     with lab.sink("h2") as sink, lab.sender("h1", "h2", RDMA) as item:
         with storm(lab, "h2", "eth1", RDMA):
             send(item, 60)
@@ -207,6 +209,8 @@ def test_a_link_that_goes_down_takes_its_queue_along_and_resumes_who_waited(lab:
             assert queue["purged_packets"] > purged
             assert queue["purged_bytes"] >= waiting
             until(lambda: not sender["closed"], "h1 may send again")
+        told = agent.status().labs[lab.name].failures - failures
+        assert told >= 2, "the peer cannot resume it, and it cannot be kicked: a status has both at once"
         received(sink)  # what a closing gate let through
         lab.running.set_link("s1", "eth2", up=True)
         send_until(item, lambda: received(sink), "packets pass again")

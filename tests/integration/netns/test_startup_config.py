@@ -13,7 +13,7 @@ from waiting import until
 from testbed.base.errors import ConvergenceError, DriverError, PlanError, SpecError
 from testbed.base.linux import vty
 from testbed.lab.core.deploy.changing.apply import ApplyOptions, apply_lab
-from testbed.lab.core.deploy.changing.refusal import ChangeRefused
+from testbed.lab.core.deploy.changing.refusal import ChangeRefused, ChangeUndone
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.routing import running_daemons
 from testbed.lab.core.deploy.watch.running_config import compare_configuration, read_configuration
@@ -146,6 +146,45 @@ def test_what_a_daemon_does_not_take_ends_a_deploy_and_leaves_nothing(fabric: Fa
     with pytest.raises(DriverError, match="neighbor nobody activate"):
         fabric.deploy(p1_s1_rail1=written(wrong))
     assert not fabric.sandbox.state.names()
+
+
+def test_what_a_daemon_refuses_in_the_midst_of_a_change_undoes_all_of_it(fabric: Fabric) -> None:
+    lab = fabric.deploy(p1_s1_rail1=written(TIMERS))
+    before, rendered = uptimes(lab), sorted(runs(lab, LEAF))
+    wrong = TIMERS.replace("5 15", "6 18") + " address-family ipv4 unicast\n  neighbor nobody activate\n"
+    with pytest.raises(ChangeUndone, match="neighbor nobody activate"):
+        fabric.apply("{bfd: off, ecmp: 8}", p1_s1_rail1=written(wrong))
+    lab = RunningLab.open(fabric.sandbox.name(), fabric.sandbox.state)
+    assert sorted(runs(lab, LEAF)) == rendered
+    assert "timers bgp 5 15" in (lab.run_directory(LEAF) / "bgpd.conf").read_text()
+    assert as_planned(lab) == []
+    require_kept(before, lab)
+
+
+def test_a_file_that_a_daemon_does_not_take_when_it_starts_anew_undoes_all_of_it(fabric: Fabric) -> None:
+    lab = fabric.deploy()
+    wrong = "router bgp {{asn}}\n bgp default ipv4-unicast\n address-family ipv4 unicast\n  neighbor nobody activate\n"
+    with pytest.raises(ChangeUndone, match="neighbor nobody activate"):
+        fabric.apply(p1_s1_rail1=written(wrong), allow=frozenset({Allow.RESTART}))
+    fabric.sandbox.note_daemons()
+    lab = RunningLab.open(fabric.sandbox.name(), fabric.sandbox.state)
+    assert "no bgp default ipv4-unicast" in runs(lab, LEAF)
+    assert {session.state for session in lab.sessions()} == {"Established"}
+    assert as_planned(lab) == []
+
+
+def test_a_line_that_takes_a_start_has_its_node_start_alone(fabric: Fabric) -> None:
+    lab = fabric.deploy()
+    before = uptimes(lab)
+    text = "router bgp {{asn}}\n bgp default ipv4-unicast\n"
+    with pytest.raises(ChangeRefused, match="bgp default ipv4-unicast"):
+        fabric.apply(p1_s1_rail1=written(text))
+    lab = fabric.apply(p1_s1_rail1=written(text), allow=frozenset({Allow.RESTART}))
+    after = uptimes(lab)
+    reset = {key for key, uptime in before.items() if after[key] < uptime}
+    peers = {(session.node, session.interface) for session in lab.sessions() if LEAF in (session.node, session.remote)}
+    assert reset <= peers, "sessions of others stay"
+    assert as_planned(lab) == []
 
 
 def test_a_static_route_has_its_daemon_while_it_is_there(fabric: Fabric) -> None:

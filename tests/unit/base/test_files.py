@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from testbed.base import files
-from testbed.base.files import remains_of, write_atomically
+from testbed.base.files import remains_of, remove_remains, write_atomically
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -110,6 +110,16 @@ def test_a_writer_that_is_killed_leaves_the_old_file_and_remains_that_are_found(
     assert not list(tmp_path.glob("*.json"))[1:], "who lists the directory's files by their suffix finds none"
     write_atomically(path, "newer")
     assert path.read_text() == "newer"
+
+
+def test_remains_of_writers_that_live_stay(tmp_path: Path) -> None:
+    (tmp_path / "node").mkdir()
+    living = tmp_path / "node" / f".x.json.{os.getpid()}-3.new"
+    of_killed = [tmp_path / ".lab.json.4194305-0.new", tmp_path / "node" / ".frr.conf.new"]  # more than pid_max
+    for path in (living, *of_killed, tmp_path / "a.new", tmp_path / ".hidden"):
+        path.touch()
+    remove_remains(tmp_path)
+    assert {path.name for path in tmp_path.rglob("*")} == {"node", living.name, "a.new", ".hidden"}
 
 
 def test_readers_and_several_writers_only_ever_meet_whole_files(tmp_path: Path) -> None:

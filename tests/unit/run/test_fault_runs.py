@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from fake_lab import FakeLab, small_lab
@@ -29,6 +31,10 @@ UPLINK = "p1-s1-rail1:uplink1"
 
 class QuietLab(FakeLab, RunningLab):
     """A lab that is not there, and passes for one that is."""
+
+    @property
+    def record(self) -> Any:
+        return SimpleNamespace(model={}, revision=1)
 
     def node(self, name: str) -> None:  # type: ignore[override]
         pass

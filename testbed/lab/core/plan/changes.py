@@ -75,7 +75,7 @@ class ChangeRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class OperationChange:
     """One operation that only one of the plans has, or that both have with other numbers.
 
     `old` is None for what is made, `new` for what is removed.
@@ -102,14 +102,14 @@ class Change:
 class PlanChanges:
     """All that makes one plan of another: removals in the reverse order of making, then what is changed and made."""
 
-    removed: tuple[Change, ...]
-    changed: tuple[Change, ...]
-    made: tuple[Change, ...]
+    removed: tuple[OperationChange, ...]
+    changed: tuple[OperationChange, ...]
+    made: tuple[OperationChange, ...]
 
     def __bool__(self) -> bool:
         return bool(self.removed or self.changed or self.made)
 
-    def __iter__(self) -> Iterator[Change]:
+    def __iter__(self) -> Iterator[OperationChange]:
         yield from self.removed
         yield from self.changed
         yield from self.made
@@ -123,12 +123,12 @@ def changes_between(old: LabPlan, new: LabPlan) -> PlanChanges:
     if old is new:
         return PlanChanges(removed=(), changed=(), made=())
     before, after = _by_identity(old.operations), _by_identity(new.operations)
-    gone = [Change(old=item, new=None) for key, item in before.items() if key not in after]
+    gone = [OperationChange(old=item, new=None) for key, item in before.items() if key not in after]
     both = [(before[key], item) for key, item in after.items() if key in before]
     return PlanChanges(
         removed=tuple(reversed(gone)),
-        changed=tuple(Change(old=was, new=item) for was, item in both if was != item),
-        made=tuple(Change(old=None, new=item) for key, item in after.items() if key not in before),
+        changed=tuple(OperationChange(old=was, new=item) for was, item in both if was != item),
+        made=tuple(OperationChange(old=None, new=item) for key, item in after.items() if key not in before),
     )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 _COMMENT = ("!", "#")
 _OPENS = {
@@ -172,8 +173,11 @@ def kind_of(within: Sequence[str]) -> str:
 
 def replaced_part(line: str, within: Sequence[str] = ()) -> str | None:
     """Return the part of a command that stays where another value replaces its own; None where none does."""
-    if opens_context(within, line):
-        return None
+    return None if opens_context(within, line) else _part(line)
+
+
+@lru_cache(maxsize=4096)
+def _part(line: str) -> str | None:
     sequenced = _SEQUENCED.match(line)
     if sequenced is not None:
         return f"{sequenced['list']} seq {sequenced['number']}" if sequenced["number"] else None
@@ -199,6 +203,8 @@ class _Context:
     within: tuple[str, ...] = ()
     lines: dict[str, _Context] = field(default_factory=dict)
     _last: dict[str, int] = field(default_factory=dict)
+    _of_parts: dict[str, str] = field(default_factory=dict)
+    """The line that is in force of those that replace each other, by the part that stays, and the `no` of it."""
 
     def say(self, line: str) -> _Context:
         """Take a line, and return the context that it opens, if it does."""
@@ -213,7 +219,8 @@ class _Context:
         inner = self.lines.pop(line, None) or _Context((*self.within, line))
         self.lines.pop(f"no {line}", None)
         if part is not None:
-            self._drop(lambda other: replaced_part(other.removeprefix("no "), self.within) == part)
+            self.lines.pop(self._of_parts.get(part, line), None)
+            self._of_parts[part] = line
         self.lines[line] = inner
         return inner
 
@@ -227,7 +234,8 @@ class _Context:
             return taken
         self.lines.pop(body, None)
         part = replaced_part(f"{body} ", self.within) or body
-        self._drop(lambda other: replaced_part(other, self.within) == part)
+        self.lines.pop(self._of_parts.get(part, line), None)
+        self._of_parts[part] = line
         return self.lines.setdefault(line, taken)
 
     def _drop(self, is_meant: Callable[[str], bool]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from functools import lru_cache
 
 from testbed.lab.core.render.config_text import (
     ConfigTree,
@@ -49,6 +50,8 @@ _ON = re.compile(
     r"|neighbor \S+ send-community.*)$"
 )
 """The lines that hold without a word, in `frr defaults traditional`: a `no` of it is taken back by saying it."""
+_BY_DEFAULTS = re.compile(r"bgp (?:ebgp-requires-policy|network import-check|deterministic-med|log-neighbor-changes)$")
+"""What FRR's sets of defaults differ in (bgpd/bgp_vty.c, `match_profile`)."""
 _OFF = re.compile(
     r"(?:debug |shutdown$|coalesce-time|timers |maximum-paths|bgp (?:suppress-fib-pending|log-neighbor-changes"
     r"|always-compare-med|deterministic-med|reject-as-sets|bestpath )|neighbor \S+ (?:shutdown|activate|timers|bfd"
@@ -101,9 +104,20 @@ def only_at_start(old: str, new: str) -> list[str]:
     """Return the lines of two configurations of a daemon that only starting it anew brings about, or takes back."""
     defaults = [found[0] if (found := _DEFAULTS.search(text)) else "" for text in (old, new)]
     lines = [defaults[1]] if defaults[0] != defaults[1] else []
-    return list(dict.fromkeys([*lines, *_at_start(_tree(old), _tree(new), ())]))
+    trees = _tree(old), _tree(new)
+    if "frr defaults datacenter" in defaults:
+        lines += _by_defaults(*trees)
+    return list(dict.fromkeys([*lines, *_at_start(*trees, ())]))
 
 
+def _by_defaults(old: ConfigTree, new: ConfigTree) -> Iterator[str]:
+    """The lines that go and whose contrary may be the default, which is another one in a data centre."""
+    for opening in old.keys() & new.keys():
+        gone = (line for line in old[opening] if line not in new[opening])
+        yield from (line for line in gone if _BY_DEFAULTS.match(line.removeprefix("no ")))
+
+
+@lru_cache(maxsize=4)
 def _tree(text: str) -> ConfigTree:
     return in_force(line for line in parse_configuration(text) if not _HEADER.match(line.top.removeprefix("no ")))
 
@@ -119,7 +133,7 @@ def _at_start(old: ConfigTree, new: ConfigTree, within: tuple[str, ...]) -> Iter
     yield from _new_instances(old, new)
     yield from _moved(old, new)
     for line, inner in new.items():
-        if line in old:
+        if old.get(line, inner) != inner:
             yield from _at_start(old[line], inner, (*within, line))
 
 
@@ -171,7 +185,7 @@ class _Commands:
         yield from map(taken_back, moving)
         yield from (line for line in new if line not in old and not opens_context(within, line))
         for line, inner in sorted(new.items(), key=lambda item: not item[0].startswith(_NAMED_FIRST)):
-            if opens_context(within, line):
+            if old.get(line) != inner and opens_context(within, line):
                 commands = self.between(old.get(line, {}), inner, (*within, line), gone)
                 yield from _entered(line, commands, always=line not in old)
         told = {line for line in new if line not in old}

@@ -80,7 +80,6 @@ FILE_KEYS: Hints = {
 NODE_KEYS: Hints = {
     # containerlab
     "type": "remove it: it chooses a chassis, and every switch is FRR",
-    "startup-config": _CONFIGURATION,
     "enforce-startup-config": _CONFIGURATION,
     "suppress-startup-config": _CONFIGURATION,
     "config": _CONFIGURATION,

@@ -46,7 +46,7 @@ class Incomparable(RecordError):
 _WORDS = {Backend.EMULATION: "emulated", Backend.SIMULATION: "simulated"}
 
 
-class Change(StrEnum):
+class Shift(StrEnum):
     WORSE = "worse"
     BETTER = "better"
     DIFFERENT = "different"
@@ -73,7 +73,7 @@ class MetricChange:
     p: float
     adjusted_p: float | None
     """After Holm's correction over all that is judged; None: not judged."""
-    change: Change
+    change: Shift
 
     @property
     def judged(self) -> bool:
@@ -107,15 +107,15 @@ class Comparison:
         return _incomparable(self.differing)
 
     @property
-    def verdict(self) -> Change:
+    def verdict(self) -> Shift:
         found = {change.change for change in self.changes if change.judged}
-        order = (Change.WORSE, Change.UNSURE, Change.BETTER)
-        return next((change for change in order if change in found), Change.SAME)
+        order = (Shift.WORSE, Shift.UNSURE, Shift.BETTER)
+        return next((change for change in order if change in found), Shift.SAME)
 
     @property
     def exit_code(self) -> int:
         """1 significantly worse, 2 cannot say, 0 same or better."""
-        return {Change.WORSE: ExitCode.FAIL, Change.UNSURE: ExitCode.INVALID}.get(self.verdict, ExitCode.PASS)
+        return {Shift.WORSE: ExitCode.FAIL, Shift.UNSURE: ExitCode.INVALID}.get(self.verdict, ExitCode.PASS)
 
 
 def compare_records(
@@ -306,17 +306,17 @@ def _changes(
 
 def _judge(
     base: Sequence[float], other: Sequence[float], better: Better, *, sure: bool, capable: bool, min_change: float
-) -> Change:
+) -> Shift:
     a, b = statistics.median(base), statistics.median(other)
     if abs(b - a) <= min_change * abs(a):
-        return Change.SAME
+        return Shift.SAME
     if not capable:
-        return Change.UNSURE
+        return Shift.UNSURE
     if not sure:
-        return Change.SAME
+        return Shift.SAME
     if better is Better.NEITHER:
-        return Change.DIFFERENT
-    return Change.BETTER if (b > a) == (better is Better.MORE) else Change.WORSE
+        return Shift.DIFFERENT
+    return Shift.BETTER if (b > a) == (better is Better.MORE) else Shift.WORSE
 
 
 def _notes(changes: Sequence[MetricChange], alpha: float) -> list[str]:
@@ -324,7 +324,7 @@ def _notes(changes: Sequence[MetricChange], alpha: float) -> list[str]:
     judged = [change for change in changes if change.judged]
     if not judged:
         return ["nothing was judged: name metrics to judge them"]
-    if not any(change.change is Change.UNSURE for change in judged):
+    if not any(change.change is Shift.UNSURE for change in judged):
         return []
     fewest = min(min(len(change.base), len(change.other)) for change in judged)
     needed = runs_needed(len(judged), alpha)

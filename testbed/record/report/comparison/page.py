@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from testbed.record.report.chart import Drawing, Row, draw_rows, linear_axis, style_sheet
-from testbed.record.report.comparison.compare import Change, Comparison, MetricChange
+from testbed.record.report.comparison.compare import Comparison, MetricChange, Shift
 from testbed.record.report.scenario.figures import MISSING, format_value
 
 if TYPE_CHECKING:
@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 MAX_PICTURES = 12
 _MOST_ROWS = 24
-_TONES = {Change.WORSE: "fail", Change.BETTER: "pass", Change.SAME: "same", Change.UNSURE: "invalid"}
+_TONES = {
+    Shift.WORSE: "fail",
+    Shift.BETTER: "pass",
+    Shift.SAME: "same",
+    Shift.UNSURE: "invalid",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,13 +95,13 @@ COLUMNS = (
     "outcome", "base_runs", "other_runs",
 )  # fmt: skip
 _STYLES = {
-    Change.WORSE: "bold red",
-    Change.BETTER: "bold green",
-    Change.DIFFERENT: "bold cyan",
-    Change.UNSURE: "yellow",
-    Change.SAME: "",
+    Shift.WORSE: "bold red",
+    Shift.BETTER: "bold green",
+    Shift.DIFFERENT: "bold cyan",
+    Shift.UNSURE: "yellow",
+    Shift.SAME: "",
 }
-_ORDER = (Change.WORSE, Change.BETTER, Change.UNSURE, Change.DIFFERENT, Change.SAME)
+_ORDER = (Shift.WORSE, Shift.BETTER, Shift.UNSURE, Shift.DIFFERENT, Shift.SAME)
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
@@ -114,7 +119,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     names = ["Point"] if several else []
     for index, name in enumerate((*names, "Metric", "base", "other", "change", "p (Holm)", "outcome")):
         table.add_column(name, justify="right" if len(names) < index < len(names) + 5 else "left")
-    rows = [change for change in ordered(comparison.changes) if change.judged or change.change is not Change.SAME]
+    rows = [change for change in ordered(comparison.changes) if change.judged or change.change is not Shift.SAME]
     for change in rows[:MAX_ROWS]:
         head = [_plain(change.point)] if several else []
         table.add_row(
@@ -158,16 +163,16 @@ def remarks(comparison: Comparison) -> list[str]:
 def sentence(comparison: Comparison) -> str:
     """The whole in a line."""
     judged = [change for change in comparison.changes if change.judged]
-    counts = {kind: sum(change.change is kind for change in judged) for kind in Change}
+    counts = {kind: sum(change.change is kind for change in judged) for kind in Shift}
     match comparison.verdict:
-        case Change.WORSE:
-            return f"WORSE: {counts[Change.WORSE]} of {len(judged)} judged metrics are significantly worse"
-        case Change.UNSURE:
+        case Shift.WORSE:
+            return f"WORSE: {counts[Shift.WORSE]} of {len(judged)} judged metrics are significantly worse"
+        case Shift.UNSURE:
             return (
-                f"CANNOT SAY: {counts[Change.UNSURE]} of {len(judged)} judged metrics differ, with too few runs to tell"
+                f"CANNOT SAY: {counts[Shift.UNSURE]} of {len(judged)} judged metrics differ, with too few runs to tell"
             )
-        case Change.BETTER:
-            return f"BETTER: {counts[Change.BETTER]} of {len(judged)} judged metrics are better, none is worse"
+        case Shift.BETTER:
+            return f"BETTER: {counts[Shift.BETTER]} of {len(judged)} judged metrics are better, none is worse"
     return f"SAME: none of {len(judged)} judged metrics differs significantly"
 
 

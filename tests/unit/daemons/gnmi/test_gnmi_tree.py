@@ -14,7 +14,7 @@ from testbed.base.linux.port_counters import PortCounters
 from testbed.daemons.gnmi.configuration import TargetPort, TargetSwitch
 from testbed.daemons.gnmi.paths import Element, PathError, TreePath, covers, element, path_text
 from testbed.daemons.gnmi.readings import FRESH_S, Fresh, QueueCounters
-from testbed.daemons.gnmi.subscriptions import Stream, Wanted, When, is_counter
+from testbed.daemons.gnmi.subscriptions import Stream, WantedPath, When, is_counter
 from testbed.daemons.gnmi.tree import read_leaves
 from testbed.daemons.gnmi.values import subtrees
 
@@ -206,7 +206,7 @@ def test_a_reading_is_shared_while_it_is_fresh() -> None:
     assert fresh.get() == 2
 
 
-def stream(*wanted: Wanted) -> Stream:
+def stream(*wanted: WantedPath) -> Stream:
     made = Stream(wanted, 0)
     made.begin({path_of("/a/state/counters/x"): 1, path_of("/a/state/oper-status"): "UP"})
     return made
@@ -219,7 +219,7 @@ def told(made: Stream, now_ns: int, **values: Any) -> dict[str, Any]:
 
 
 def test_samples_come_at_their_interval_whether_anything_changed_or_not() -> None:
-    made = stream(Wanted(pattern=(), when=When.SAMPLE, interval_ns=SECOND))
+    made = stream(WantedPath(pattern=(), when=When.SAMPLE, interval_ns=SECOND))
     assert made.due_ns == SECOND
     assert told(made, SECOND - 1, x=2, status="UP") == {}
     assert told(made, SECOND, x=2, status="UP") == {"x": 2, "oper-status": "UP"}
@@ -229,7 +229,9 @@ def test_samples_come_at_their_interval_whether_anything_changed_or_not() -> Non
 
 
 def test_redundant_samples_are_left_out_until_the_heartbeat() -> None:
-    wanted = Wanted(pattern=(), when=When.SAMPLE, interval_ns=SECOND, suppress_redundant=True, heartbeat_ns=3 * SECOND)
+    wanted = WantedPath(
+        pattern=(), when=When.SAMPLE, interval_ns=SECOND, suppress_redundant=True, heartbeat_ns=3 * SECOND
+    )
     made = stream(wanted)
     assert told(made, SECOND, x=1, status="UP") == {}
     assert told(made, 2 * SECOND, x=2, status="UP") == {"x": 2}
@@ -237,7 +239,7 @@ def test_redundant_samples_are_left_out_until_the_heartbeat() -> None:
 
 
 def test_changes_are_told_and_so_is_the_end_of_a_leaf() -> None:
-    made = stream(Wanted(pattern=(), when=When.ON_CHANGE))
+    made = stream(WantedPath(pattern=(), when=When.ON_CHANGE))
     look = made.due_ns
     assert told(made, look, x=1, status="UP") == {}
     assert told(made, 2 * look, x=1, status="DOWN") == {"oper-status": "DOWN"}
@@ -247,7 +249,7 @@ def test_changes_are_told_and_so_is_the_end_of_a_leaf() -> None:
 
 
 def test_a_target_samples_counters_and_tells_changes_of_all_else() -> None:
-    made = stream(Wanted(pattern=(), interval_ns=SECOND))
+    made = stream(WantedPath(pattern=(), interval_ns=SECOND))
     look = made.due_ns
     assert look < SECOND
     assert told(made, look, x=5, status="DOWN") == {"oper-status": "DOWN"}
@@ -255,8 +257,8 @@ def test_a_target_samples_counters_and_tells_changes_of_all_else() -> None:
 
 
 def test_no_subscriber_is_served_more_often_than_the_least_interval() -> None:
-    assert Wanted(pattern=(), interval_ns=1).sampled_every_ns == 100_000_000
-    assert Wanted(pattern=()).sampled_every_ns == 10 * SECOND
+    assert WantedPath(pattern=(), interval_ns=1).sampled_every_ns == 100_000_000
+    assert WantedPath(pattern=()).sampled_every_ns == 10 * SECOND
 
 
 @pytest.mark.parametrize(

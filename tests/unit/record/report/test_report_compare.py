@@ -17,8 +17,8 @@ from recorded import load, printed, with_runs
 from testbed.base.errors import RecordError
 from testbed.record.record import Backend, Outcome, Record, RunResult, Verdict
 from testbed.record.report.comparison import (
-    Change,
     Comparison,
+    Shift,
     compare_records,
     print_comparison,
     refuse_different_things,
@@ -64,7 +64,7 @@ def at_scale(record: Record, k: float) -> Record:
     return replace(changed, points=[replace(point, lab=replace(point.lab, k=k)) for point in changed.points])
 
 
-def found(comparison: Comparison, metric: str, point: str = "mode=spray") -> Change:
+def found(comparison: Comparison, metric: str, point: str = "mode=spray") -> Shift:
     return next(item.change for item in comparison.changes if item.metric == metric and item.point == point)
 
 
@@ -125,19 +125,19 @@ def test_runs_that_it_takes() -> None:
 
 def test_a_record_is_the_same_as_itself(base: Record) -> None:
     comparison = compare_records(base, base)
-    assert {change.change for change in comparison.changes} == {Change.SAME}
-    assert (comparison.verdict, comparison.exit_code) == (Change.SAME, 0)
+    assert {change.change for change in comparison.changes} == {Shift.SAME}
+    assert (comparison.verdict, comparison.exit_code) == (Shift.SAME, 0)
 
 
 def test_worse_and_better_are_those_of_the_catalogue(base: Record) -> None:
     slower = compare_records(base, changed(base, "tail_fct_ratio", lambda value: value * 3))
-    assert found(slower, "tail_fct_ratio") is Change.WORSE
-    assert (slower.verdict, slower.exit_code) == (Change.WORSE, 1)
+    assert found(slower, "tail_fct_ratio") is Shift.WORSE
+    assert (slower.verdict, slower.exit_code) == (Shift.WORSE, 1)
     faster = compare_records(changed(base, "tail_fct_ratio", lambda value: value * 3), base)
-    assert found(faster, "tail_fct_ratio") is Change.BETTER
-    assert (faster.verdict, faster.exit_code) == (Change.BETTER, 0)
+    assert found(faster, "tail_fct_ratio") is Shift.BETTER
+    assert (faster.verdict, faster.exit_code) == (Shift.BETTER, 0)
     less = compare_records(base, changed(base, "aggregate_share", lambda value: value / 3))
-    assert found(less, "aggregate_share") is Change.WORSE
+    assert found(less, "aggregate_share") is Shift.WORSE
 
 
 def test_only_what_is_expected_of_or_named_is_judged(base: Record) -> None:
@@ -187,8 +187,8 @@ def test_too_few_runs_cannot_say(base: Record) -> None:
         return replace(record, points=points)
 
     comparison = compare_records(few(base), few(changed(base, "tail_fct_ratio", lambda value: value * 2)))
-    assert found(comparison, "tail_fct_ratio") is Change.UNSURE
-    assert (comparison.verdict, comparison.exit_code) == (Change.UNSURE, 2)
+    assert found(comparison, "tail_fct_ratio") is Shift.UNSURE
+    assert (comparison.verdict, comparison.exit_code) == (Shift.UNSURE, 2)
     assert comparison.notes == [
         "with 2 runs of a side and 6 metrics judged, no difference can be significant at 5%:"
         " 5 runs of each side would do"
@@ -225,7 +225,7 @@ def test_what_is_compared_needs_no_force(base: Record) -> None:
     assert "their time scales differ: times and rates are those of the real fabric" in comparison.notes
     of_time = [change for change in comparison.changes if change.unit in ("s", "bit/s") and change.relative is not None]
     assert of_time and all(change.relative == pytest.approx(0, abs=1e-9) for change in of_time)
-    assert comparison.verdict is Change.SAME
+    assert comparison.verdict is Shift.SAME
     assert "compared: topology.fabric.design: " in printed(partial(print_comparison, comparison), 120)
     assert comparison_json(comparison)["incomparable"] == []
 
@@ -259,7 +259,7 @@ def test_a_metric_that_was_zero_has_no_relative_change(base: Record) -> None:
     zero = changed(base, "retransmits", lambda _: 0.0)
     some = changed(base, "retransmits", lambda _: 40.0)
     change = next(item for item in compare_records(zero, some, metrics=["retransmits"]).changes if item.judged)
-    assert change.relative is None and change.change is Change.WORSE
+    assert change.relative is None and change.change is Shift.WORSE
 
 
 def test_shown_on_a_terminal_as_json_and_as_a_page(base: Record) -> None:

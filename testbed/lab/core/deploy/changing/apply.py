@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from testbed.base.errors import ConvergenceError, TestbedError
+from testbed.base.files import remove_remains
 from testbed.base.linux import namespaces
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.changing.data_path import ChangedDataPath
@@ -237,12 +238,15 @@ class _Carrying:
             self._journal.state(LabState.CHANGING)
         if not self._manner.undoes:
             tell_begin(self.running, changes.rows)
+        if self._manner.again:
+            for directory in (self._run, self.running.state_directory):
+                remove_remains(directory)
+        for each in changes.features:
+            each.begin(changing)
         kernel, created = self._kernel()
         watch: ConvergenceWatch | None = None
         launcher: DaemonLauncher | None = None
         try:
-            for each in changes.features:
-                each.begin(changing)
             if len(changes.new.ports) > len(changes.old.ports):
                 with self._state.lock_machine():
                     raise_neighbour_limits(self.record, self._state)
@@ -398,7 +402,8 @@ class _Carrying:
         """
         changes, record = self.changes, self.record
         if COMMANDS not in self._steps_before and not self._manner.undoes:
-            created |= {item.node for item in changes.kernel.created}
+            before = {node.name for node in self.running.model.nodes}
+            created |= {node.name for node in changes.lab.nodes} - before
         if created and unconverged is None:
             with self._step(COMMANDS):
                 run_node_commands(changes.lab, RunningLab(record, self._state), created)

@@ -18,7 +18,15 @@ from testbed.base.errors import DriverError
 from testbed.base.linux import vty
 from testbed.lab.core.deploy.changing.kernel_drift import BY_HAND, KernelDrift
 from testbed.lab.core.deploy.changing.kernel_repair import look_at_kernel, repair_kernel
-from testbed.lab.core.deploy.changing.node import RECREATE, RESTART, rebuild, restart, start_daemons_of, working
+from testbed.lab.core.deploy.changing.node import (
+    RECREATE,
+    RESTART,
+    await_daemons,
+    rebuild,
+    restart,
+    start_daemons_of,
+    working,
+)
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.changing.telling import tell_changes
 from testbed.lab.core.deploy.live import RunningLab
@@ -137,8 +145,9 @@ def _routing_drift(lab: RunningLab, nodes: Sequence[str]) -> dict[str, dict[str,
     """The commands that bring the configurations of daemons back to what they were started or told with."""
 
     def of_node(node: str) -> dict[str, Sequence[str]]:
-        directory = lab.run_directory(node)
-        running = read_configuration(directory, lab.daemons.get(node, ()))
+        directory, daemons = lab.run_directory(node), lab.daemons.get(node, ())
+        await_daemons(directory, daemons)  # they may have been started right now
+        running = read_configuration(directory, daemons)
         lines, known = compare_configuration(lab.processes_directory, node, running)
         found: dict[str, Sequence[str]] = {}
         for daemon, now in running.items():

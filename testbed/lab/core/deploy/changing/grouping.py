@@ -61,11 +61,13 @@ def summary(rows: Iterable[ChangeRow]) -> str:
 
 
 def plural(noun: str) -> str:
-    """Return the plural of a noun; of several words, that of the one before "of"."""
+    """Return the plural of a noun, which may be one; of several words, that of the one before "of"."""
     first, of, rest = noun.partition(" of ")
     if of:
         return f"{plural(first)} of {rest}"
-    if noun.endswith(("s", "x", "ch", "sh")):
+    if noun.endswith("s") and not noun.endswith("ss"):
+        return noun
+    if noun.endswith(("ss", "x", "ch", "sh")):
         return f"{noun}es"
     return f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else f"{noun}s"
 
@@ -93,7 +95,8 @@ def _group(rows: Sequence[ChangeRow], parts: dict[tuple[Effect, str], Counter[st
     if count == 1 or not kind:
         what = first.what
     else:
-        what = f"{kind} of {count:,} nodes" if kind in _DAEMONS else f"{count:,} {plural(kind)}"
+        is_of_nodes = kind in _DAEMONS or plural(kind) == kind
+        what = f"{kind} of {count:,} nodes" if is_of_nodes else f"{count:,} {plural(kind)}"
     own = sum((parts.get((row.effect, row.what), Counter()) for row in rows), Counter[str]())
     return ChangeGroup(
         effect=first.effect,

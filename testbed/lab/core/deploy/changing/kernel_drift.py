@@ -28,15 +28,15 @@ from testbed.lab.core.drivers.netlink import overlay_devices as overlay
 from testbed.lab.core.drivers.netlink.netem import HtbClass
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller, set_classes
 from testbed.lab.core.drivers.netlink.rdma import DEVICES
-from testbed.lab.core.drivers.nodes.changing import Messages, places_of
+from testbed.lab.core.drivers.nodes.changing import NodeMessages, places_of
 from testbed.lab.core.drivers.nodes.seen import (
     DEFAULT_METRIC6,
+    PlaceQuestions,
     SeenLink,
     SeenPlace,
     SeenQueues,
     SeenRoute,
     SeenRule,
-    Wanted,
     filter_rules,
 )
 from testbed.lab.core.feature import filters
@@ -88,10 +88,10 @@ class KernelDrift:
     """
 
     rows: tuple[ChangeRow, ...] = ()
-    first: tuple[Messages, ...] = ()
+    first: tuple[NodeMessages, ...] = ()
     tables: tuple[tuple[str, int, str], ...] = ()
     made: tuple[Operation, ...] = ()
-    set: tuple[Messages, ...] = ()
+    set: tuple[NodeMessages, ...] = ()
     rest: tuple[Operation, ...] = ()
 
     def __bool__(self) -> bool:
@@ -109,7 +109,7 @@ class KernelDrift:
         return sorted(found | {place for item in self.missing for place in places_of(item)})
 
 
-def worth_asking(plan: LabPlan) -> dict[str, Wanted]:
+def worth_asking(plan: LabPlan) -> dict[str, PlaceQuestions]:
     """Return what is to be read of each namespace of a lab for `kernel_drift`."""
     ports: defaultdict[str, set[int]] = defaultdict(set)
     settings: defaultdict[str, set[str]] = defaultdict(set)
@@ -130,7 +130,7 @@ def worth_asking(plan: LabPlan) -> dict[str, Wanted]:
             case _ if type(item) in filters():
                 filtered.add(_filtered_place(item))
     return {
-        place: Wanted(
+        place: PlaceQuestions(
             ports=ports[place], settings=settings[place], bridge_ports=place in bridged, filters=place in filtered
         )
         for place in places
@@ -165,10 +165,10 @@ class _Comparison:
     renewed: frozenset[PlacedInterface] = frozenset()
     open_to_others: frozenset[str] = frozenset()
     rows: list[ChangeRow] = field(default_factory=list)
-    first: list[Messages] = field(default_factory=list)
+    first: list[NodeMessages] = field(default_factory=list)
     tables: list[tuple[str, int, str]] = field(default_factory=list)
     missing: list[Operation] = field(default_factory=list)
-    values: list[Messages] = field(default_factory=list)
+    values: list[NodeMessages] = field(default_factory=list)
     lost: set[PlacedInterface] = field(default_factory=set)
     down: set[PlacedInterface] = field(default_factory=set)
     peers: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -225,18 +225,18 @@ class _Comparison:
             self._tell(effect, " ".join(places_of(item)), str(item), NOUNS.get(type(item), ""), at_stake)
 
     def _differs(self, place: str, what: str, *batch: bytes) -> None:
-        self.values.append(Messages(place=place, batch=batch, what=what))
+        self.values.append(NodeMessages(place=place, batch=batch, what=what))
         self._tell(Effect.CHANGED, place, what, what.partition(" ")[0])
 
     def _is_stray(self, place: str, what: str, data: bytes) -> None:
-        self.first.append(Messages(place=place, batch=(data,), what=f"remove {what}"))
+        self.first.append(NodeMessages(place=place, batch=(data,), what=f"remove {what}"))
         self._tell(Effect.REMOVED, place, what, what.partition(" ")[0])
 
     def _tell(self, effect: Effect, place: str, what: str, kind: str, at_stake: str = "") -> None:
         self.rows.append(ChangeRow(effect=effect, node=place, what=what, kind=kind, reason=BY_HAND, at_stake=at_stake))
 
     def _clear(self, place: str, what: str, *batch: bytes) -> None:
-        self.first.append(Messages(place=place, batch=batch, what=what))
+        self.first.append(NodeMessages(place=place, batch=batch, what=what))
 
     # ------------------------------------------------------------------ interfaces
 

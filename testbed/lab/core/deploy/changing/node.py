@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from testbed.base.datapath import pins
@@ -227,9 +228,14 @@ def _start(lab: RunningLab, node: str, elsewhere: Elsewhere | None = None) -> No
 def start_daemons_of(lab: RunningLab, node: str, elsewhere: Elsewhere | None = None) -> None:
     """Start the routing daemons of a node, and wait until all of them answer. Raises `DriverError`."""
     start_routing(lab, node, elsewhere)
-    for daemon in lab.daemons.get(node, ()):
+    await_daemons(lab.run_directory(node), lab.daemons.get(node, ()))
+
+
+def await_daemons(directory: Path, daemons: Iterable[str]) -> None:
+    """Wait until daemons whose sockets are in a directory answer. Raises `DriverError` for one that does not."""
+    for daemon in daemons:
         if daemon in KNOWN_DAEMONS:
-            vty.await_answer(lab.run_directory(node), daemon)
+            vty.await_answer(directory, daemon)
 
 
 # ------------------------------------------------------------------ made anew

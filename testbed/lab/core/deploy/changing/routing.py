@@ -16,6 +16,7 @@ from pathlib import Path
 from testbed.base.errors import DriverError
 from testbed.base.linux import vty
 from testbed.base.linux.processes import Process, freeze, kill_processes, processes_in, thaw
+from testbed.lab.core.deploy.changing.grouping import counted
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.configurations import require_configurations, require_taken
 from testbed.lab.core.deploy.live import RunningLab
@@ -84,10 +85,10 @@ class NodeRouting:
             yield ChangeRow(
                 effect=Effect.RESTARTED,
                 node=self.node,
-                kind="routing daemons",
+                kind="set of routing daemons",
                 what=f"routing daemons of {self.node}",
                 detail=f"FRR takes this only when it starts: {lines}{more}",
-                at_stake=f"{self.sessions} BGP sessions, and packets through the node meanwhile",
+                at_stake=f"{counted(self.sessions, 'BGP session')}, and packets through the node meanwhile",
                 allow=Allow.RESTART,
             )
 
@@ -158,7 +159,7 @@ def _changes_of(
     speaker: SwitchPlan, old: SwitchConfig, new: SwitchConfig, leaving: set[str]
 ) -> tuple[dict[str, Sequence[str]], NodeRouting]:
     """The commands of one node's daemons, and what becomes of these."""
-    both = [daemon for daemon in new.daemons if daemon in old.daemons]
+    both = [daemon for daemon, text in new.daemons.items() if old.daemons.get(daemon, text) != text]
     anew = [line for daemon in both for line in only_at_start(old.daemons[daemon], new.daemons[daemon])]
     anew += [f"module {name}" for name in _modules(new) - _modules(old)]
     if anew:
@@ -178,7 +179,8 @@ def _changes_of(
 
 def _anew(speaker: SwitchPlan, config: SwitchConfig, lines: Sequence[str]) -> NodeRouting:
     """All daemons of a node, started anew for what they take only when they start."""
-    return NodeRouting(node=speaker.node, config=config, anew=tuple(lines), sessions=len(speaker.neighbors))
+    told = tuple(dict.fromkeys(lines))
+    return NodeRouting(node=speaker.node, config=config, anew=told, sessions=len(speaker.neighbors))
 
 
 def _modules(config: SwitchConfig) -> set[str]:

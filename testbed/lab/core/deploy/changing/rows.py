@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from testbed.base.linux.vty import without_secrets
 from testbed.daemons.lag.groups import CreateBond
 from testbed.lab.core.deploy.changing.difference_text import difference_text, differences, told
+from testbed.lab.core.deploy.changing.grouping import counted
 from testbed.lab.core.drivers.nodes.changing import KernelChanges, Tables, places_of
 from testbed.lab.core.model import Lab, NodeKind
 from testbed.lab.core.plan.changes import ChangeRow, Effect
@@ -234,7 +235,7 @@ class _Differences:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._of_profiles: dict[tuple[int, int], list[str]] = {}
-        """Those of two profiles, by their numbers: a thousand ports may have them."""
+        """The differences of two profiles, by their numbers: a thousand ports may have them."""
 
     def of(self, was: Operation, now: Operation) -> list[str]:
         """Tell them; none of a port that is told of another buffer of its switch alone."""
@@ -364,8 +365,20 @@ def routing_rows(routing: Mapping[str, Mapping[str, Sequence[str]]], old: LabPla
                 kind=daemon,
                 what=f"{daemon} of {node}",
                 detail="; ".join(map(without_secrets, said)),
+                reason=_files_that_differ(before.get(node), after[node]),
                 at_stake=stake,
             )
+
+
+def _files_that_differ(was: SwitchPlan | None, now: SwitchPlan) -> str:
+    """Name the files of a node's own configuration that say something else now; "" where no key says why itself."""
+    if was is None or was.startup is None or now.startup is None or replace(was, startup=now.startup) != now:
+        return ""
+    before = {(one.place, one.file): one.text for one in was.startup.texts}
+    texts = [one for one in now.startup.texts if one.file]
+    return ", ".join(
+        dict.fromkeys(one.file for one in texts if before.get((one.place, one.file), one.text) != one.text)
+    )
 
 
 def sessions_at_stake(was: SwitchPlan, now: SwitchPlan) -> str:
@@ -383,10 +396,7 @@ def sessions_at_stake(was: SwitchPlan, now: SwitchPlan) -> str:
     )
     reset = sorted(name for name in kept if all_reset or before[name].remote_asn != after[name].remote_asn)
     ended = sorted(before.keys() - after.keys())
-    parts = [f"{_sessions(len(reset))} begin{'' if len(reset) != 1 else 's'} again"] if reset else []
-    parts += [f"{_sessions(len(ended))} end{'' if len(ended) != 1 else 's'}"] if ended else []
+    session = "BGP session"
+    parts = [f"{counted(len(reset), session)} begin{'' if len(reset) != 1 else 's'} again"] if reset else []
+    parts += [f"{counted(len(ended), session)} end{'' if len(ended) != 1 else 's'}"] if ended else []
     return ", ".join(parts)
-
-
-def _sessions(count: int) -> str:
-    return f"{count} BGP session{'' if count == 1 else 's'}"

@@ -69,7 +69,7 @@ Encode = Callable[[LocalOperation], tuple[bytes, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Messages:
+class NodeMessages:
     """Netlink messages for the namespace of a node. `what` says in an error what they are for."""
 
     place: str
@@ -404,7 +404,7 @@ def _in_place(old: Operation, new: Operation, tables: Tables) -> bool:
     return isinstance(new, SetSysctl | AddRoute | AddRule | Filter) or change(old, new, tables) is not None
 
 
-def undo(operation: Operation, encode: Encode) -> list[Messages]:
+def undo(operation: Operation, encode: Encode) -> list[NodeMessages]:
     """Return the messages that take an operation back; none where there is nothing to take back of its own.
 
     Removing a queue drops what waits in it, removing a link what is under way.
@@ -412,7 +412,9 @@ def undo(operation: Operation, encode: Encode) -> list[Messages]:
     match operation:
         case CreateVeth():
             what = f"remove link {operation.a} <-> {operation.b}"
-            return [Messages(place=operation.a.node, batch=(rtnetlink.delete_link(operation.a.ifindex),), what=what)]
+            return [
+                NodeMessages(place=operation.a.node, batch=(rtnetlink.delete_link(operation.a.ifindex),), what=what)
+            ]
         case CreateBridge() | CreateBond() | CreateVxlan():
             batch: tuple[bytes, ...] = (rtnetlink.delete_link(operation.ifindex),)
         case CreateVrfDevice():
@@ -435,10 +437,10 @@ def undo(operation: Operation, encode: Encode) -> list[Messages]:
             batch = (rtnetlink.set_link_state(operation.ifindex, False),)
         case _:
             return []
-    return [Messages(place=places_of(operation)[0], batch=batch, what=f"undo: {operation}")]
+    return [NodeMessages(place=places_of(operation)[0], batch=batch, what=f"undo: {operation}")]
 
 
-def change(old: Operation, new: Operation, tables: Tables) -> list[Messages] | None:
+def change(old: Operation, new: Operation, tables: Tables) -> list[NodeMessages] | None:
     """Return the messages that change a thing where it is, without a packet lost; None where it has to be made anew."""
     match old, new:
         case ShapePort(), ShapePort():
@@ -480,7 +482,7 @@ def change(old: Operation, new: Operation, tables: Tables) -> list[Messages] | N
             return _change_veth(old, new)
         case _:
             return None
-    return [Messages(place=places_of(new)[0], batch=batch, what=str(new))] if batch else []
+    return [NodeMessages(place=places_of(new)[0], batch=batch, what=str(new))] if batch else []
 
 
 _O = TypeVar("_O", CreateBridge, CreateBond, CreateVxlan, CreateVrfDevice)
@@ -491,14 +493,14 @@ def _is_like(old: _O, new: _O, *but: str) -> bool:
     return replace(old, **{name: getattr(new, name) for name in but}) == new
 
 
-def _change_veth(old: CreateVeth, new: CreateVeth) -> list[Messages] | None:
+def _change_veth(old: CreateVeth, new: CreateVeth) -> list[NodeMessages] | None:
     """Another MTU, at both ends, other queues, or ends that are ports of other bridges; all else of a link is what it
     is."""
     ends = [(old.a, new.a), (old.b, new.b)]
     if any(replace(was, master=end.master) != end for was, end in ends):
         return None
     return [
-        Messages(
+        NodeMessages(
             place=end.node,
             batch=(
                 rtnetlink.set_mtu(end.ifindex, new.mtu_bytes),

@@ -358,15 +358,15 @@ class NetnsKernel:
                     self._set_sysctls([new])
                 case _, AddRoute():
                     batch = tuple(map(rtnetlink.replacing, self.encode(new)))
-                    self._send([changing.Messages(place=new.node, batch=batch, what=str(new))])
+                    self._send([changing.NodeMessages(place=new.node, batch=batch, what=str(new))])
                 case AddRule(), AddRule():
                     batch = (*self.encode(new), *map(rtnetlink.undone, self.encode(old)))
-                    message = changing.Messages(place=new.node, batch=batch, what=str(new))
+                    message = changing.NodeMessages(place=new.node, batch=batch, what=str(new))
                     self._send([message], errno.EEXIST, *GONE)
                 case _:
                     self._send(changing.change(old, new, changes.tables) or (), errno.EEXIST, *GONE)
 
-    def _send(self, messages: Sequence[changing.Messages], *done: int) -> None:
+    def _send(self, messages: Sequence[changing.NodeMessages], *done: int) -> None:
         for item in messages:
             self._expect(self._open()[item.place].route, item.batch, [item.what] * len(item.batch), *done)
 

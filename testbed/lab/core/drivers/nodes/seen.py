@@ -126,7 +126,7 @@ class SeenPlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class PlaceQuestions:
     """The things in a namespace that are worth a question of their own: each port costs four dumps."""
 
     ports: Collection[int] = ()
@@ -135,7 +135,7 @@ class Wanted:
     filters: bool = False
 
 
-def read_place(route: RouteSocket, wanted: Wanted) -> SeenPlace:
+def read_place(route: RouteSocket, wanted: PlaceQuestions) -> SeenPlace:
     """Read the namespace that the socket and the calling thread are in. Raises `DriverError`."""
     rules, priorities = _rules(route)
     return SeenPlace(

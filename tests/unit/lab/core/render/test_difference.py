@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from testbed.lab.core.deploy.changing.routing import comes_last
-from testbed.lab.core.render.difference import difference
+from testbed.lab.core.render.difference import difference, only_at_start
 
 OLD = """\
 ! lab x
@@ -156,3 +156,14 @@ def test_a_route_map_of_a_neighbour_is_defined_before_it_is_named() -> None:
     assert commands.index("route-map from-uplink2 deny 10") < commands.index(
         "neighbor uplink2 route-map from-uplink2 in"
     )
+
+
+def test_what_depends_on_the_set_of_defaults_takes_a_start_in_a_data_centre() -> None:
+    before = "frr defaults datacenter\nrouter bgp 1\n no bgp ebgp-requires-policy\n timers bgp 1 3\nexit\n"
+    assert only_at_start(before, before.replace(" no bgp ebgp-requires-policy\n", "")) == [
+        "no bgp ebgp-requires-policy"
+    ]
+    assert only_at_start(before, before.replace("timers bgp 1 3", "timers bgp 2 6")) == []
+    assert only_at_start(before, before.replace("datacenter", "traditional"))[0] == "frr defaults traditional"
+    traditional = before.replace("datacenter", "traditional")
+    assert only_at_start(traditional, traditional.replace(" no bgp ebgp-requires-policy\n", "")) == []

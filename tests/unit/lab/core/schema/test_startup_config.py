@@ -9,6 +9,7 @@ import pytest
 
 from testbed.base.errors import SpecError
 from testbed.lab.core.model import ConfigText, Lab, StartupConfig
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology
 
 FABRIC = "name: x\nfabric: {design: rail-optimized, segments: 1, hosts: 1, gpus: 1, spines: 1}\n"
@@ -173,3 +174,18 @@ def test_a_file_of_another_folder_is_found_beside_the_topology(tmp_path: Path, m
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "leaf.conf").write_text(WHOLE)
     assert startup(load(tmp_path, "topology: {roles: {rail: {startup-config: configs/leaf.conf}}}\n")) is not None
+
+
+def test_hosts_that_route_and_switches_of_other_networks_have_one_too(tmp_path: Path) -> None:
+    text = """\
+networks: {frontend: {homing: routed, nic: {per: host, ports: 2}}}
+topology:
+  kinds: {host: {startup-config: {add: debug bgp updates}}}
+  roles: {leaf: {startup-config: {add: debug bgp zebra}}}
+"""
+    lab = load(tmp_path, text)
+    told = {node.name: [one.text for one in node.startup.added] for node in lab.nodes if node.startup is not None}
+    assert told.pop("p1-s1-h1") == ["debug bgp updates"]
+    assert set(told) == {node.name for node in lab.switches if node.role is not None and node.role.value == "leaf"}
+    plan = plan_lab(lab, k=1000)
+    assert {speaker.node for speaker in plan.speakers if speaker.startup is not None} == {"p1-s1-h1", *told}

@@ -199,6 +199,7 @@ def test_the_summary_counts_things() -> None:
         ("key", "keys"),
         ("set of guards", "sets of guards"),
         ("VRF", "VRFs"),
+        ("routing daemons", "routing daemons"),
     ],
 )
 def test_nouns_have_plurals(noun: str, several: str) -> None:

@@ -95,6 +95,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
         return found.running.get(directory.name, {})
 
     monkeypatch.setattr(drift_module, "read_configuration", read)
+    monkeypatch.setattr(drift_module, "await_daemons", lambda *_: None)
 
     class Dying(Feature):
         def ended(self, lab: RunningLab) -> list[EndedProcess]:

@@ -11,6 +11,7 @@ import pytest
 from testbed.lab.core.deploy.changing import routing
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.changing.routing import RoutingChanges, comes_last, routing_changes, tell
+from testbed.lab.core.deploy.changing.rows import routing_rows
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.drivers.routing.frr import own_directory, remove_daemon_files, write_configurations
 from testbed.lab.core.model import ConfigText, Lab, Node, StartupConfig
@@ -186,3 +187,18 @@ def test_files_follow_with_their_owners_and_nobody_else_may_read_them(tmp_path: 
     assert (tmp_path / "bgpd.conf").stat().st_ino == inode, "what is right stays"
     remove_daemon_files(tmp_path, ["bfdd"])
     assert not (tmp_path / "bfdd.conf").exists()
+
+
+def test_a_file_that_says_something_else_is_the_reason_of_what_is_told(tmp_path: Path) -> None:
+    def told(timers: str) -> Lab:
+        text = ConfigText(text=f"router bgp {{{{asn}}}}\n timers bgp {timers}\n", place="p", file="configs/leaf.conf")
+        found = lab()
+        own = StartupConfig(added=(text,))
+        return replace(found, nodes=tuple(replace(n, startup=own if n.name == LEAF else None) for n in found.nodes))
+
+    old, new = told("5 15"), told("6 18")
+    found = changes(tmp_path, old, new)
+    [row] = routing_rows(found, plan_lab(old, k=1000), plan_lab(new, k=1000))
+    assert (row.detail, row.reason) == ("timers bgp 6 18", "configs/leaf.conf")
+    other = lab("{bfd: off, ecmp: 8}")
+    assert {row.reason for row in routing_rows(found, plan_lab(old, k=1000), plan_lab(other, k=1000))} == {""}
