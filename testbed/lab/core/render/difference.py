@@ -51,7 +51,7 @@ _ON = re.compile(
 )
 """The lines that hold without a word, in `frr defaults traditional`: a `no` of it is taken back by saying it."""
 _BY_DEFAULTS = re.compile(r"bgp (?:ebgp-requires-policy|network import-check|deterministic-med|log-neighbor-changes)$")
-"""What FRR's sets of defaults differ in (bgpd/bgp_vty.c, `match_profile`)."""
+"""The lines in which FRR's sets of defaults differ (bgpd/bgp_vty.c, `match_profile`)."""
 _OFF = re.compile(
     r"(?:debug |shutdown$|coalesce-time|timers |maximum-paths|bgp (?:suppress-fib-pending|log-neighbor-changes"
     r"|always-compare-med|deterministic-med|reject-as-sets|bestpath )|neighbor \S+ (?:shutdown|activate|timers|bfd"
