@@ -81,6 +81,9 @@ class NodeKeys:
         return word.removeprefix("$") if unset and how else value or ""
 
 
+_OWN_CONFIGURATION = "routing is planned; where it is for FRR, startup-config: FILE gives it to a node here, too"
+
+
 class _Reading:
     """The keys of one node while they are read."""
 
@@ -129,6 +132,9 @@ class _Reading:
         else:
             to_do = "it has this machine's programs; `--runtime docker` keeps the image"
             self.keys.remarks.left_out("image", self.node.there, self._path("image"), to_do)
+
+    def read_startup(self, value: object) -> None:
+        self.left_out("startup-config", value, _OWN_CONFIGURATION)
 
     def read_binds(self, value: object) -> None:
         kept = []
@@ -279,6 +285,7 @@ class _Reading:
 
 _READERS: Mapping[str, Callable[[_Reading, Any], None]] = {
     "image": _Reading.read_image,
+    "startup-config": _Reading.read_startup,
     "binds": _Reading.read_binds,
     "env": _Reading.read_env,
     "labels": _Reading.read_labels,
