@@ -144,7 +144,7 @@ def test_daemons_begin_again_when_that_is_allowed(sandbox: Any, file: Path) -> N
     before = pids(sandbox)
     edit(file, "services: [dns]", "services: [dns, bmp]")
     shown = sandbox.cli("diff")
-    assert shown.returncode == 1 and "routing daemons of 2 nodes" in shown.stdout, shown
+    assert shown.returncode == 1 and "2 sets of routing daemons" in shown.stdout, shown
     assert "--allow restart" in shown.stdout and "1 BGP session, and packets" in shown.stdout
     refused = sandbox.cli("apply", "-q")
     assert refused.returncode == 3 and "--allow restart" in refused.stderr and pids(sandbox) == before, refused

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from testbed.base.datapath.abi import CLASSES
+from testbed.lab.core.drivers.netlink.port_programs import port_entries
 
 _SYS_BPF = 321  # x86-64
 _PROG_GET_NEXT_ID, _MAP_GET_NEXT_ID, _PROG_GET_FD_BY_ID, _MAP_GET_FD_BY_ID, _OBJ_GET_INFO_BY_FD = 11, 12, 13, 14, 15
@@ -29,7 +30,7 @@ class _Program(NamedTuple):
 
 def ebpf_objects(lab_ports: int) -> list[str]:
     """Programs and maps of labs with so many ports, known by the size of their map `queues`."""
-    wanted = _Map("queues", (lab_ports + 1) * CLASSES)
+    wanted = _Map("queues", port_entries(lab_ports) * CLASSES)
     maps = {number for number, found in _maps() if found == wanted}
     return sorted(program.name for program in _programs() if program.maps & maps) + ["queues"] * len(maps)
 

@@ -48,6 +48,11 @@ ROOM = 256
 has some 10 kB."""
 
 
+def port_entries(highest: int) -> int:
+    """Return how many entries a map of ports has, in a lab whose highest port number this is."""
+    return min(_with_room(1 + highest), MAX_PORTS + 1)
+
+
 def _with_room(count: int) -> int:
     return count + max(ROOM, count // 2)
 
@@ -80,7 +85,7 @@ class PortInstaller:
         check_ports(operations)
         program_object = build.program_object()
         pins.mount(directory)
-        ports = min(_with_room(1 + max((operation.port for operation in operations), default=0)), MAX_PORTS + 1)
+        ports = port_entries(max((operation.port for operation in operations), default=0))
         profiles = len(qos.profiles) + _with_room(len(qos.profiles))  # while they change there are old ones and new
         buffers = _with_room(len(qos.buffers))
         sizes = {"lab": 1, "profiles": profiles, "buffers": buffers, "ports": ports}
