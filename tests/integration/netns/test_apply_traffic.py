@@ -78,7 +78,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "a network": {"networks.frontend": FRONTEND},
     "management": {"networks.management": {"design": "out-of-band"}},
     "scale-up": {"fabric.scale_up": {"preset": "h100"}},
-    "much at once": {"fabric.hosts": 4, "fabric.spines": 1, "qos.buffer.shared": "120MB", "fabric.nic.rate": "800G"},
+    "much at once": {"fabric.hosts": 4, "fabric.spines": 3, "qos.buffer.shared": "120MB", "fabric.nic.rate": "800G"},
 }
 
 

@@ -236,16 +236,18 @@ def changes_from_nothing(lab: Lab, plan: LabPlan) -> LabChanges:
 
 
 def decided(record: LabRecord, lab: Lab, state: StateDirectory) -> LabRecord:
-    """Return a lab's record with what is left to the machine decided for what `lab` has and it had not.
+    """Return a lab's record with what is left to the machine decided for what `lab` has and it had not, and no longer
+    for what it has no more.
 
     Raises `CapabilityError`, `PlanError`.
     """
-    found: dict[str, Any] = {}
+    has = {"delay_by": has_delays(lab), "vrf_by": bool(lab.overlay), "lag_by": has_link_groups(lab)}
+    found: dict[str, Any] = {key: "" for key, there in has.items() if getattr(record, key) and not there}
     lacks_delay = not record.delay_by and has_delays(lab)
     if lacks_delay or (not record.vrf_by and lab.overlay) or (not record.lag_by and has_link_groups(lab)):
         by = choose_mechanisms(lab, state)
         chosen = {"delay_by": by.delay_by, "vrf_by": by.vrf_by, "lag_by": by.lag_by}
-        found = {key: word.value for key, word in chosen.items() if word is not None and not getattr(record, key)}
+        found |= {key: word.value for key, word in chosen.items() if word is not None and not getattr(record, key)}
     if record.reaction_ns == DEFAULT_REACTION_NS:
         found["reaction_ns"] = planned_reaction_ns(lab, state, measure=False)
     if not record.frr and any(node.container is None for node in lab.speakers):
