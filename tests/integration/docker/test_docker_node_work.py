@@ -11,7 +11,9 @@ from observed import observe
 
 from testbed.lab.core.deploy.changing.drift import find_drift, repair_lab
 from testbed.lab.core.deploy.changing.node import recreate_node, restart_node
+from testbed.lab.core.deploy.lifecycle import await_convergence
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.steps import ignore_steps
 from testbed.lab.core.deploy.watch.check import check_lab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.containers.runtimes.docker import LiveContainers
@@ -80,6 +82,7 @@ def test_a_container_that_somebody_stopped_is_mended(opened: Callable[[], Runnin
     assert [row.node for row in find_drift(opened()).rows] == ["p1-s1-h1"]
     with lab.state.lock_lab(lab.name):
         repair_lab(opened(), find_drift(opened()))
+    await_convergence(opened().plan, lab.state, 60.0, ignore_steps)  # as `apply --repair` does
     require_whole(opened())
 
 
@@ -89,4 +92,5 @@ def test_a_dead_daemon_in_a_container_is_mended(opened: Callable[[], RunningLab]
     assert [row.node for row in find_drift(opened()).rows] == ["p1-s1-rail1"]
     with lab.state.lock_lab(lab.name):
         repair_lab(opened(), find_drift(opened()))
+    await_convergence(opened().plan, lab.state, 60.0, ignore_steps)  # as `apply --repair` does
     require_whole(opened())
