@@ -253,6 +253,11 @@ class RunResult:
     requests: InferenceRequests = field(default_factory=InferenceRequests)
     """The requests over HTTP; none but where the workload has them."""
 
+    @property
+    def is_valid(self) -> bool:
+        """It ran to its end and broke no trust check."""
+        return self.complete and all(check.ok for check in self.checks)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricSummary:

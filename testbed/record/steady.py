@@ -63,11 +63,7 @@ def steady_run(record: Record, directory: str) -> SteadyRun:
         verdict=record.verdict.outcome,
         reasons=list(record.verdict.reasons),
         expectations=list(record.expectations),
-        untrusted=[
-            point.name
-            for point in record.points
-            if any(not run.complete or not all(check.ok for check in run.checks) for run in point.runs)
-        ],
+        untrusted=[point.name for point in record.points if not all(run.is_valid for run in point.runs)],
     )
 
 

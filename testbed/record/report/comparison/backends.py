@@ -83,8 +83,7 @@ def backend_rows(records: Iterator[Record], metrics: Sequence[str] = METRICS) ->
 
 
 def _valid_values(point: PointResult, metric: str) -> list[float]:
-    valid = [run for run in point.runs if run.complete and all(check.ok for check in run.checks)]
-    values = [value for run in valid if (value := run.metrics.get(metric)) is not None]
+    values = [value for run in point.runs if run.is_valid and (value := run.metrics.get(metric)) is not None]
     return real_values(values, _unit(metric), point)
 
 

@@ -30,7 +30,7 @@ from testbed.lab.core.deploy.changing.kernel_repair import look_at_kernel, repai
 from testbed.lab.core.deploy.changing.refusal import ChangeStuck
 from testbed.lab.core.deploy.changing.telling import tell_changes
 from testbed.lab.core.deploy.interruption import signals_later
-from testbed.lab.core.deploy.lifecycle import run_node_commands
+from testbed.lab.core.deploy.lifecycle import await_convergence, run_node_commands
 from testbed.lab.core.deploy.links.recorded import lock_links, read_link_state
 from testbed.lab.core.deploy.links.restoring import LinkRestoration
 from testbed.lab.core.deploy.live import RunningLab
@@ -40,7 +40,6 @@ from testbed.lab.core.deploy.records.journal import Journal, LabState
 from testbed.lab.core.deploy.records.usage import unused
 from testbed.lab.core.deploy.routing import running_daemons, start_routing, stop_routing
 from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step
-from testbed.lab.core.deploy.watch.converge import ConvergenceWatch
 from testbed.lab.core.deploy.watch.running_config import note_configurations
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
 from testbed.lab.core.drivers.netlink.rdma import remove_devices
@@ -165,19 +164,9 @@ def _working_on(lab: RunningLab, node: str, row: ChangeRow, timeout_s: float, no
             yield
         tell_changes(lab, [row])
         if not read_link_state(lab.state_directory).changes:
-            await_routing(lab, timeout_s, notify)
+            await_convergence(lab.plan, lab.state, timeout_s, notify)
             if daemons := lab.daemons.get(node):
                 note_configurations(lab.processes_directory, {node: daemons})
-
-
-def await_routing(lab: RunningLab, timeout_s: float, notify: StepCallback) -> None:
-    """Wait until the routing of a lab has converged. Raises `ConvergenceError`."""
-    watch = ConvergenceWatch(lab.plan, lab.processes_directory)
-    try:
-        with step("converge", notify):
-            watch.wait(timeout_s, notify)
-    finally:
-        watch.close()
 
 
 def restart(lab: RunningLab, node: str, notify: StepCallback = ignore_steps) -> None:
