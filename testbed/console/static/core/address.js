@@ -1,5 +1,5 @@
 // What is in the address: which lab or run, which view, what is selected, at which moment, coloured by what.
-// `#/labs/demo/map?sel=node:p1-spine1&m=queue&t=1796000000000&off=storage&q=p1-*&p.sort=-use`
+// `#/labs/demo/map?sel=node:p1-spine1&m=queue&t=1796000000.5&off=storage&q=p1-*&p.sort=-use`
 export const EMPTY = {base: null, view: "", selection: [], moment: null, measure: "use", off: [], filter: "", params: {}};
 
 const KINDS = {labs: 2, runs: 4};  // how many parts a base has, by its first

@@ -5,6 +5,8 @@ import {EMPTY, format, parse} from "./address.js";
 import {Store} from "./store.js";
 import {Stream} from "./stream.js";
 
+const MOST_MOMENTS = 240;
+
 export class App {
   constructor() {
     this.address = new Store({...EMPTY, ...parse(location.hash)});
@@ -41,7 +43,8 @@ export class App {
     this.go({selection});
   }
 
-  at(ms) { this.go({moment: ms === null ? null : Math.round(ms)}); }
+  // Sets the moment that the page shows, in seconds; null: live.
+  at(seconds) { this.go({moment: seconds === null ? null : Math.round(seconds * 1000) / 1000}); }
 
   param(name) { return this.address.get().params[name]; }
 
@@ -78,7 +81,7 @@ export class App {
   async open(base) {
     const mine = ++this.asked;
     this.moments.clear();
-    this.live.set({lab: null, columns: null, t: null, state: null, shown: null, events: [], failed: null, gone: null});
+    this.live.set({lab: null, layers: null, columns: null, t: null, state: null, shown: null, events: [], failed: null, gone: null});
     if (!base) { this.stream.follow("/api/stream"); return; }
     this.stream.follow(base + "/stream");
     try {
@@ -187,8 +190,9 @@ export class App {
 
   // Fetches moments ahead of a playback, at most 60.
   async fetchMoments(times) {
-    const {moments} = await this.get(`./moment?t=${times.join(",")}`);
+    const found = await this.get(`./moment?t=${times.join(",")}`), moments = found.moments || [found];
     times.forEach((time, at) => this.moments.set(time, moments[at]));
+    for (const old of [...this.moments.keys()].slice(0, -MOST_MOMENTS)) this.moments.delete(old);
   }
 
   // --- what is selected, as actions want it

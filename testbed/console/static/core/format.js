@@ -1,4 +1,4 @@
-// Numbers as people read them. Times of a lab are milliseconds since 1970, or since the start of a run.
+// Numbers as people read them. Times of a lab are seconds since 1970, or since the begin of a run.
 const scaled = (value, units, base = 1000) => {
   let at = 0;
   while (at < units.length - 1 && Math.abs(value) >= base * .9995) { value /= base; at += 1; }
@@ -11,19 +11,19 @@ export const shareText = permille => permille > 0 && permille < 10 ? `${permille
 export const plural = (count, one, many = one + "s") => `${countText(count)} ${count === 1 ? one : many}`;
 
 const two = number => String(number).padStart(2, "0");
-export const spanText = ms => {
-  const s = Math.round(Math.abs(ms) / 1000);
+export const spanText = seconds => {
+  const s = Math.round(Math.abs(seconds));
   if (s < 60) return `${s} s`;
   if (s < 3600) return `${Math.floor(s / 60)} min ${two(s % 60)} s`;
   return s < 172800 ? `${Math.floor(s / 3600)} h ${two(Math.floor(s % 3600 / 60))} min` : `${Math.floor(s / 86400)} days`;
 };
 // A moment: by the wall, or by the clock of a run, which begins at 0.
-export const timeText = (ms, clock = "wall", digits = 0) => {
+export const timeText = (seconds, clock = "wall", digits = 0) => {
   if (clock === "run") {
-    const s = ms / 1000;
+    const s = seconds;
     return s < 60 ? `${s.toFixed(Math.max(digits, 2))} s` : `${Math.floor(s / 60)}:${two(Math.floor(s % 60))}`;
   }
-  const at = new Date(ms), text = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+  const at = new Date(seconds * 1000), text = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
   return digits ? `${text}.${String(at.getMilliseconds()).padStart(3, "0").slice(0, digits)}` : text;
 };
 

@@ -126,6 +126,7 @@ const Find = ({app}) => {
 const Scale = ({app}) => {
   const lab = useStore(app.live, l => l.lab), measure = useStore(app.address, a => a.measure), off = useStore(app.address, a => a.off);
   const theme = useTheme(), texts = stepTexts(measure), colours = ramp(theme);
+  const drawn = useStore(app.live, l => l.layers), layers = drawn || lab.networks.map((one, number) => ({name: one.name, number}));
   const flip = name => app.go({off: off.includes(name) ? off.filter(one => one !== name) : [...off, name]});
   return html`<div class="scale">
     <${Segments} label="Coloured by" value=${measure} onChange=${value => app.go({measure: value})}
@@ -133,8 +134,8 @@ const Scale = ({app}) => {
     <ol class="legend" aria-label=${`Colours: ${METRICS[measure].about}`} title=${METRICS[measure].about}>
       ${colours.map((one, step) => html`<li key=${step}><i style=${{background: one}}></i>${texts[step]}</li>`)}
       <li><i class="unknown"></i>unknown</li></ol>
-    ${lab.networks.length > 1 && html`<fieldset class="networks"><legend>Networks</legend>
-      ${lab.networks.map((one, at) => html`<label key=${one.name} class=${`layer net${at}`}><input type="checkbox" checked=${!off.includes(one.name)} onChange=${() => flip(one.name)} /><i></i>${one.name}</label>`)}
+    ${layers.length > 1 && html`<fieldset class="networks"><legend>Networks</legend>
+      ${layers.map(one => html`<label key=${one.name} class=${`layer net${one.number}`}><input type="checkbox" checked=${!off.includes(one.name)} onChange=${() => flip(one.name)} /><i></i>${one.name}</label>`)}
     </fieldset>`}
   </div>`;
 };

@@ -26,7 +26,7 @@ const MapView = ({app}) => {
     const stop = new AbortController();
     setFailed(null);
     Promise.all([app.get("./map", stop.signal), app.get("./positions", stop.signal).catch(() => ({}))])
-      .then(([found, positions]) => setMap({...found, positions, revision: lab.revision}), error => { if (error.name !== "AbortError") setFailed(error); });
+      .then(([found, positions]) => { app.live.set({layers: found.layers.length ? found.layers : null}); setMap({...found, positions, revision: lab.revision}); }, error => { if (error.name !== "AbortError") setFailed(error); });
     return () => stop.abort();
   }, [lab.revision, app.address.get().base]);
 

@@ -22,7 +22,7 @@ const query = ({filter, off, networks, sort, offset, moment}, more = {}) => {
 
 const TableView = ({app}) => {
   const lab = useStore(app.live, l => l.lab), known = useStore(app.live, l => l.console.tables), address = useStore(app.address);
-  const tables = known.filter(one => lab.tables.includes(one.name)), name = tables.some(one => one.name === address.params.table) ? address.params.table : (tables[0] || {}).name;
+  const tables = known.filter(one => lab.tables.some(other => (other.name || other) === one.name)), name = tables.some(one => one.name === address.params.table) ? address.params.table : (tables[0] || {}).name;
   const {filter, off, moment, selection} = address, sort = address.params.sort || "", [offset, setOffset] = useState(0);
   const [found, setFound] = useState(null), [failed, setFailed] = useState(null), body = useRef(null);
   const networks = lab.networks.map(one => one.name), selected = new Set(selection);

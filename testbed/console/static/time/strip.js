@@ -5,7 +5,7 @@ import {useStore} from "../core/store.js";
 import {METRICS, measureText, spanText, timeText} from "../core/format.js";
 import {useTheme} from "../core/frame.js";
 
-const AGAIN_MS = 5000, PAGE = 20, FRAME_MS = 250;
+const AGAIN_MS = 5000, PAGE = 20, FRAME_S = .25, AHEAD = 40;
 
 export const Strip = ({app}) => {
   const lab = useStore(app.live, l => l.lab), measure = useStore(app.address, a => a.measure), moment = useStore(app.address, a => a.moment);
@@ -43,10 +43,10 @@ export const Strip = ({app}) => {
     const box = canvas.current.getBoundingClientRect();
     return span[0] + Math.min(1, Math.max(0, (event.clientX - box.left) / box.width)) * (span[1] - span[0]);
   };
-  const set = ms => app.at(lab.live && ms >= span[1] - 600 ? null : Math.min(span[1], Math.max(span[0], ms)));
+  const set = seconds => app.at(lab.live && seconds >= span[1] - .6 ? null : Math.min(span[1], Math.max(span[0], seconds)));
   const down = event => { if (event.button === 0) { event.currentTarget.setPointerCapture(event.pointerId); setPlaying(false); set(timeAt(event)); } };
   const drag = event => { if (event.buttons & 1) set(timeAt(event)); };
-  const now = moment === null ? span[1] : moment, step = Math.max(lab.live ? 500 : 10, (span[1] - span[0]) / 400);
+  const now = moment === null ? span[1] : moment, step = Math.max(lab.live ? .5 : .001, (span[1] - span[0]) / 400);
   const keys = event => {
     const to = {ArrowLeft: now - step, ArrowRight: now + step, PageUp: now + step * PAGE, PageDown: now - step * PAGE, Home: span[0], End: span[1] + 1}[event.key];
     if (to === undefined) return;
@@ -59,7 +59,7 @@ export const Strip = ({app}) => {
     if (!playing) return undefined;
     let at = app.address.get().moment === null || app.address.get().moment >= span[1] - step ? span[0] : app.address.get().moment, stopped = false;
     const ahead = async () => {
-      const times = Array.from({length: 40}, (_, i) => Math.round(at + i * FRAME_MS * speed)).filter(one => one <= span[1]);
+      const times = Array.from({length: AHEAD}, (_, i) => rounded(at + i * FRAME_S * speed)).filter(one => one <= span[1]);
       const wanted = times.filter(one => !app.moments.has(one));
       if (wanted.length > times.length / 2) await app.fetchMoments(wanted).catch(() => {});
     };
@@ -68,8 +68,8 @@ export const Strip = ({app}) => {
       if (stopped) return;
       app.at(Math.min(at, span[1]));
       if (at >= span[1]) { setPlaying(false); if (lab.live) app.at(null); return; }
-      at = Math.round(at + FRAME_MS * speed);
-      timer = setTimeout(tick, FRAME_MS);
+      at = rounded(at + FRAME_S * speed);
+      timer = setTimeout(tick, FRAME_S * 1000);
     };
     let timer = setTimeout(tick, 0);
     return () => { stopped = true; clearTimeout(timer); };
@@ -90,20 +90,21 @@ export const Strip = ({app}) => {
     <select aria-label="Speed of playing" value=${speed} onChange=${event => setSpeed(Number(event.target.value))}>${speeds.map(one => html`<option key=${one} value=${one}>${one}×</option>`)}</select>
     <div class="strip-line"><canvas ref=${canvas} role="slider" tabindex="0" aria-label="Moment that is shown" aria-valuemin=${Math.round(span[0])} aria-valuemax=${Math.round(span[1])} aria-valuenow=${Math.round(now)}
       aria-valuetext=${live ? "now" : timeText(now, lab.clock)} onPointerDown=${down} onPointerMove=${drag} onKeyDown=${keys}></canvas>
-      <span class="strip-title">${METRICS[measure].title}${measure === "use" ? ", mean of all ports" : measure === "queue" ? ", longest" : ", worst port"}${words === null ? "" : `: ${measureText(measure, words)}`}</span></div>
+      <span class="strip-title">${METRICS[measure].title}${measure === "use" ? ", mean of all ports" : measure === "queue" ? ", the longest" : ["losses", "errors"].includes(measure) ? ", of all ports" : ", mean of all ports"}${words === null ? "" : `: ${measureText(measure, words)}`}</span></div>
     <button type="button" class="button" aria-pressed=${String(live)} disabled=${!lab.live} title="Live (L)" onClick=${() => { setPlaying(false); app.at(null); }}>${lab.live ? "Live" : "Record"}</button>
   </footer>`;
 };
 
+const rounded = seconds => Math.round(seconds * 1000) / 1000;
 const spanOf = (lab, total) => {
   if (total && total.span && total.span[1] > total.span[0]) return total.span;
   if (lab.span) return lab.span;
-  return [Date.now() - 900e3, Date.now()];
+  return [Date.now() / 1000 - 900, Date.now() / 1000];
 };
 
-const valueAt = (times, values, ms) => {
+const valueAt = (times, values, seconds) => {
   let at = times.length - 1;
-  while (at > 0 && times[at] > ms) at -= 1;
+  while (at > 0 && times[at] > seconds) at -= 1;
   return values[at] === undefined || values[at] === null ? null : values[at];
 };
 
@@ -113,16 +114,16 @@ const draw = (canvas, {total, values, span, moment, events}) => {
   canvas.height = height * ratio;
   const paint = canvas.getContext("2d"), style = getComputedStyle(document.documentElement), colour = name => style.getPropertyValue(name).trim();
   paint.scale(ratio, ratio);
-  const x = ms => (ms - span[0]) / (span[1] - span[0]) * width, top = 16, room = height - top - 1;
+  const x = seconds => (seconds - span[0]) / (span[1] - span[0]) * width, top = 16, room = height - top - 1;
   const known = values.filter(one => one !== null), most = Math.max(1, ...known);
   if (known.length) {
     paint.beginPath();
     let open = false;
-    total.t.forEach((ms, at) => {
+    total.t.forEach((seconds, at) => {
       if (values[at] === null) { if (open) paint.lineTo(x(total.t[at - 1]), height); open = false; return; }
       const y = top + room - values[at] / most * room;
-      if (!open) { paint.moveTo(x(ms), height); open = true; }
-      paint.lineTo(x(ms), y);
+      if (!open) { paint.moveTo(x(seconds), height); open = true; }
+      paint.lineTo(x(seconds), y);
     });
     if (open) paint.lineTo(x(total.t[total.t.length - 1]), height);
     paint.fillStyle = colour("--accent");

@@ -40,7 +40,7 @@ const TimeView = ({app}) => {
     const stop = new AbortController();
     const load = async () => {
       try {
-        const end = lab.live ? null : lab.span && lab.span[1], from = back ? `&from=${(end || app.live.get().t || Date.now()) - Number(back) * 1000}` : "";
+        const end = lab.live ? null : lab.span && lab.span[1], from = back ? `&from=${(end || app.live.get().t || Date.now() / 1000) - Number(back)}` : "";
         const answer = await app.get(`./history?ports=${ports.join(",")}&metrics=${lab.metrics.join(",")}&points=900${from}`, stop.signal);
         setFound({ports, ...answer});
         setFailed(null);
@@ -68,7 +68,7 @@ const TimeView = ({app}) => {
 const Chart = ({app, lab, metric, found, ports, theme, moment, large, back}) => {
   const place = useRef(null), chart = useRef(null), now = useRef({});
   now.current = {moment, found};
-  const data = useMemo(() => [found.t.map(ms => ms / 1000), ...ports.map((port, at) => [...((found.series[metric] || [])[at] || found.t.map(() => null))].map(value => value === null || value < 0 ? null : value))], [found, metric]);
+  const data = useMemo(() => [[...found.t], ...ports.map((port, at) => [...((found.series[metric] || [])[at] || found.t.map(() => null))].map(value => value === null || value < 0 ? null : value))], [found, metric]);
   useEffect(() => {
     const style = getComputedStyle(document.documentElement), colour = name => style.getPropertyValue(name).trim();
     const axis = {stroke: colour("--soft"), grid: {stroke: colour("--edge"), width: 1}, ticks: {stroke: colour("--edge"), width: 1}, font: "11px system-ui, 'DejaVu Sans', sans-serif"};
@@ -81,7 +81,7 @@ const Chart = ({app, lab, metric, found, ports, theme, moment, large, back}) => 
       ctx.clip();
       ctx.fillStyle = colour("--warn");
       for (const event of events || []) {
-        const x = self.valToPos(event.t / 1000, "x", true);
+        const x = self.valToPos(event.t, "x", true);
         ctx.globalAlpha = .35;
         ctx.fillRect(x, bbox.top, devicePixelRatio, bbox.height);
         ctx.globalAlpha = 1;
@@ -89,11 +89,11 @@ const Chart = ({app, lab, metric, found, ports, theme, moment, large, back}) => 
       }
       if (at !== null) {
         ctx.fillStyle = colour("--accent");
-        ctx.fillRect(self.valToPos(at / 1000, "x", true) - devicePixelRatio, bbox.top, 2 * devicePixelRatio, bbox.height);
+        ctx.fillRect(self.valToPos(at, "x", true) - devicePixelRatio, bbox.top, 2 * devicePixelRatio, bbox.height);
       }
       ctx.restore();
     };
-    const clock = values => values.map(value => value === null ? "" : timeText(value * 1000, lab.clock));
+    const clock = values => values.map(value => value === null ? "" : timeText(value, lab.clock));
     const bytes = metric === "queue";
     const self = new uPlot({
       ...size(), padding: [10, 12, 0, 0], legend: {show: false},
@@ -110,8 +110,7 @@ const Chart = ({app, lab, metric, found, ports, theme, moment, large, back}) => 
     chart.current = self;
     const click = event => {
       if (event.detail !== 1 || Math.abs((self.mouseDownX || 0) - event.offsetX) > 3) return;
-      const ms = self.posToVal(event.offsetX, "x") * 1000;
-      app.at(Math.round(ms));
+      app.at(self.posToVal(event.offsetX, "x"));
     };
     self.over.addEventListener("mousedown", event => { self.mouseDownX = event.offsetX; });
     self.over.addEventListener("click", click);
@@ -125,7 +124,7 @@ const Chart = ({app, lab, metric, found, ports, theme, moment, large, back}) => 
   // Live: each tick adds a point at the end, and takes what is too old off the beginning.
   useEffect(() => lab.live ? app.live.on((after, before) => {
     if (after.t === before.t || after.t === null || !after.columns || !after.columns[metric] || !chart.current) return;
-    const self = chart.current, [times] = self.data, at = after.t / 1000;
+    const self = chart.current, [times] = self.data, at = after.t;
     if (times.length && at <= times[times.length - 1]) return;
     const oldest = back ? at - Number(back) : at - 900;
     let cut = 0;
@@ -149,7 +148,7 @@ const tell = (heading, chart, metric, lab, ports) => {
   if (idx === null || idx === undefined || chart.cursor.left < 0) { words.textContent = ""; return; }
   let best = -1;
   for (let row = 1; row < chart.data.length; row++) if (chart.data[row][idx] !== null && (best < 0 || chart.data[row][idx] > chart.data[best][idx])) best = row;
-  words.textContent = best < 0 ? "" : `${timeText(chart.data[0][idx] * 1000, lab.clock)} · ${METRICS[metric].text(chart.data[best][idx])}${ports.length > 1 ? ` at ${lab.portName(ports[best - 1])}` : ""}`;
+  words.textContent = best < 0 ? "" : `${timeText(chart.data[0][idx], lab.clock)} · ${METRICS[metric].text(chart.data[best][idx])}${ports.length > 1 ? ` at ${lab.portName(ports[best - 1])}` : ""}`;
 };
 
 export const timeView = {name: "time", title: "Time", order: 30, scope: "base", live: true, recorded: true, measures: true, component: TimeView};
