@@ -1,15 +1,18 @@
-// The view "Table": ports, queues, sessions, routes, GPUs, planes, tenants, services. The server sorts and filters, by the words of
+<tr key=${at}// The view "Table": ports, queues, sessions, routes, GPUs, planes, tenants, services. The server sorts and filters, by the words of
 // the command line; the page shows a part of it, and says how much there is.
 import {html, useEffect, useRef, useState} from "../core/lib.js";
 import {useStore} from "../core/store.js";
 import {Empty, Failure, Spinner, Tabs} from "../core/ui.js";
-import {bytesText, countText, rateText, shareText} from "../core/format.js";
+import {METRICS, bytesText, countText} from "../core/format.js";
 import {useTheme} from "../core/frame.js";
 import {openActions} from "../core/keys.js";
 import {colourOf} from "../core/scales.js";
 
 const PART = 200, AGAIN_MS = 1000;
-const UNITS = {bps: rateText, bytes: bytesText, permille: shareText, count: countText};
+const UNITS = {"%": value => `${value} %`, B: bytesText, "packets/s": value => `${countText(value)}/s`, ms: value => `${+value.toPrecision(4)} ms`};
+
+// Words as the server takes them: one that is no name and has no wildcards is looked for anywhere in names.
+const wordsOf = (filter, lab) => filter.split(/[\s,]+/).filter(Boolean).map(word => /[*?[=]/.test(word) || lab.nodeNumber.has(word) || lab.portNumber.has(word) ? word : word.includes(":") ? `${word}*` : `*${word}*`).join(" ");
 
 const query = ({filter, off, networks, sort, offset, moment}, more = {}) => {
   const words = new URLSearchParams({offset: String(offset), limit: String(PART), ...more});
@@ -35,7 +38,7 @@ const TableView = ({app}) => {
     const stop = new AbortController();
     const load = async () => {
       try {
-        setFound({name, ...await app.get(`./table/${name}?${query({filter, off, networks, sort, offset, moment})}`, stop.signal)});
+        setFound({name, ...await app.get(`./table/${name}?${query({filter: wordsOf(filter, lab), off, networks, sort, offset, moment})}`, stop.signal)});
         setFailed(null);
       } catch (error) {
         if (error.name === "AbortError") return;
@@ -48,12 +51,12 @@ const TableView = ({app}) => {
   }, [name, filter, off, sort, offset, moment, lab]);
 
   if (!tables.length) return html`<${Empty} title="No tables">Nothing of this is kept in tables.</${Empty}>`;
-  const csv = `${app.address.get().base}/table/${name}?${query({filter, off, networks, sort, offset: 0, moment}, {format: "csv", limit: "1000000"})}`;
+  const csv = `${app.address.get().base}/table/${name}?${query({filter: wordsOf(filter, lab), off, networks, sort, offset: 0, moment}, {format: "csv", limit: "1000000"})}`;
   const tabs = tables.map(one => ({value: one.name, title: one.title}));
   return html`<div class="table-view">
     <div class="table-head"><${Tabs} label="Tables" value=${name} options=${tabs} onChange=${table => app.setParam({table: table === tables[0].name ? null : table, sort: null})} />
       <a class="button small" href=${csv} download=${`${lab.name}-${name}.csv`}>CSV</a></div>
-    ${failed ? html`<${Failure} error=${failed} />` : !found || found.name !== name ? html`<${Spinner} />` : html`
+    ${failed && failed.status === 400 && filter ? html`<${Empty} title="Nothing matches">${failed.message}${failed.hint && `: ${failed.hint}`}</${Empty}>` : failed ? html`<${Failure} error=${failed} />` : !found || found.name !== name ? html`<${Spinner} />` : html`
       <${Rows} app=${app} found=${found} sort=${sort} selected=${selected} body=${body} filter=${filter} title=${tabs.find(one => one.value === name).title} />
       <${Pages} found=${found} offset=${offset} setOffset=${value => { setOffset(value); if (body.current) body.current.scrollTop = 0; }} />`}
   </div>`;
@@ -93,7 +96,7 @@ const Rows = ({app, found, sort, selected, body, filter, title}) => {
 const Cell = ({column, value, theme}) => {
   if (value === null || value === undefined || value === "") return html`<td class=${column.numeric ? "num" : ""}>–</td>`;
   const text = typeof value === "number" && UNITS[column.unit] ? UNITS[column.unit](value) : typeof value === "number" ? value.toLocaleString("en", {maximumFractionDigits: 3}) : Array.isArray(value) ? value.join(", ") : typeof value === "boolean" ? (value ? "yes" : "no") : String(value);
-  const metric = column.metric, hue = metric && typeof value === "number" ? colourOf(metric, value, theme) : null;
+  const hue = METRICS[column.name] && typeof value === "number" ? colourOf(column.name, column.unit === "%" ? value * 10 : value, theme) : null;
   const word = column.name === "state" ? ({running: "ok", up: "ok", Established: "ok", degraded: "warn", down: "bad"})[text] : null;
   return html`<td class=${column.numeric ? "num" : ""}>${hue && html`<i class="swatch" style=${{background: hue}}></i>`}${word && html`<i class=${`dot ${word}`}></i>`}${text}</td>`;
 };
