@@ -1,4 +1,4 @@
-<tr key=${at}// The view "Table": ports, queues, sessions, routes, GPUs, planes, tenants, services. The server sorts and filters, by the words of
+// The view "Table": ports, queues, sessions, routes, GPUs, planes, tenants, services. The server sorts and filters, by the words of
 // the command line; the page shows a part of it, and says how much there is.
 import {html, useEffect, useRef, useState} from "../core/lib.js";
 import {useStore} from "../core/store.js";
@@ -12,7 +12,8 @@ const PART = 200, AGAIN_MS = 1000;
 const UNITS = {"%": value => `${value} %`, B: bytesText, "packets/s": value => `${countText(value)}/s`, ms: value => `${+value.toPrecision(4)} ms`};
 
 // Words as the server takes them: one that is no name and has no wildcards is looked for anywhere in names.
-const wordsOf = (filter, lab) => filter.split(/[\s,]+/).filter(Boolean).map(word => /[*?[=]/.test(word) || lab.nodeNumber.has(word) || lab.portNumber.has(word) ? word : word.includes(":") ? `${word}*` : `*${word}*`).join(" ");
+const wordsOf = (filter, lab) => filter.split(/[\s,]+/).filter(Boolean)
+  .map(word => /[*?[=]/.test(word) || lab.nodeNumber.has(word) || lab.portNumber.has(word) ? word : word.includes(":") ? `${word}*` : `*${word}*`).join(" ");
 
 const query = ({filter, off, networks, sort, offset, moment}, more = {}) => {
   const words = new URLSearchParams({offset: String(offset), limit: String(PART), ...more});
@@ -88,7 +89,7 @@ const Rows = ({app, found, sort, selected, body, filter, title}) => {
     })}</tr></thead>
     <tbody onKeyDown=${keys}>${found.rows.map((row, at) => {
       const key = found.keys[at];
-      return html`<tr key=${key || at} data-key=${key} tabindex=${at === Math.max(0, first) ? 0 : -1} aria-selected=${String(selected.has(key))} onClick=${event => pick(key, event)} onContextMenu=${event => context(key, event)}>
+      return html`<tr key=${at} data-key=${key} tabindex=${at === Math.max(0, first) ? 0 : -1} aria-selected=${String(selected.has(key))} onClick=${event => pick(key, event)} onContextMenu=${event => context(key, event)}>
         ${row.map((value, column) => html`<${Cell} column=${found.columns[column]} value=${value} theme=${theme} />`)}</tr>`;
     })}</tbody></table></div>`;
 };

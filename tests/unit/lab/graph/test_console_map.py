@@ -1,4 +1,4 @@
-"""The picture of a lab for the console: each line says which links it stands for, each link where it is in the model."""
+"""The picture of a lab for the console: each line says which links it stands for, each link where the model has it."""
 
 from __future__ import annotations
 
