@@ -10,6 +10,7 @@ import {timeView} from "../time/time.js";
 
 const page = document.getElementById("page");
 const app = new App();
+globalThis.consoleApp = app;  // for who looks behind the page, and for its tests
 for (const view of [mapView, tableView, timeView]) app.addView(view);
 bindKeys(app);
 
