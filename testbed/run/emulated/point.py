@@ -24,6 +24,7 @@ from testbed.run.machine.canary import Canary
 from testbed.run.machine.cpu import read_softnet
 from testbed.run.measuring.measured import Measured
 from testbed.run.measuring.observation import observe
+from testbed.run.measuring.touches import read_touches
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.traffic import RunTraffic, lab_transports
 from testbed.run.probes.planning import QUEUED_RTTS, plan_probes
@@ -186,6 +187,9 @@ class EmulatedPoint(PointRuns):
             if probes is not None:
                 measured.probes = probes.report(self._unqueued_s + measured.observation.longest_wait_s())
             measured.ports = read_ports(self.lab, measured.observation)
+            if isinstance(self.whole, RunningLab):
+                seen = measured.observation
+                measured.touches = read_touches(self.whole, seen.begin_ns, seen.elapsed_s)
         if timeline is not None:
             timeline.require_whole()
 
