@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from testbed.base.errors import DriverError, ScenarioError
 from testbed.base.interrupt import Interrupt
@@ -23,7 +24,7 @@ from testbed.run.faults.timeline import FaultTimeline
 from testbed.run.machine.canary import Canary
 from testbed.run.machine.cpu import read_softnet
 from testbed.run.measuring.measured import Measured
-from testbed.run.measuring.observation import observe
+from testbed.run.measuring.observation import Observation, observe
 from testbed.run.measuring.touches import read_touches
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.traffic import RunTraffic, lab_transports
@@ -32,6 +33,7 @@ from testbed.run.probes.traffic import THRESHOLD_S, ProbeTraffic
 from testbed.run.programs.timed_flows import SAMPLE_S, FlowFailed, FlowWatch
 from testbed.run.schema.model import Scenario
 from testbed.run.sweep.approximations import approximations
+from testbed.run.sweep.beside_record import keep_samples
 from testbed.run.sweep.point_runs import PointOutcome, PointRuns, RunOutcome, stamp
 from testbed.run.sweep.points import Point
 from testbed.run.sweep.progress import Phase, Progress, ProgressListener
@@ -51,7 +53,8 @@ IDLE_PROBES = 10
 class EmulatedPoint(PointRuns):
     """Does the runs of one point on a lab that is up.
 
-    `workload_runners` gives the runner of a lab and a transport, whose workers move the data.
+    `workload_runners` gives the runner of a lab and a transport, whose workers move the data. Samples of ports go into
+    `directory`, beside the record, if there is one.
     """
 
     def __init__(
@@ -63,12 +66,14 @@ class EmulatedPoint(PointRuns):
         workload_runners: Callable[[LiveLab, Scenario], WorkloadRunner],
         canary: Canary,
         on_progress: ProgressListener,
+        directory: Path | None = None,
     ) -> None:
         super().__init__(point, whole)
         self.interrupt = interrupt
         self.workload_runners = workload_runners
         self.canary = canary
         self.on_progress = on_progress
+        self.directory = directory
         # now, since ideals that are computed first while traffic runs would take CPU time of it
         self._unqueued_s = max(THRESHOLD_S, QUEUED_RTTS * self.ideals.base_rtt_s)
 
@@ -124,7 +129,15 @@ class EmulatedPoint(PointRuns):
         if measured.anything:
             result = self.run_result(index, stamp(started), measured)
             result = replace(result, checks=judge_run(self._evidence(traffic, measured, result)))
+            self._keep_samples(index, measured.observation)
         return RunOutcome(result=result, failure=measured.failure, interrupted=measured.interrupted)
+
+    def _keep_samples(self, index: int, seen: Observation) -> None:
+        if seen.port_samples is not None and seen.port_table is not None:
+            from testbed.run.measuring.port_samples import port_samples
+
+            samples = port_samples(seen.port_samples, seen.port_table, seen.begin_ns)
+            keep_samples(self.directory, self.point.name, index, samples)
 
     def _run_timed(self, index: int, traffic: RunTraffic, measured: Measured) -> None:
         measured.window_s = SAMPLE_S

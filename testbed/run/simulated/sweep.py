@@ -11,6 +11,7 @@ from testbed.record.record import Backend
 from testbed.run.simulated.point import SimulatedPoint
 from testbed.run.simulated.processes import Job, cores, run_jobs
 from testbed.run.simulated.support import check_supported, simulated_approximations
+from testbed.run.sweep.beside_record import keep_labs
 from testbed.run.sweep.point_runs import PointOutcome, RunOutcome
 from testbed.run.sweep.points import Sweep
 from testbed.run.sweep.progress import Phase, Progress, ProgressListener, ignore_progress
@@ -36,6 +37,7 @@ def run_simulated(
     so_far = SweepSoFar(sweep.scenario, sweep.points, options.previous, options.command, backend=Backend.SIMULATION)
     runner = _SimulatedPoints(sweep, so_far, on_progress, cores() if processes is None else processes)
     journal, failure = options.journal(), None
+    keep_labs(options.directory, sweep.labs.values())
     try:
         with Interrupt() as interrupt:
             record = run_points(so_far, runner, interrupt, journal)
