@@ -36,7 +36,7 @@ from testbed.run.sweep.approximations import approximations
 from testbed.run.sweep.beside_record import keep_samples
 from testbed.run.sweep.point_runs import PointOutcome, PointRuns, RunOutcome, stamp
 from testbed.run.sweep.points import Point
-from testbed.run.sweep.progress import Phase, Progress, ProgressListener
+from testbed.run.sweep.progress import Phase, Progress, ProgressListener, RankBehind
 from testbed.run.transports.lab_transport import TCP_PROTOCOL
 from testbed.run.transports.registry import transport_on
 from testbed.run.trust.evidence import Evidence, read_ports
@@ -74,6 +74,8 @@ class EmulatedPoint(PointRuns):
         self.canary = canary
         self.on_progress = on_progress
         self.directory = directory
+        self._share = 0.0
+        """The share of the traffic that has arrived, as it was told last."""
         # now, since ideals that are computed first while traffic runs would take CPU time of it
         self._unqueued_s = max(THRESHOLD_S, QUEUED_RTTS * self.ideals.base_rtt_s)
 
@@ -156,6 +158,7 @@ class EmulatedPoint(PointRuns):
             interrupt=self.interrupt,
             around=lambda: self._watched(measured, traffic),
             on_progress=lambda share: self._tell(Phase.TRAFFIC, index, share, 1.0),
+            on_behind=lambda behind: self._tell(Phase.TRAFFIC, index, self._share, 1.0, behind),
         )
         runner = self.workload_runners(self.lab, self.scenario)
         runner.run(traffic.workload, traffic.placement.nics, options, measured)
@@ -264,7 +267,10 @@ class EmulatedPoint(PointRuns):
             )
         )
 
-    def _tell(self, phase: Phase, run: int, done: float, total: float) -> None:
+    def _tell(
+        self, phase: Phase, run: int, done: float, total: float, behind: Sequence[RankBehind] | None = None
+    ) -> None:
+        self._share = done
         self.on_progress(
             Progress(
                 phase=phase,
@@ -274,5 +280,7 @@ class EmulatedPoint(PointRuns):
                 total=total,
                 point=self.point.index,
                 message=self.point.name,
+                lab=self.whole.name,
+                behind=behind,
             )
         )

@@ -27,6 +27,7 @@ from testbed.run.sweep.labs import LabOptions, ScenarioLabs
 from testbed.run.sweep.point_runs import PointOutcome
 from testbed.run.sweep.points import Point, Sweep
 from testbed.run.sweep.progress import Phase, Progress, ProgressListener, ignore_progress
+from testbed.run.sweep.published import PublishedRun
 from testbed.run.sweep.retries import LargerK
 from testbed.run.sweep.runner import RecordOptions, ScenarioStopped, SweepOutcome, SweepSoFar, Try, run_points
 from testbed.run.sweep.scale_proof import at_twice_the_scale, compare_scales, with_proof
@@ -91,20 +92,21 @@ def run_recorded(
             journal.write(record)
 
     try:
-        record = run_sweep(
-            sweep.scenario,
-            sweep.points,
-            labs,
-            previous=options.previous,
-            on_progress=on_progress,
-            journal=journal,
-            command=options.command,
-        )
-        if options.prove_scale and not record.incomplete:
-            write(record)
-            twice = at_twice_the_scale(sweep.points, record)
-            slower = run_sweep(sweep.scenario, twice, labs, on_progress=on_progress, command=options.command)
-            record = with_proof(record, compare_scales(record, slower))
+        with PublishedRun(sweep, options.directory, on_progress) as told:
+            record = run_sweep(
+                sweep.scenario,
+                sweep.points,
+                labs,
+                previous=options.previous,
+                on_progress=told,
+                journal=journal,
+                command=options.command,
+            )
+            if options.prove_scale and not record.incomplete:
+                write(record)
+                twice = at_twice_the_scale(sweep.points, record)
+                slower = run_sweep(sweep.scenario, twice, labs, on_progress=told, command=options.command)
+                record = with_proof(record, compare_scales(record, slower))
     except ScenarioStopped as stopped:
         write(stopped.record)
         raise

@@ -22,7 +22,7 @@ def keep_labs(directory: Path | None, labs: Iterable[Lab]) -> None:
         return
     root = directory / LABS
     try:
-        root.mkdir(exist_ok=True)
+        root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RecordError(f"cannot create {root}: {error.strerror}") from error
     for lab in labs:
