@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import TestbedError
 from testbed.base.units import Duration, Rate
 from testbed.console.action import Action, Field, Undo
+from testbed.console.views.targets import MOST_LINKS, check_link, lab_of, links_of
 from testbed.lab.core.deploy.links.recorded import WireChange, read_link_state
 
 if TYPE_CHECKING:
@@ -15,59 +17,35 @@ if TYPE_CHECKING:
     from testbed.lab.core.deploy.live import RunningLab
 
 GROUP = "Link"
-MOST_TARGETS = 64
-"""Links of one action: each is a command of its own."""
 _TEXTS = ("rate", "delay", "jitter", "loss", "loss_every", "corruption")
 """The fields of the dialog that are options of `link set` with a value."""
 
 
-def checked_targets(request: ActionRequest) -> list[str]:
-    """Return the ports, or links of scale-up domains, that are meant. Raises `TestbedError` for what the lab lacks."""
-    lab = request.running
-    if not request.targets:
-        raise TestbedError("no link is chosen", hint="select a port or a link, and try again")
-    if len(request.targets) > MOST_TARGETS:
-        raise TestbedError(f"{len(request.targets)} links are too many for one step (at most {MOST_TARGETS})")
-    for target in request.targets:
-        _check(lab, target)
-    return list(dict.fromkeys(request.targets))
-
-
-def _check(lab: RunningLab, target: str) -> None:
-    from testbed.lab.features.scale_up.links import find_links, names_gpu_link
-
-    if names_gpu_link(target):
-        find_links(lab.model, target)
-        return
-    node, _, interface = target.partition(":")
-    lab.port(node, interface)
-
-
 def _down(request: ActionRequest) -> list[list[str]]:
-    return [["link", "down", target, "-n", request.lab] for target in checked_targets(request)]
+    return [["link", "down", target, "-n", request.lab] for target in links_of(request)]
 
 
 def _up(request: ActionRequest) -> list[list[str]]:
-    return [["link", "up", target, "-n", request.lab] for target in checked_targets(request)]
+    return [["link", "up", target, "-n", request.lab] for target in links_of(request)]
 
 
 def _reset(request: ActionRequest) -> list[list[str]]:
-    if not request.targets:
-        return [["link", "reset", "--all", "-n", request.lab]]
-    return [["link", "reset", target, "-n", request.lab] for target in checked_targets(request)]
+    return [["link", "reset", target, "-n", request.lab] for target in links_of(request)]
+
+
+def _reset_all(request: ActionRequest) -> list[list[str]]:
+    lab_of(request.source)
+    return [["link", "reset", "--all", "-n", request.lab]]
 
 
 def _set(request: ActionRequest) -> list[list[str]]:
     """Every impairment of the dialog in one line for each link, and a line more where its carrier is to go."""
-    options = list(_options(request.values))
-    carrier = str(request.values.get("carrier") or "")
-    if carrier not in ("", "down", "up"):
-        raise TestbedError(f"carrier {carrier}: expected down or up")
+    options, carrier = list(_options(request)), request.text("carrier")
     if not options and not carrier:
         raise TestbedError("nothing to change", hint="fill in one of the fields at least")
-    both = ["--both"] if request.values.get("both") else []
+    both = ["--both"] if request.flag("both") else []
     commands = []
-    for target in checked_targets(request):
+    for target in links_of(request):
         if options:
             commands.append(["link", "set", target, *options, *both, "-n", request.lab])
         if carrier:
@@ -75,12 +53,11 @@ def _set(request: ActionRequest) -> list[list[str]]:
     return commands
 
 
-def _options(values: Mapping[str, Any]) -> Iterator[str]:
+def _options(request: ActionRequest) -> Iterator[str]:
     for name in _TEXTS:
-        value = str(values.get(name) or "").strip()
-        if value:
+        if value := request.text(name):
             yield from (f"--{name.replace('_', '-')}", value)
-    if values.get("silent"):
+    if request.flag("silent"):
         yield "--silent"
 
 
@@ -95,7 +72,8 @@ def _harms(request: ActionRequest) -> str:
 
 def _undo(request: ActionRequest) -> Undo:
     """Return the step that brings these links back to what they are now, whoever has changed them before."""
-    return Undo(action="link-restore", values={"before": changes_of(request.running, checked_targets(request))})
+    before = changes_of(lab_of(request.source), links_of(request))
+    return Undo(action="link-restore", values={"before": json.dumps(before)})
 
 
 def changes_of(lab: RunningLab, targets: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -107,21 +85,31 @@ def changes_of(lab: RunningLab, targets: Sequence[str]) -> dict[str, dict[str, A
 
 
 def _restore(request: ActionRequest) -> list[list[str]]:
-    lab, before = request.running, request.values.get("before") or {}
-    targets = checked_targets(request)
-    commands = [["link", "reset", target, "-n", request.lab] for target in targets]
-    for end, values in sorted(before.items()):
-        _check(lab, end)
+    lab = lab_of(request.source)
+    commands = [["link", "reset", target, "-n", request.lab] for target in links_of(request)]
+    for end, values in _before(request.text("before")):
+        check_link(lab, end)
         node, _, interface = end.partition(":")
         k = 1.0 if lab.port(node, interface).out_of_band else lab.record.k
         commands += restoring(end, _wire_change(end, values), k, request.lab)
     return commands
 
 
-def _wire_change(end: str, values: object) -> WireChange:
+def _before(text: str) -> list[tuple[str, Any]]:
+    """Read what a page sends back of the earlier state of links. Raises `TestbedError` for what is none."""
+    try:
+        found = json.loads(text or "{}")
+    except (ValueError, RecursionError) as error:
+        raise TestbedError("this is no earlier state of links") from error
+    if not isinstance(found, dict) or len(found) > 2 * MOST_LINKS:
+        raise TestbedError("this is no earlier state of links")
+    return sorted(found.items())
+
+
+def _wire_change(end: str, values: Any) -> WireChange:
     """Read what a page sends back. Raises `TestbedError` for what is no change of a link."""
     try:
-        found = WireChange(**values)  # type: ignore[arg-type]  # whatever it is, it is looked at below
+        found = WireChange(**values)
         numbers = (found.rate_bps, found.delay_ns, found.jitter_ns, found.loss, found.loss_every, found.corruption)
         if any(value is not None and (isinstance(value, bool) or value < 0) for value in numbers):
             raise ValueError
@@ -171,7 +159,7 @@ _FIELDS = (
     Field(name="corruption", title="Corruption", example="0.1%"),
     Field(name="silent", title="Silent: the carrier stays, every packet is lost", kind="flag"),
     Field(name="both", title="In both directions", kind="flag", default=True),
-    Field(name="carrier", title="Carrier", kind="choice", choices=("", "down", "up")),
+    Field(name="carrier", title="Carrier", kind="choice", choices=("down", "up")),
 )
 ACTIONS = (
     Action(
@@ -210,11 +198,18 @@ ACTIONS = (
     Action(
         name="link-reset",
         title="Reset link to what is declared",
-        on=("port", "link", "lab"),
+        on=("port", "link"),
         many=True,
         group=GROUP,
         command=_reset,
         undo=_undo,
     ),
-    Action(name="link-restore", title="Undo", on=(), many=True, group=GROUP, command=_restore),
+    Action(name="link-reset-all", title="Reset all links", group="Lab", command=_reset_all),
+    Action(
+        name="link-restore",
+        title="Undo changes of links",
+        many=True,
+        fields=(Field(name="before", title="Earlier state", kind="yaml"),),
+        command=_restore,
+    ),
 )

@@ -5,35 +5,22 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from testbed.base.errors import TestbedError
 from testbed.console.action import Action, Field, Undo
+from testbed.console.views.targets import nodes_of
 
 if TYPE_CHECKING:
     from testbed.console.action import ActionRequest
 
 GROUP = "Node"
 DAEMONS = ("bgpd", "zebra", "bfdd")
-MOST_TARGETS = 16
-
-
-def _nodes(request: ActionRequest) -> list[str]:
-    """Return the nodes that are meant. Raises `NoSuchNode`, and `TestbedError` where there are none or too many."""
-    if not request.targets:
-        raise TestbedError("no node is chosen", hint="select one, and try again")
-    if len(request.targets) > MOST_TARGETS:
-        raise TestbedError(f"{len(request.targets)} nodes are too many for one step (at most {MOST_TARGETS})")
-    return [request.running.node(name).name for name in dict.fromkeys(request.targets)]
 
 
 def _commands(request: ActionRequest, *, verb: str, word: str) -> list[list[str]]:
-    return [[verb, word, node, "-n", request.lab] for node in _nodes(request)]
+    return [[verb, word, node, "-n", request.lab] for node in nodes_of(request)]
 
 
 def _kill(request: ActionRequest) -> list[list[str]]:
-    daemon = str(request.values.get("daemon") or DAEMONS[0])
-    if daemon not in DAEMONS:
-        raise TestbedError(f"there is no daemon {daemon}", hint=f"one of {', '.join(DAEMONS)}")
-    return [["node", "kill", node, daemon, "-n", request.lab] for node in _nodes(request)]
+    return [["node", "kill", node, request.text("daemon"), "-n", request.lab] for node in nodes_of(request)]
 
 
 def _told(request: ActionRequest, sentence: str) -> str:

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from testbed.base.errors import TestbedError
 from testbed.console.action import Action, Field
+from testbed.console.views.targets import links_of
 
 if TYPE_CHECKING:
     from testbed.console.action import ActionRequest
 
 
 def _storm(request: ActionRequest) -> list[list[str]]:
-    if len(request.targets) != 1:
-        raise TestbedError("a storm comes from one port", hint="select one port")
-    node, _, interface = request.targets[0].partition(":")
-    request.running.port(node, interface)
-    duration = str(request.values.get("duration") or "").strip()
-    if not duration:
-        raise TestbedError("for how long?", hint="for example 2s")
-    words = ["pfc", "storm", request.targets[0], "--for", duration]
-    if chosen := str(request.values.get("class") or "").strip():
+    (port,) = links_of(request)
+    words = ["pfc", "storm", port, "--for", request.text("duration")]
+    if chosen := request.text("class"):
         words += ["--class", chosen]
     return [[*words, "-n", request.lab]]
 
 
 def _harms(request: ActionRequest) -> str:
-    return f"{request.targets[0]} stops what its peer sends in this class: congestion spreads from there."
+    return f"{request.target} stops what its peer sends in this class: congestion spreads from there."
 
 
 ACTIONS = (
