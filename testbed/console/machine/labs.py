@@ -13,7 +13,7 @@ from pathlib import Path
 from testbed.base.errors import TestbedError
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.state import StateDirectory
-from testbed.lab.core.deploy.records.usage import FILE_NAME, command_of, holders
+from testbed.lab.core.deploy.records.usage import FILE_NAME, command_text, holders
 from testbed.lab.core.feature import features
 from testbed.lab.core.model import Lab, NodeKind
 
@@ -112,7 +112,7 @@ def workers(state: StateDirectory, name: str) -> tuple[Worker, ...]:
     changing: Path = state.state / f"{name}.lock"
     measuring = state.lab_directory(name) / FILE_NAME
     return tuple(
-        Worker(who=command_of(pid), pid=pid, what=what)
+        Worker(who=command_text(pid), pid=pid, what=what)
         for path, what in ((changing, "changes it"), (measuring, "uses it"))
         for pid in holders(path)
     )

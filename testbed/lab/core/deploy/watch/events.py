@@ -48,13 +48,15 @@ class LabEvent:
 
     `notifications-lost` says that things happened which nobody was told; what is known of them follows.
 
-    Of the past alone (`past_events`): lab-deployed, power-off, power-on, and link-set, which says how what a port sends
-    was changed; its link-up and link-down are of the ends that were told so.
+    Of the past alone (`past_events`): lab-deployed, power-off, power-on, daemon-killed, pfc-storm, and link-set, which
+    says how what a port sends was changed; its link-up and link-down are of the ends that were told so.
 
     Of the overlay's keeper: router-renewed, router-lost; their subject is a tenant.
 
     Of the pause agent: portd-attached, portd-died, portd-resumed, portd-guard-died, pfc-watchdog-freed,
     pfc-watchdog-restored, pfc-storm-began, pfc-storm-ended, pfc-malformed, pfc-failed.
+
+    `by` is the command that did it and its process, where testbed did; "" where nobody knows.
     """
 
     time: str
@@ -63,6 +65,7 @@ class LabEvent:
     kind: str
     subject: str
     detail: str = ""
+    by: str = ""
 
 
 def session_event(lab: str, node: str, match: re.Match[str], at: datetime.datetime) -> LabEvent:
