@@ -12,6 +12,8 @@ FILE_NAME = "link-events.jsonl"
 """In a lab's state directory, an event in a line, as `testbed events` prints it."""
 CHANGES_FILE = "change-events.jsonl"
 """Beside it, the changes that `testbed apply` has made."""
+ACTIONS_FILE = "console-events.jsonl"
+"""Beside it, what was done to the lab from a page of `testbed console`."""
 LAB_CHANGED = "lab-changed"
 """The kind of the event that ends such a change, once the lab's record is that of the changed lab."""
 
@@ -19,6 +21,11 @@ LAB_CHANGED = "lab-changed"
 def keep_event(directory: Path, lab: str, node: str, kind: str, subject: str = "", detail: str = "") -> None:
     """Keep an event of a lab whose state directory this is. A disk that is full loses it."""
     EventLog(directory / FILE_NAME, lab, told_by()).write(kind, node, subject, detail)
+
+
+def keep_action(directory: Path, lab: str, node: str, subject: str, command: str) -> None:
+    """Keep an event `console-action`: a person has asked for something in a page. `command` does the same."""
+    EventLog(directory / ACTIONS_FILE, lab, told_by()).write("console-action", node, subject, command)
 
 
 def told_by() -> str:

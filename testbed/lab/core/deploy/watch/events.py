@@ -22,7 +22,7 @@ from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.live import NodeStatus, RunningLab
 from testbed.lab.core.deploy.pausing import attachment
-from testbed.lab.core.deploy.records.kept_events import CHANGES_FILE, LAB_CHANGED
+from testbed.lab.core.deploy.records.kept_events import ACTIONS_FILE, CHANGES_FILE, LAB_CHANGED
 from testbed.lab.core.feature import features
 
 IFF_LOWER_UP = 1 << 16
@@ -43,7 +43,10 @@ class LabEvent:
     link lost its signal, or has it again, by a fault or `link down`; the two of a switch, whose node is the domain's
     namespace, that its process ended or began.
 
-    The last one says that things happened which nobody was told; what is known of them follows.
+    console-action: what a person asked for in a page of `testbed console`; its detail is the command line that does the
+    same. It comes before what it brings about.
+
+    `notifications-lost` says that things happened which nobody was told; what is known of them follows.
 
     Of the past alone (`past_events`): lab-deployed, power-off, power-on, daemon-killed, pfc-storm, and link-set, which
     says how what a port sends was changed; its link-up and link-down are of the ends that were told so.
@@ -105,6 +108,7 @@ class EventStream:
         self._watch_nodes(self._snapshot)
         self.tell(attachment.EVENTS_FILE)
         self.tell(CHANGES_FILE)
+        self.tell(ACTIONS_FILE)
         for feature in features():
             feature.subscribe(self, self._lab)
         try:
