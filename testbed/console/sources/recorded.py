@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Literal
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,16 @@ UNDONE = "undone-"
 _CHANGES = ("link-set", "plane-set")
 _DOWN = ("link-down", "link-flap", "carrier-lost")
 _OFF = ("node-kill", "power-off")
+
+
+def run_address(shown: str, point: int, run: int) -> str:
+    """Return the address of a run that is played back; `shown` is what pages call the directory of its record."""
+    return f"/api/runs/{quote(shown.replace('/', '~'))}/{point}/{run}"
+
+
+def shown_directory(part: str) -> str:
+    """Return what pages call the directory of a record, from its part of an address."""
+    return part.replace("~", "/")
 
 
 class RecordedLab(Source):

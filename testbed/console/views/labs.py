@@ -26,6 +26,18 @@ def _running(call: Call) -> list[Mapping[str, Any]]:
     return list(running(call.console.state))
 
 
+def _source(call: Call) -> dict[str, Any]:
+    """Return the file that a lab came from, as pages call it; None where it is not below a directory of this console."""
+    from testbed.lab.core.deploy.records.lab_record import written_of
+
+    state, name = call.console.state, call.query.get("lab", "")
+    if not state.exists(name):
+        raise state.not_found(name)
+    written = written_of(state.read(name))
+    path = Path(written.file) if written is not None and written.file else None
+    return {"path": call.console.files.shown(path) if path is not None and path.is_file() else None}
+
+
 def _check(call: Call) -> dict[str, Any]:
     """Look at a topology or a scenario, as `validate` does; what is wrong comes with its lines, and is no error."""
     path, text = _asked(call)
@@ -171,6 +183,6 @@ VIEW = View(
     title="Labs",
     order=10,
     scope="machine",
-    routes=(get("running", _running), post("check", _check), post("diff", _diff)),
+    routes=(get("running", _running), get("source", _source), post("check", _check), post("diff", _diff)),
     style=True,
 )
