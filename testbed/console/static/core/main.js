@@ -37,6 +37,7 @@ const begin = async () => {
     }
   }));
   app.views.set({loaded: true});
+  performance.mark("console-ready");
 };
 
 const addStyle = href => {

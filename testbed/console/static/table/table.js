@@ -82,7 +82,7 @@ const Rows = ({app, found, sort, selected, body, filter, title}) => {
   };
   if (!found.rows.length) return html`<${Empty} title=${filter ? "Nothing matches" : "There are none"}>${filter ? `No row has "${filter}".` : `This has no ${title.toLowerCase()}.`}</${Empty}>`;
   const first = found.keys.findIndex(key => selected.has(key));
-  return html`<div class="rows" ref=${body} tabindex="-1"><table class="table" aria-rowcount=${found.matched}>
+  return html`<div class="rows" ref=${body} tabindex="-1"><table class="table" role="grid" aria-label=${title} aria-rowcount=${found.matched}>
     <thead><tr>${found.columns.map(column => {
       const way = sort === column.name ? "ascending" : sort === `-${column.name}` ? "descending" : "none";
       return html`<th key=${column.name} class=${column.numeric ? "num" : ""} aria-sort=${way}><button type="button" onClick=${() => turn(column)}>${column.heading || column.name}<i>${way === "ascending" ? "▲" : way === "descending" ? "▼" : ""}</i></button></th>`;
