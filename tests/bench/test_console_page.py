@@ -70,41 +70,12 @@ def context(console: ConsoleProcess, browser: Any) -> Iterator[Any]:
 
 
 MARKED = "() => performance.getEntriesByName('%s').length > 0"
-LONG_TASKS = """() => {
-  window.longTasks = [];
-  new PerformanceObserver(list => window.longTasks.push(...list.getEntries().map(one => one.duration))).observe({type: 'longtask'});
-}"""
-COUNT_FRAMES = """ms => new Promise(done => {
-  let frames = 0;
-  const begin = performance.now(), times = [];
-  const frame = now => {
-    frames += 1;
-    times.push(now);
-    if (now - begin < ms) requestAnimationFrame(frame);
-    else done({rate: 1000 * (times.length - 1) / (times[times.length - 1] - times[0])});
-  };
-  requestAnimationFrame(frame);
-})"""
-# A hand that pans and zooms without a pause: an event for each frame, as a mouse gives them.
-GESTURE = """({kind, ms}) => new Promise(done => {
-  const stage = document.querySelector('.stage'), box = stage.getBoundingClientRect(), begin = performance.now();
-  const send = (type, more) => stage.dispatchEvent(new PointerEvent(type, {bubbles: true, pointerId: 1, pointerType: 'mouse', button: 0, ...more}));
-  const x = t => box.left + box.width / 2 + Math.sin(t / 300) * box.width / 3, y = t => box.top + box.height / 2 + Math.cos(t / 420) * box.height / 4;
-  if (kind === 'pan') { stage.setPointerCapture = () => {}; send('pointerdown', {buttons: 1, clientX: x(0), clientY: y(0)}); }
-  const frame = () => {
-    const t = performance.now() - begin;
-    if (kind === 'pan') send('pointermove', {buttons: 1, clientX: x(t), clientY: y(t)});
-    else stage.dispatchEvent(new WheelEvent('wheel', {bubbles: true, cancelable: true, deltaY: Math.sin(t / 500) * 40, clientX: box.left + box.width / 2, clientY: box.top + box.height / 2}));
-    if (t < ms) requestAnimationFrame(frame);
-    else { if (kind === 'pan') send('pointerup', {clientX: x(t), clientY: y(t)}); done(); }
-  };
-  requestAnimationFrame(frame);
-})"""
+PROBES = (Path(__file__).parents[1] / "support/console/probes.js").read_text()
 
 
 def at(console: ConsoleProcess, context: Any, where: str) -> Any:
     page = context.new_page()
-    page.add_init_script(f"({LONG_TASKS})()")
+    page.add_init_script(PROBES)
     page.goto(f"{console.said[0].split('?token')[0].split()[-1]}#/labs/{LAB}/{where}")
     page.wait_for_function(MARKED % "console-ready")
     page.wait_for_function(MARKED % "console-picture")
@@ -114,9 +85,7 @@ def at(console: ConsoleProcess, context: Any, where: str) -> Any:
 @pytest.mark.parametrize("look", ["map", "honeycomb"])
 def test_first_picture_and_interactive(look: str, console: ConsoleProcess, context: Any) -> None:
     page = at(console, context, f"map?p.look={look}")
-    marks = page.evaluate(
-        "() => Object.fromEntries(['console-picture', 'console-ready'].map(n => [n, performance.getEntriesByName(n)[0].startTime / 1000]))"
-    )
+    marks = page.evaluate("marks()")
     page.close()
     ready = max(marks.values())
     judge(Figure(f"console, 1,024 NICs: first picture ({look})", marks["console-picture"], at_most=PICTURE_S, unit="s"))
@@ -127,11 +96,9 @@ def test_first_picture_and_interactive(look: str, console: ConsoleProcess, conte
 def test_frames_while_the_map_moves(kind: str, console: ConsoleProcess, context: Any) -> None:
     page = at(console, context, "map?p.look=map")
     page.wait_for_timeout(1000)
-    counted = page.evaluate(
-        f"async () => {{ const moved = ({GESTURE})({{kind: '{kind}', ms: {GESTURE_S * 1000}}}), frames = await ({COUNT_FRAMES})({GESTURE_S * 1000}); await moved; return frames; }}"
-    )
+    frames = page.evaluate(f"gesture('{kind}', {GESTURE_S * 1000})")
     page.close()
-    judge(Figure(f"console, 1,024 NICs: {kind}", counted["rate"], at_least=FRAMES, unit="frames/s"))
+    judge(Figure(f"console, 1,024 NICs: {kind}", frames, at_least=FRAMES, unit="frames/s"))
 
 
 @pytest.mark.parametrize("look", ["map", "honeycomb"])
