@@ -1,8 +1,8 @@
-"""The page of the console on the 1,024-NIC lab, in Debian's Chromium without a GPU: how soon there is a picture, how many
-frames a second panning and zooming have, how long scripts hold the page up, and whether its memory grows.
+"""The page of the console on the 1,024-NIC lab, in Debian's Chromium without a GPU.
 
-The page marks its own moments (`performance.mark`): the first picture, and that all parts are loaded. Frames are those for
-which the browser asks the page, which it does as fast as it shows them.
+How soon there is a picture, how many frames a second panning and zooming have, how long scripts hold the page up, and
+whether its memory grows. The page marks its own moments (`performance.mark`): the first picture, and that all parts are
+loaded. Frames are those for which the browser asks the page, which it does as fast as it shows them.
 """
 
 from __future__ import annotations

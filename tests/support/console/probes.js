@@ -39,3 +39,35 @@ window.gesture = async (kind, ms) => {
   await moved;
   return frames;
 };
+
+// --- what tests of the map look at
+// The colours that the canvas has, as #rrggbb without the #: those of more than a few opaque pixels.
+window.painted = () => {
+  const canvas = document.querySelector(".world > canvas"), {data} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height), seen = new Map();
+  for (let at = 0; at < data.length; at += 4) {
+    if (data[at + 3] <= 230) continue;
+    const key = [data[at], data[at + 1], data[at + 2]].map(one => one.toString(16).padStart(2, "0")).join("");
+    seen.set(key, (seen.get(key) || 0) + 1);
+  }
+  return [...seen].filter(([, count]) => count > 20).map(([key]) => key);
+};
+
+// Puts a value of a measure in the page's hand for all ports, instead of what the stream says.
+window.setAll = (measure, value) => {
+  const {shown} = consoleApp.live.get();
+  consoleApp.stream.close();
+  consoleApp.live.set({shown: {...shown, columns: {...shown.columns, [measure]: shown.columns[measure].map(() => value)}}});
+};
+
+const matrixNow = () => new DOMMatrix(getComputedStyle(document.querySelector(".world").firstChild).transform);
+window.transformNow = () => { const matrix = matrixNow(); return [matrix.a, matrix.e, matrix.f]; };
+
+// A point of a line between switches, in pixels of the stage.
+window.pointOnLine = () => {
+  const line = document.querySelector(".world .lines .k.mesh"), [x1, y1, x2, y2] = line.getAttribute("d").match(/-?[\d.]+/g).map(Number);
+  const point = matrixNow().transformPoint({x: x1 + (x2 - x1) * .2, y: y1 + (y2 - y1) * .2});
+  return [point.x, point.y];
+};
+
+window.seenNodes = () => [...document.querySelectorAll(".world .n")].filter(node => node.getClientRects().length).length;
+window.selection = () => consoleApp.address.get().selection;
