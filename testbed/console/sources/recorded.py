@@ -177,7 +177,7 @@ def _columns(
     shape: Shape,
     samples: tuple[NDArray[np.float64], tuple[str, ...], Mapping[str, NDArray[np.int32]]] | None,
 ) -> tuple[NDArray[np.float64], Columns, bool]:
-    """Return times, columns by quantity (times, ports), and whether all ports were sampled. The first row is the begin."""
+    """Return times, columns by quantity (times, ports), and whether all ports were sampled. Row 0 is the begin."""
     if samples is None:
         return _columns_of_curves(run, shape)
     at_s, names, sampled = samples
