@@ -248,6 +248,10 @@ def _change(event: RunEvent, shape: Shape, nodes: list[str], links: list[int], c
         kind = event.detail.partition(" ")[0]
         undone = kind in ("link-up", "power-on")
         kind = {"link-up": "link-down", "power-on": "power-off"}.get(kind, kind)
+    if kind == "link-reset":
+        undone, kind = True, "link-set"
+    if kind == "link-reset":
+        undone, kind = True, "link-set"
     node = shape.nodes.get(event.target)
     if kind in _OFF and node is not None:
         nodes[node] = "running" if undone else "off"
