@@ -262,7 +262,7 @@ def _base_stream(console: Console, find: Finder) -> Endpoint:
         if isinstance(source, LiveLab):
             console.watch_views(source)
             return _stream(console, request, source.feed, lambda: console.unwatch_views(source))
-        feed = Feed(console.boot, lambda: recorded_snapshot(console, source))
+        feed = Feed(lambda: recorded_snapshot(console, source))
         return _stream(console, request, feed, lambda: None)
 
     return answer

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import socket
 import threading
 import time
@@ -70,9 +69,8 @@ class Console:
         self.tables = list(tables)
         self.files = StartDirectories(settings.roots)
         self.readers = Readers()
-        self.boot = secrets.token_hex(4)
         self.loop = asyncio.get_running_loop()
-        self.feed = Feed(self.boot, self.common)
+        self.feed = Feed(self.common)
         self.tasks = Tasks(self.loop, Path.cwd(), self._tell_task)
         self.streams = 0
         self.shells = 0
@@ -146,7 +144,7 @@ class Console:
         return await asyncio.shield(self._opening[name])
 
     def _open(self, name: str) -> LiveLab:
-        return LiveLab(name, self.state, self.loop, self.boot, self.common)
+        return LiveLab(name, self.state, self.loop, self.common)
 
     def _opened(self, name: str, done: asyncio.Future[LiveLab]) -> None:
         self._opening.pop(name, None)

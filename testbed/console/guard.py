@@ -27,7 +27,7 @@ CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'none'",
         "script-src 'self'",
-        "style-src 'self' 'unsafe-inline'",  # xterm.js writes its rules into a <style> of its own
+        "style-src 'self'",
         "img-src 'self' data: blob:",
         "font-src 'self'",
         "connect-src 'self'",

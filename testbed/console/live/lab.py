@@ -59,7 +59,7 @@ class LiveLab(Source):
     clock = "wall"
 
     def __init__(
-        self, name: str, state: StateDirectory, loop: asyncio.AbstractEventLoop, boot: str, common: Callable[[], bytes]
+        self, name: str, state: StateDirectory, loop: asyncio.AbstractEventLoop, common: Callable[[], bytes]
     ) -> None:
         """Open a lab. Raises `LabNotFound`, `LabUnreadable`, and `DriverError` where its counters are gone."""
         self.name = name
@@ -87,7 +87,7 @@ class LiveLab(Source):
         self._views: dict[str, object] = {}
         self._files = self._stamps()
         self._ticks = 0
-        self.feed = Feed(boot, self._snapshot)
+        self.feed = Feed(self._snapshot)
         self._watch = EventWatch(self._lab, self._happened, lambda: self._want("links"))
         self._reader = threading.Thread(target=self._read_on, name=f"state of {name}", daemon=True)
         self._watch.start()

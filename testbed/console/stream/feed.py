@@ -8,6 +8,7 @@ read costs no memory here but what the kernel and one message hold, however many
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -30,12 +31,12 @@ class Sent:
 class Feed:
     """One sequence of messages. All methods are for the thread of the event loop.
 
-    `boot` tells the sequences of one start of the console from those of another. `snapshot` returns what a page has to
-    know to go on from here, as the data of its event.
+    `snapshot` returns what a page has to know to go on from here, as the data of its event. Numbers of messages stand
+    behind a word of this feed's own, since a page may come back with those of another, or of an earlier console.
     """
 
-    def __init__(self, boot: str, snapshot: Callable[[], bytes]) -> None:
-        self._boot = boot
+    def __init__(self, snapshot: Callable[[], bytes]) -> None:
+        self._boot = secrets.token_hex(6)
         self._snapshot = snapshot
         self._kept: deque[Sent] = deque()
         self._bytes = 0

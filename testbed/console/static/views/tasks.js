@@ -28,7 +28,7 @@ const useLines = (app, task) => {
   return lines;
 };
 
-const STEP = /^(\S[\w -]*?)\s{2,}(.*?)\s*\(([\d.]+) s\)$/;
+const STEP = /^([^\s:]+)\s+(.*?)\s*\(([\d.]+) s\)$/;
 
 export const TaskCard = ({app, task}) => {
   const lines = useLines(app, task), [open, setOpen] = useState(task.state !== "done"), box = useRef(null);
