@@ -177,7 +177,7 @@ def _columns(
     shape: Shape,
     samples: tuple[NDArray[np.float64], tuple[str, ...], Mapping[str, NDArray[np.int32]]] | None,
 ) -> tuple[NDArray[np.float64], Columns, bool]:
-    """Return times, columns by quantity (times, ports), and whether all ports were sampled. The first row is the begin."""
+    """Return times, columns by quantity (times, ports), and whether all ports were sampled. Row 0 is the begin."""
     if samples is None:
         return _columns_of_curves(run, shape)
     at_s, names, sampled = samples
@@ -248,6 +248,10 @@ def _change(event: RunEvent, shape: Shape, nodes: list[str], links: list[int], c
         kind = event.detail.partition(" ")[0]
         undone = kind in ("link-up", "power-on")
         kind = {"link-up": "link-down", "power-on": "power-off"}.get(kind, kind)
+    if kind == "link-reset":
+        undone, kind = True, "link-set"
+    if kind == "link-reset":
+        undone, kind = True, "link-set"
     node = shape.nodes.get(event.target)
     if kind in _OFF and node is not None:
         nodes[node] = "running" if undone else "off"

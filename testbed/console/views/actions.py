@@ -1,4 +1,4 @@
-"""The menu of actions, their dialogs and what undoes them: all of it is the page's, and the server registers that it is."""
+"""The menu of actions, their dialogs, and what undoes them: the page has all of it, and here it is registered."""
 
 from __future__ import annotations
 

@@ -23,11 +23,12 @@ def _running(call: Call) -> list[Mapping[str, Any]]:
     """Return the scenarios that run on this machine, whoever has started them."""
     from testbed.run.sweep.published import running
 
-    return list(running(call.console.state))
+    only = call.console.settings.only
+    return [one for one in running(call.console.state) if only in (None, one["lab"])]
 
 
 def _source(call: Call) -> dict[str, Any]:
-    """Return the file that a lab came from, as pages call it; None where it is not below a directory of this console."""
+    """Return the file that a lab came from, as pages call it; None where it is below no directory of this console."""
     from testbed.lab.core.deploy.records.lab_record import written_of
 
     state, name = call.console.state, call.query.get("lab", "")

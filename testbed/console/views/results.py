@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import RecordError
-from testbed.console.answers import Refused
+from testbed.console.answers import Refused, not_found
 from testbed.console.sources.recorded import run_address
 from testbed.console.view import Call, View, get
 from testbed.console.views.job import outcome_json
@@ -22,6 +22,7 @@ def _list(call: Call) -> dict[str, Any]:
     from testbed.record.store import RESULTS_DIRECTORY
 
     found: dict[Path, Listed] = {}
+    _require_records(call)
     for root in call.console.settings.roots:
         for directory in (root, root / RESULTS_DIRECTORY):
             if directory.is_dir() and not directory.is_symlink():
@@ -96,15 +97,22 @@ def _record(call: Call) -> dict[str, Any]:
 
 def _compare(call: Call) -> dict[str, Any]:
     """Compare two records, metric by metric, as `compare` does."""
-    from testbed.record.report.comparison import comparison_json, compare_records
+    from testbed.record.report.comparison import compare_records, comparison_json
 
     base, other = _directory(call, "base"), _directory(call, "other")
     comparison = compare_records(_loaded(base), _loaded(other), names=(base.name, other.name), force=True)
     return comparison_json(comparison)
 
 
+def _require_records(call: Call) -> None:
+    """Raise `Refused` in the console of one lab alone, which shows no records."""
+    if (only := call.console.settings.only) is not None:
+        raise not_found(f"this console shows the lab {only} alone")
+
+
 def _directory(call: Call, name: str) -> Path:
     """Return the directory of results that is named in the address. Raises `Refused` for another place."""
+    _require_records(call)
     text = call.query.get(name, "")
     if not text:
         raise Refused(400, f"{name}: which directory of results?")

@@ -1,4 +1,4 @@
-"""The band that says when figures of this machine are worth nothing. What it shows comes with every stream of the page."""
+"""The band that says when figures of this machine are worth nothing. Every stream of the page has what it shows."""
 
 from __future__ import annotations
 

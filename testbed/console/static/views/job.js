@@ -37,7 +37,7 @@ const Running = ({app, job}) => {
   const runs = job.points.reduce((sum, one) => sum + one.done, 0), all = job.points.length * job.runs;
   const elapsed = job.traffic_began ? Date.now() / 1000 - job.traffic_began : null;
   return html`<section class="card" aria-label=${`The scenario ${job.scenario}`}>
-    <header class="job-head"><h2>${job.scenario}</h2><${Pill}>${job.workload}</${Pill}><${Pill}>${job.transport}</${Pill}><span class="soft">${spanText(Date.now() - job.started * 1000)}</span></header>
+    <header class="job-head"><h2>${job.scenario}</h2><${Pill}>${job.workload}</${Pill}><${Pill}>${job.transport}</${Pill}><span class="soft">${spanText(Date.now() / 1000 - job.started)}</span></header>
     <p class="soft mono">${job.command}</p>
     <div class="job-bars">
       <label><span>${plural(job.points.length, "point")}, ${runs} of ${plural(all, "run")} done</span><progress max=${all} value=${runs}></progress></label>
@@ -139,7 +139,7 @@ const Ended = ({app, job}) => html`<section class="card"><header class="job-head
 
 const Recorded = ({app, job}) => {
   const shown = useStore(app.live, live => live.shown), [report, setReport] = useState(false), base = useStore(app.address, a => a.base), now = shown ? shown.t : 0;
-  const seconds = now / 1000, flight = job.collectives.filter(one => one.start_s <= seconds && seconds <= one.end_s);
+  const seconds = now, flight = job.collectives.filter(one => one.start_s <= seconds && seconds <= one.end_s);
   const others = job.points.map((name, number) => ({name, number})), here = base.split("/");
   const other = (point, run) => app.go({base: [...here.slice(0, -2), point, run].join("/"), view: "job"});
   const faults = spansOf(job.events);

@@ -42,7 +42,7 @@ const LabCard = ({app, lab, write}) => {
       <dt>nodes</dt><dd>${plural(lab.hosts ?? 0, "host")}, ${plural(lab.switches ?? 0, "switch", "switches")}, ${plural(lab.links ?? 0, "link")}</dd>
       ${lab.networks && html`<dt>networks</dt><dd>${Array.isArray(lab.networks) ? lab.networks.map(one => one.name || one).join(", ") : lab.networks}</dd>`}
       ${lab.k > 0 && html`<dt>time scale</dt><dd>k = ${lab.k}</dd>`}
-      ${lab.created && html`<dt>up for</dt><dd>${spanText(Date.now() - Date.parse(lab.created))}</dd>`}
+      ${lab.created && html`<dt>up for</dt><dd>${spanText((Date.now() - Date.parse(lab.created)) / 1000)}</dd>`}
       ${health && html`<dt>health</dt><dd class=${worse.length ? "warn" : ""}>${worse.length ? worse.map(([word, count]) => `${count} ${word}`).join(", ") : `all ${countText(health.running || 0)} running`}</dd>`}
     </dl>
     ${(lab.working || []).map((one, at) => html`<p key=${at} class="working"><i class="dot"></i><span class="mono">${one.who}</span><span class="soft">${one.what}</span></p>`)}

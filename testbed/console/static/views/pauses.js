@@ -11,7 +11,7 @@ const PausesView = ({app}) => {
   const t = lab.live ? null : shown ? shown.t : 0;
   useEffect(() => {
     let stale = false;
-    app.get(t === null ? "./views/pauses" : `./views/pauses?t=${Math.round(t)}`).then(data => { if (!stale) { setFound(data); setError(null); } }, refused => { if (!stale) setError(refused); });
+    app.get(t === null ? "./views/pauses" : `./views/pauses?t=${t}`).then(data => { if (!stale) { setFound(data); setError(null); } }, refused => { if (!stale) setError(refused); });
     const stop = app.on("view", ({view, data}) => { if (view === "pauses" && !stale && !held.current) setFound(data); });
     return () => { stale = true; stop(); };
   }, [lab, t]);

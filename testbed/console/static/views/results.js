@@ -36,7 +36,7 @@ const ResultsView = ({app}) => {
     <div class="scroll" tabindex="0" role="region" aria-label="Records"><table class="table"><thead><tr><th scope="col"><span class="unseen">Compare</span></th><th scope="col">when (UTC)</th><th scope="col">scenario</th><th scope="col">verdict</th><th scope="col" class="num">points</th><th scope="col" class="num">runs</th><th scope="col" class="num">took</th><th scope="col">remark</th></tr></thead>
       <tbody>${rows.map(one => html`<tr key=${one.directory}><td><input type="checkbox" aria-label=${`Compare ${one.name}`} checked=${chosen.includes(one.directory)} disabled=${one.verdict === "broken"} onChange=${() => flip(one.directory)} /></td>
         <td>${one.started}</td><td><button type="button" class="link" onClick=${() => app.setParam({open: one.directory})}><b>${one.scenario || one.name}</b></button></td>
-        <td><${Pill} kind=${VERDICTS[one.verdict]}>${one.verdict}</${Pill}></td><td class="num">${one.points}</td><td class="num">${one.runs}</td><td class="num">${one.wall_s == null ? "–" : spanText(one.wall_s * 1000)}</td><td class="soft">${one.remark}</td></tr>`)}</tbody></table></div>
+        <td><${Pill} kind=${VERDICTS[one.verdict]}>${one.verdict}</${Pill}></td><td class="num">${one.points}</td><td class="num">${one.runs}</td><td class="num">${one.wall_s == null ? "–" : spanText(one.wall_s)}</td><td class="soft">${one.remark}</td></tr>`)}</tbody></table></div>
   </div>`;
 };
 
@@ -47,7 +47,7 @@ const Opened = ({app, row, name}) => {
   if (error) return html`<div class="page">${back}<${Failure} error=${error} /></div>`;
   if (!data) return html`<${Spinner} />`;
   const first = data.points.flatMap(point => point.runs)[0];
-  return html`<div class="page results"><header class="page-head">${back}<h1>${data.scenario}</h1><${Pill} kind=${VERDICTS[data.verdict]}>${data.verdict}</${Pill}><span class="soft">${data.started.slice(0, 19).replace("T", " ")} · ${data.backend}${data.wall_s ? ` · ${spanText(data.wall_s * 1000)}` : ""}</span>
+  return html`<div class="page results"><header class="page-head">${back}<h1>${data.scenario}</h1><${Pill} kind=${VERDICTS[data.verdict]}>${data.verdict}</${Pill}><span class="soft">${data.started.slice(0, 19).replace("T", " ")} · ${data.backend}${data.wall_s ? ` · ${spanText(data.wall_s)}` : ""}</span>
       <span class="grow"></span>${first && html`<a class="button primary" href=${playing(first.base)}>▶ Play back</a>`}<${Button} pressed=${report} onClick=${() => setReport(!report)}>Report</${Button}></header>
     ${data.description && html`<p class="soft">${data.description}</p>`}
     ${data.reasons.map((one, at) => html`<p key=${at}>${one}</p>`)}

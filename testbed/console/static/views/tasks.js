@@ -28,7 +28,7 @@ const useLines = (app, task) => {
   return lines;
 };
 
-const STEP = /^(\S[\w -]*?)\s{2,}(.*?)\s*\(([\d.]+) s\)$/;
+const STEP = /^([^\s:]+)\s+(.*?)\s*\(([\d.]+) s\)$/;
 
 export const TaskCard = ({app, task}) => {
   const lines = useLines(app, task), [open, setOpen] = useState(task.state !== "done"), box = useRef(null);
@@ -54,7 +54,7 @@ const last = (lines, steps) => {
 
 const took = task => {
   const from = Date.parse(task.started), to = task.ended ? Date.parse(task.ended) : Date.now();
-  return Number.isFinite(from) ? spanText(Math.max(0, to - from)) : "";
+  return Number.isFinite(from) ? spanText(Math.max(0, to - from) / 1000) : "";
 };
 
 // The tasks of the console, the latest first, at most so many of those that have ended.

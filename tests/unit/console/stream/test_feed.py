@@ -11,7 +11,11 @@ from testbed.console.stream.feed import MOST_BEHIND, MOST_BYTES, MOST_MESSAGES, 
 
 def feed() -> Feed:
     made: Iterator[int] = count(1)
-    return Feed(lambda: f'"state {next(made)}"'.encode())
+
+    def snapshot() -> bytes:
+        return f'"state {next(made)}"'.encode()
+
+    return Feed(snapshot)
 
 
 def contents(source: Feed, place: int) -> list[str]:
