@@ -2,7 +2,7 @@
 import {html, useEffect, useRef, useState} from "./lib.js";
 import {useStore} from "./store.js";
 import {Dialogs, Empty, Failure, Pill, Segments, Spinner, Toasts} from "./ui.js";
-import {METRICS} from "./format.js";
+import {METRICS, countText} from "./format.js";
 import {shownViews} from "./keys.js";
 import {ramp, stepTexts, themeNow} from "./scales.js";
 import {Panel} from "./panel.js";
@@ -93,7 +93,7 @@ const Health = ({app, here}) => {
   const {lab, state} = useStore(app.live);
   if (lab && !lab.live) return html`<${Pill} title="A record, played back without its lab">record</${Pill}>`;
   const word = here ? here.state : state ? "running" : "", kind = word === "running" ? "ok" : word === "" ? "" : "warn";
-  return html`${word && html`<${Pill} kind=${kind} title=${here ? `k = ${here.k}` : ""}>${word}</${Pill}>`}${lab && lab.k > 1 && html`<span class="soft k">k = ${+lab.k.toPrecision(3)}</span>`}`;
+  return html`${word && html`<${Pill} kind=${kind} title=${here ? `k = ${here.k}` : ""}>${word}</${Pill}>`}${lab && lab.k > 1 && html`<span class="soft k">k = ${countText(+lab.k.toPrecision(3))}</span>`}`;
 };
 
 // Finds nodes and ports; what it matches is what the map shows lit and the table lists.
@@ -135,7 +135,7 @@ const Scale = ({app}) => {
       ${colours.map((one, step) => html`<li key=${step}><i style=${{background: one}}></i>${texts[step]}</li>`)}
       <li><i class="unknown"></i>unknown</li></ol>
     ${layers.length > 1 && html`<fieldset class="networks"><legend>Networks</legend>
-      ${layers.map(one => html`<label key=${one.name} class=${`layer net${one.number}`}><input type="checkbox" checked=${!off.includes(one.name)} onChange=${() => flip(one.name)} /><i></i>${one.name}</label>`)}
+      ${layers.map(one => html`<label key=${one.name} class=${`layer net${one.number}`}><input type="checkbox" checked=${!off.includes(one.name)} onChange=${() => flip(one.name)} /><i></i>${one.name.replace(" domains", "")}</label>`)}
     </fieldset>`}
   </div>`;
 };
