@@ -97,8 +97,7 @@ def _uncounted(ports: int) -> Totals:
 
 
 class _QueuedPorts:
-    """The ports that the data path serves. `numbers` are those of ports by their place in the plan, 0 for plain ones.
-    """
+    """The ports that the data path serves. `numbers` are those of ports by their place in the plan, 0 for plain ones."""
 
     def __init__(self, maps: LabMaps, table: PortTable, numbers: NDArray[np.int64]) -> None:
         self.places = np.flatnonzero(numbers)

@@ -1,5 +1,4 @@
-"""What pages show beside map, table and charts, and what they do: a module for each view, and for a group of actions.
-"""
+"""What pages show beside map, table and charts, and what they do: a module for each view, and for a group of actions."""
 
 VIEWS = ("labs", "job", "pauses", "results", "capture", "logs")
 """The modules that have a `VIEW`."""
