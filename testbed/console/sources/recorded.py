@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Literal
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,16 @@ UNDONE = "undone-"
 _CHANGES = ("link-set", "plane-set")
 _DOWN = ("link-down", "link-flap", "carrier-lost")
 _OFF = ("node-kill", "power-off")
+
+
+def run_address(shown: str, point: int, run: int) -> str:
+    """Return the address of a run that is played back; `shown` is what pages call the directory of its record."""
+    return f"/api/runs/{quote(shown.replace('/', '~'))}/{point}/{run}"
+
+
+def shown_directory(part: str) -> str:
+    """Return what pages call the directory of a record, from its part of an address."""
+    return part.replace("~", "/")
 
 
 class RecordedLab(Source):
@@ -166,7 +177,7 @@ def _columns(
     shape: Shape,
     samples: tuple[NDArray[np.float64], tuple[str, ...], Mapping[str, NDArray[np.int32]]] | None,
 ) -> tuple[NDArray[np.float64], Columns, bool]:
-    """Return times, columns by quantity (times, ports), and whether all ports were sampled. The first row is the begin."""
+    """Return times, columns by quantity (times, ports), and whether all ports were sampled. Row 0 is the begin."""
     if samples is None:
         return _columns_of_curves(run, shape)
     at_s, names, sampled = samples
@@ -237,6 +248,10 @@ def _change(event: RunEvent, shape: Shape, nodes: list[str], links: list[int], c
         kind = event.detail.partition(" ")[0]
         undone = kind in ("link-up", "power-on")
         kind = {"link-up": "link-down", "power-on": "power-off"}.get(kind, kind)
+    if kind == "link-reset":
+        undone, kind = True, "link-set"
+    if kind == "link-reset":
+        undone, kind = True, "link-set"
     node = shape.nodes.get(event.target)
     if kind in _OFF and node is not None:
         nodes[node] = "running" if undone else "off"

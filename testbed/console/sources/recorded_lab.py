@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from testbed.api.shipped_files import shipped_directory
 from testbed.base.errors import TestbedError
 from testbed.console.answers import Refused
 from testbed.lab.core.deploy.records.lab_record import decode_lab, state_of
@@ -51,10 +52,17 @@ def _candidates(record: Record, point: PointResult, directory: Path, topologies:
         yield from _loaded(lambda: load_topology_text(text, file="<inline topology>", overrides=overrides))
     name = str(overrides.pop(_FILE, written.get("file") or ""))
     if name and Path(name).name == name:
-        for root in topologies:
+        for root in _directories(topologies):
             path = root / name
             if path.is_file() and not path.is_symlink():
                 yield from _loaded(lambda path=path: load_topology(path, overrides=overrides))  # type: ignore[misc]
+
+
+def _directories(roots: Sequence[Path]) -> Iterator[Path]:
+    """The directories in which a topology may lie: these, their `topologies`, and what is shipped."""
+    for root in roots:
+        yield from (root, root / "topologies")
+    yield shipped_directory() / "topologies"
 
 
 def _kept(root: Path, state: str) -> Iterator[Lab]:

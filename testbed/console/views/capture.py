@@ -30,7 +30,7 @@ from testbed.console.views.targets import check_link, lab_of
 from testbed.record.captures.decoders.packet import CapturedPacket
 from testbed.record.captures.decoders.registry import PacketFinder
 from testbed.record.captures.layers.walk import LINK_TYPES
-from testbed.record.captures.pcap import CaptureError, CapturedFrame, read_capture
+from testbed.record.captures.pcap import CapturedFrame, CaptureError, read_capture
 from testbed.record.captures.pcapng_writer import PcapngWriter
 
 if TYPE_CHECKING:

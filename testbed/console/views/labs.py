@@ -23,7 +23,20 @@ def _running(call: Call) -> list[Mapping[str, Any]]:
     """Return the scenarios that run on this machine, whoever has started them."""
     from testbed.run.sweep.published import running
 
-    return list(running(call.console.state))
+    only = call.console.settings.only
+    return [one for one in running(call.console.state) if only in (None, one["lab"])]
+
+
+def _source(call: Call) -> dict[str, Any]:
+    """Return the file that a lab came from, as pages call it; None where it is below no directory of this console."""
+    from testbed.lab.core.deploy.records.lab_record import written_of
+
+    state, name = call.console.state, call.query.get("lab", "")
+    if not state.exists(name):
+        raise state.not_found(name)
+    written = written_of(state.read(name))
+    path = Path(written.file) if written is not None and written.file else None
+    return {"path": call.console.files.shown(path) if path is not None and path.is_file() else None}
 
 
 def _check(call: Call) -> dict[str, Any]:
@@ -171,6 +184,6 @@ VIEW = View(
     title="Labs",
     order=10,
     scope="machine",
-    routes=(get("running", _running), post("check", _check), post("diff", _diff)),
+    routes=(get("running", _running), get("source", _source), post("check", _check), post("diff", _diff)),
     style=True,
 )

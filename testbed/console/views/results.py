@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import RecordError
-from testbed.console.answers import Refused
+from testbed.console.answers import Refused, not_found
+from testbed.console.sources.recorded import run_address
 from testbed.console.view import Call, View, get
 from testbed.console.views.job import outcome_json
 
@@ -18,10 +19,16 @@ if TYPE_CHECKING:
 def _list(call: Call) -> dict[str, Any]:
     """Return a line for each run there is, newest first."""
     from testbed.record.listing import list_results
+    from testbed.record.store import RESULTS_DIRECTORY
 
-    rows = [row for root in call.console.results_roots for row in list_results(root)]
-    rows.sort(key=lambda row: row.started, reverse=True)
-    return {"results": [_line(call, row) for row in rows], "roots": list(map(str, call.console.results_roots))}
+    found: dict[Path, Listed] = {}
+    _require_records(call)
+    for root in call.console.settings.roots:
+        for directory in (root, root / RESULTS_DIRECTORY):
+            if directory.is_dir() and not directory.is_symlink():
+                found |= {row.directory.resolve(): row for row in list_results(directory)}
+    rows = sorted(found.values(), key=lambda row: row.started, reverse=True)
+    return {"results": [_line(call, row) for row in rows if call.console.files.shown(row.directory)]}
 
 
 def _line(call: Call, row: Listed) -> dict[str, Any]:
@@ -42,7 +49,7 @@ def _record(call: Call) -> dict[str, Any]:
     """Return what a record says, with the address of each run that can be played back."""
     directory = _directory(call, "dir")
     record = _loaded(directory)
-    shown = call.console.files.shown(directory)
+    shown = call.console.files.shown(directory) or directory.name
     return {
         "directory": shown,
         "scenario": record.scenario.name,
@@ -73,7 +80,7 @@ def _record(call: Call) -> dict[str, Any]:
                 "runs": [
                     {
                         "index": run.index,
-                        "base": f"/api/runs/{shown}/{number}/{run.index}",
+                        "base": run_address(shown, number, run.index),
                         "seed": run.seed,
                         "elapsed_s": run.elapsed_s,
                         "valid": run.is_valid,
@@ -90,15 +97,22 @@ def _record(call: Call) -> dict[str, Any]:
 
 def _compare(call: Call) -> dict[str, Any]:
     """Compare two records, metric by metric, as `compare` does."""
-    from testbed.record.report.comparison import comparison_json, compare_records
+    from testbed.record.report.comparison import compare_records, comparison_json
 
     base, other = _directory(call, "base"), _directory(call, "other")
     comparison = compare_records(_loaded(base), _loaded(other), names=(base.name, other.name), force=True)
     return comparison_json(comparison)
 
 
+def _require_records(call: Call) -> None:
+    """Raise `Refused` in the console of one lab alone, which shows no records."""
+    if (only := call.console.settings.only) is not None:
+        raise not_found(f"this console shows the lab {only} alone")
+
+
 def _directory(call: Call, name: str) -> Path:
     """Return the directory of results that is named in the address. Raises `Refused` for another place."""
+    _require_records(call)
     text = call.query.get(name, "")
     if not text:
         raise Refused(400, f"{name}: which directory of results?")
