@@ -26,13 +26,13 @@ export class App {
 
   // --- the address
   // Goes where these members of the address say: a new entry of the history for another view or base, else the same one.
-  go(changes) {
+  go(changes, {replace = false} = {}) {
     const before = this.address.get(), far = ["base", "view"].some(key => key in changes && changes[key] !== before[key]);
     const next = {...before, ...changes};
     if ("base" in changes && changes.base !== before.base) Object.assign(next, {selection: [], moment: null, off: [], filter: "", params: {}}, changes);
     else if ("view" in changes && changes.view !== before.view) next.params = changes.params || {};
     const hash = format(next);
-    if (hash !== location.hash) history[far ? "pushState" : "replaceState"](null, "", hash);
+    if (hash !== location.hash) history[far && !replace ? "pushState" : "replaceState"](null, "", hash);
     this.address.set(next);
   }
 
@@ -72,9 +72,10 @@ export class App {
   async start() {
     const [console, labs] = await Promise.all([this.get("console"), this.get("labs")]);
     this.live.set({console, labs});
-    const here = this.address.get();
-    if (here.base === null && !here.view) this.address.set({base: console.open || (labs.length === 1 ? labs[0].base : null), view: console.open || labs.length === 1 ? "map" : "labs"});
-    if (this.address.get().base) { if (!this.live.get().lab) await this.open(this.address.get().base); } else this.stream.follow("/api/stream");
+    const here = this.address.get(), first = console.open || (labs.length === 1 ? labs[0].base : null);
+    if (here.base === null && !here.view && first) this.go({base: first, view: "map"}, {replace: true});  // which opens it
+    else if (here.base) await this.open(here.base);
+    else this.stream.follow("/api/stream");
   }
 
   // Looks at another lab or run; null: at none.

@@ -10,6 +10,7 @@ import {timeView} from "../time/time.js";
 
 const page = document.getElementById("page");
 const app = new App();
+globalThis.consoleApp = app;  // for who looks behind the page, and for its tests
 for (const view of [mapView, tableView, timeView]) app.addView(view);
 bindKeys(app);
 
@@ -36,6 +37,7 @@ const begin = async () => {
     }
   }));
   app.views.set({loaded: true});
+  performance.mark("console-ready");
 };
 
 const addStyle = href => {

@@ -1,10 +1,10 @@
-// The colours of values. One ramp from cool and faint to warm and strong (cividis at its cool end, an orange at its warm
-// one), in which lightness changes all the way: who sees no red and green, or prints it grey, reads the same order.
+// The colours of values: inferno of matplotlib, from its end that is like the paper to the one that is not. Lightness changes
+// all the way, so that who sees no red and green, or prints it grey, reads the same order.
 import {METRICS} from "./format.js";
 
 const RAMPS = {
-  light: ["#c3ccd8", "#7fa3d1", "#3f78c4", "#6d5ab0", "#a8447f", "#c8323f", "#8f0f1f"],
-  dark: ["#3a4656", "#3f6fae", "#4f9be0", "#66c7c0", "#d9cf5a", "#f6a03c", "#ff6a4d"],
+  light: ["#c3ccd8", "#f2c037", "#f8900a", "#e8602d", "#c83c4b", "#93276a", "#4a0c6b"],
+  dark: ["#3d4959", "#7b3fa0", "#b3427e", "#dc5a5c", "#f4893a", "#fbbc3a", "#fcf5a0"],
 };
 export const STEPS = 7;
 export const ramp = theme => RAMPS[theme === "dark" ? "dark" : "light"];

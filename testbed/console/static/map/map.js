@@ -39,6 +39,7 @@ const MapView = ({app}) => {
     };
     const now = look === "map" ? new Fabric(stage.current, app, lab, map, map.positions, {moved: keep}) : new Cells(stage.current, app, lab, map, look);
     fabric.current = now;
+    if (!performance.getEntriesByName("console-picture").length) performance.mark("console-picture");
     setMoved(Object.keys(map.positions).length > 0);
     setOpen(Boolean(now.open));
     if (now.relayer && look === "map") now.relayer();

@@ -3,13 +3,17 @@
 import {html, useEffect, useRef, useState} from "../core/lib.js";
 import {useStore} from "../core/store.js";
 import {Empty, Failure, Spinner, Tabs} from "../core/ui.js";
-import {bytesText, countText, rateText, shareText} from "../core/format.js";
+import {METRICS, bytesText, countText} from "../core/format.js";
 import {useTheme} from "../core/frame.js";
 import {openActions} from "../core/keys.js";
 import {colourOf} from "../core/scales.js";
 
 const PART = 200, AGAIN_MS = 1000;
-const UNITS = {bps: rateText, bytes: bytesText, permille: shareText, count: countText};
+const UNITS = {"%": value => `${value} %`, B: bytesText, "packets/s": value => `${countText(value)}/s`, ms: value => `${+value.toPrecision(4)} ms`};
+
+// Words as the server takes them: one that is no name and has no wildcards is looked for anywhere in names.
+const wordsOf = (filter, lab) => filter.split(/[\s,]+/).filter(Boolean)
+  .map(word => /[*?[=]/.test(word) || lab.nodeNumber.has(word) || lab.portNumber.has(word) ? word : word.includes(":") ? `${word}*` : `*${word}*`).join(" ");
 
 const query = ({filter, off, networks, sort, offset, moment}, more = {}) => {
   const words = new URLSearchParams({offset: String(offset), limit: String(PART), ...more});
@@ -35,7 +39,7 @@ const TableView = ({app}) => {
     const stop = new AbortController();
     const load = async () => {
       try {
-        setFound({name, ...await app.get(`./table/${name}?${query({filter, off, networks, sort, offset, moment})}`, stop.signal)});
+        setFound({name, ...await app.get(`./table/${name}?${query({filter: wordsOf(filter, lab), off, networks, sort, offset, moment})}`, stop.signal)});
         setFailed(null);
       } catch (error) {
         if (error.name === "AbortError") return;
@@ -48,12 +52,12 @@ const TableView = ({app}) => {
   }, [name, filter, off, sort, offset, moment, lab]);
 
   if (!tables.length) return html`<${Empty} title="No tables">Nothing of this is kept in tables.</${Empty}>`;
-  const csv = `${app.address.get().base}/table/${name}?${query({filter, off, networks, sort, offset: 0, moment}, {format: "csv", limit: "1000000"})}`;
+  const csv = `${app.address.get().base}/table/${name}?${query({filter: wordsOf(filter, lab), off, networks, sort, offset: 0, moment}, {format: "csv", limit: "1000000"})}`;
   const tabs = tables.map(one => ({value: one.name, title: one.title}));
   return html`<div class="table-view">
     <div class="table-head"><${Tabs} label="Tables" value=${name} options=${tabs} onChange=${table => app.setParam({table: table === tables[0].name ? null : table, sort: null})} />
       <a class="button small" href=${csv} download=${`${lab.name}-${name}.csv`}>CSV</a></div>
-    ${failed ? html`<${Failure} error=${failed} />` : !found || found.name !== name ? html`<${Spinner} />` : html`
+    ${failed && failed.status === 400 && filter ? html`<${Empty} title="Nothing matches">${failed.message}${failed.hint && `: ${failed.hint}`}</${Empty}>` : failed ? html`<${Failure} error=${failed} />` : !found || found.name !== name ? html`<${Spinner} />` : html`
       <${Rows} app=${app} found=${found} sort=${sort} selected=${selected} body=${body} filter=${filter} title=${tabs.find(one => one.value === name).title} />
       <${Pages} found=${found} offset=${offset} setOffset=${value => { setOffset(value); if (body.current) body.current.scrollTop = 0; }} />`}
   </div>`;
@@ -78,14 +82,14 @@ const Rows = ({app, found, sort, selected, body, filter, title}) => {
   };
   if (!found.rows.length) return html`<${Empty} title=${filter ? "Nothing matches" : "There are none"}>${filter ? `No row has "${filter}".` : `This has no ${title.toLowerCase()}.`}</${Empty}>`;
   const first = found.keys.findIndex(key => selected.has(key));
-  return html`<div class="rows" ref=${body} tabindex="-1"><table class="table" aria-rowcount=${found.matched}>
+  return html`<div class="rows" ref=${body} tabindex="-1"><table class="table" role="grid" aria-label=${title} aria-rowcount=${found.matched}>
     <thead><tr>${found.columns.map(column => {
       const way = sort === column.name ? "ascending" : sort === `-${column.name}` ? "descending" : "none";
       return html`<th key=${column.name} class=${column.numeric ? "num" : ""} aria-sort=${way}><button type="button" onClick=${() => turn(column)}>${column.heading || column.name}<i>${way === "ascending" ? "▲" : way === "descending" ? "▼" : ""}</i></button></th>`;
     })}</tr></thead>
     <tbody onKeyDown=${keys}>${found.rows.map((row, at) => {
       const key = found.keys[at];
-      return html`<tr key=${key || at} data-key=${key} tabindex=${at === Math.max(0, first) ? 0 : -1} aria-selected=${String(selected.has(key))} onClick=${event => pick(key, event)} onContextMenu=${event => context(key, event)}>
+      return html`<tr key=${at} data-key=${key} tabindex=${at === Math.max(0, first) ? 0 : -1} aria-selected=${String(selected.has(key))} onClick=${event => pick(key, event)} onContextMenu=${event => context(key, event)}>
         ${row.map((value, column) => html`<${Cell} column=${found.columns[column]} value=${value} theme=${theme} />`)}</tr>`;
     })}</tbody></table></div>`;
 };
@@ -93,7 +97,7 @@ const Rows = ({app, found, sort, selected, body, filter, title}) => {
 const Cell = ({column, value, theme}) => {
   if (value === null || value === undefined || value === "") return html`<td class=${column.numeric ? "num" : ""}>–</td>`;
   const text = typeof value === "number" && UNITS[column.unit] ? UNITS[column.unit](value) : typeof value === "number" ? value.toLocaleString("en", {maximumFractionDigits: 3}) : Array.isArray(value) ? value.join(", ") : typeof value === "boolean" ? (value ? "yes" : "no") : String(value);
-  const metric = column.metric, hue = metric && typeof value === "number" ? colourOf(metric, value, theme) : null;
+  const hue = METRICS[column.name] && typeof value === "number" ? colourOf(column.name, column.unit === "%" ? value * 10 : value, theme) : null;
   const word = column.name === "state" ? ({running: "ok", up: "ok", Established: "ok", degraded: "warn", down: "bad"})[text] : null;
   return html`<td class=${column.numeric ? "num" : ""}>${hue && html`<i class="swatch" style=${{background: hue}}></i>`}${word && html`<i class=${`dot ${word}`}></i>`}${text}</td>`;
 };
