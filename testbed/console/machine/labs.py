@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from testbed.base.errors import TestbedError
 from testbed.lab.core.deploy.live import RunningLab
@@ -96,7 +97,7 @@ class LabList:
         return known[1]
 
 
-def _counted(model: Lab) -> Mapping[str, object]:
+def _counted(model: Lab) -> dict[str, Any]:
     kinds = Counter(node.kind for node in model.nodes)
     return {
         "design": model.design or "hand-written",
