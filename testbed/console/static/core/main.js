@@ -27,7 +27,7 @@ const begin = async () => {
     return;
   }
   const {views} = app.live.get().console;
-  await Promise.all(views.map(async one => {
+  await Promise.all(views.filter(one => one.module).map(async one => {
     try {
       if (one.style) addStyle(one.style);
       const {default: view} = await import(one.module);
