@@ -180,8 +180,8 @@ class Shell:
             assert time.monotonic() < end, self.text
             content = self._socket.recv(timeout=PATIENCE_S)
             self.text += content.decode() if isinstance(content, bytes) else content
-        found, self.text = self.text, ""
-        return found
+        found, words, self.text = self.text.partition(words)
+        return found + words
 
     def close(self) -> None:
         self._socket.close()
