@@ -248,9 +248,13 @@ class Console:
         """Tell all pages, whatever they look at. In any thread."""
         data = encode(document)
         try:
-            self.loop.call_soon_threadsafe(lambda: [feed.publish(event, data) for feed in self._feeds()])
+            self.loop.call_soon_threadsafe(self._publish_now, event, data)
         except RuntimeError:  # the loop has ended
             return
+
+    def _publish_now(self, event: str, data: bytes) -> None:
+        for feed in self._feeds():
+            feed.publish(event, data)
 
     def _tell_trust(self, trust: Trust) -> None:
         self._publish("trust", trust)

@@ -175,7 +175,8 @@ class _descriptor:  # noqa: N801  # a context, as open is
         try:
             directory = os.open(self._root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                self._descriptor = _open_beneath(directory, "/".join(self._parts) or ".", self._flags | os.O_NONBLOCK)
+                flags = self._flags if self._flags & os.O_PATH else self._flags | os.O_NONBLOCK  # openat2 is strict
+                self._descriptor = _open_beneath(directory, "/".join(self._parts) or ".", flags)
             finally:
                 os.close(directory)
         except OSError as error:

@@ -21,11 +21,11 @@ from testbed.console.application import application
 from testbed.console.console import Console, Settings
 from testbed.console.files import StartDirectories
 from testbed.console.guard import Guard, Names
-from testbed.console.listening import Bind, CannotListen, Tls, certificate_names, open_socket
+from testbed.console.listening import Bind, Tls, certificate_names, open_socket
 from testbed.console.registry import PlayedRecords, load_actions, load_views
 from testbed.console.sessions import Sessions
 from testbed.console.sources.recorded import run_address
-from testbed.lab.core.deploy.live import RunningLab
+from testbed.console.tables.registry import TABLES
 from testbed.lab.core.deploy.records.state import StateDirectory
 
 _LARGEST_MESSAGE = 1 << 16
@@ -35,14 +35,16 @@ _ANY_ADDRESS = ("0.0.0.0", "::")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """How a console is to serve. `opens_browser` has the link opened here; `of_lab` makes it the read-only page of one
-    lab, on that lab's management network and without a login.
+    """How a console is to serve. `opens_browser` has the link opened here; `known_as` is the address by which browsers
+    know it that is forwarded to it; `of_lab` makes it the read-only page of one lab, on that lab's management network
+    and without a login.
     """
 
     bind: Bind
     settings: Settings
     tls: Tls | None = None
     opens_browser: bool = False
+    known_as: Bind | None = None
     of_lab: str | None = None
 
 
@@ -55,11 +57,12 @@ class _Server(uvicorn.Server):
 
 
 def serve_console(serving: Serving, tell: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM; then return. `tell` gets the sentences for who has started it. Raises
-    `CannotListen`, `LabNotFound`.
+    """Serve until SIGINT or SIGTERM; then return. `tell` gets the sentences for who has started it.
+
+    Raises `CannotListen`.
     """
     state = StateDirectory()
-    managed = _managed_addresses(state, serving.of_lab) if serving.of_lab is not None else frozenset()
+    managed = [serving.bind.host] if serving.of_lab is not None and in_another_network() else []
     listener = open_socket(serving.bind, serving.tls, managed=managed)
     try:
         asyncio.run(_serve(serving, state, listener, tell))
@@ -69,17 +72,26 @@ def serve_console(serving: Serving, tell: Callable[[str], None]) -> None:
             serving.bind.path.unlink(missing_ok=True)
 
 
-def _managed_addresses(state: StateDirectory, lab: str) -> frozenset[str]:
-    """Return the addresses of a lab's management network. Raises `LabNotFound`."""
-    plan = RunningLab.open(lab, state).plan
-    if plan.management is None:
-        raise CannotListen(f"{lab} has no management network")
-    return frozenset(str(address.ip) for address in plan.management.addresses.values())
+def in_another_network() -> bool:
+    """Tell whether this process is in a network namespace that is not the machine's: in a lab, whose addresses nobody
+    else reaches.
+    """
+    try:
+        return Path("/proc/self/ns/net").stat().st_ino != Path("/proc/1/ns/net").stat().st_ino
+    except OSError:
+        return False
 
 
 async def _serve(serving: Serving, state: StateDirectory, listener: socket.socket, tell: Callable[[str], None]) -> None:
     actions = load_actions() if serving.of_lab is None else []
-    console = Console(serving.settings, state, views=load_views(), actions=actions, play=PlayedRecords().play)
+    console = Console(
+        serving.settings,
+        state,
+        views=load_views(),
+        actions=actions,
+        tables=[table.to_json() for table in TABLES.values()],
+        play=PlayedRecords().play,
+    )
     link = _Link(serving, listener, tell)
     app: ASGIApp = Guard(
         application(console, link.sessions, secure=serving.tls is not None, told=link.used),
@@ -142,6 +154,8 @@ class _Link:
             shown = sorted(certified)[0] if host in _ANY_ADDRESS and certified else str(host)
             shown = socket.gethostname() if shown in _ANY_ADDRESS else shown
             shown = f"[{shown}]" if ":" in shown else shown
+            if serving.known_as is not None:
+                self.names = Names.of(serving.known_as.host, serving.known_as.port)
             self._at = f"{'https' if tls is not None else 'http'}://{shown}:{port}/"
             name = str(port)
         safe = "".join(character if character.isalnum() else "-" for character in name)

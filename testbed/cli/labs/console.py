@@ -11,6 +11,7 @@ from testbed.cli.command import PATH, argument, command, option
 @option("--write", is_flag=True, help="Let pages change labs; without it they only look.")
 @option("--open", "opens", is_flag=True, help="Open the page in a browser here.")
 @option("--tls", nargs=2, type=PATH, metavar="<certificate> <key>", help="Serve by TLS, as another address needs.")
+@option("--known-as", help="Address by which browsers know it, where it is forwarded.")
 @option("--of-lab", help="Only look at this lab, at its management address, without a login: the service console.")
 def console(
     target: str | None,
@@ -18,6 +19,7 @@ def console(
     write: bool,
     opens: bool,
     tls: tuple[Path, Path] | None,
+    known_as: str | None,
     of_lab: str | None,
 ) -> None:
     """Show labs and records in a browser: live maps, tables, charts, and what can be done. Ctrl-C ends it.
@@ -40,7 +42,7 @@ def console(
 
     address = parse_bind(bind)
     state, roots = StateDirectory(), roots_of(target)
-    opens_at = opened(target if of_lab is None else of_lab, roots, state)
+    opens_at = opened(target, roots, state) if of_lab is None else f"/api/labs/{of_lab}"
     if opens_at is None or opens_at.startswith("/api/labs/"):
         require_sight("looking into labs that run")
     serve_console(
@@ -49,6 +51,7 @@ def console(
             settings=Settings(roots=roots, write=write, opens=opens_at, only=of_lab),
             tls=None if tls is None else Tls(certificate=tls[0], key=tls[1]),
             opens_browser=opens,
+            known_as=None if known_as is None else parse_bind(known_as),
             of_lab=of_lab,
         ),
         tell_on_standard_error,

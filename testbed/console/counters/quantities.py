@@ -80,13 +80,13 @@ def quantities(before: Totals, after: Totals, rate_bps: NDArray[np.int64], t: fl
 
 def _grown(before: NDArray[np.int64], after: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return how much counters grew; those that began anew count nothing."""
-    return np.maximum(after - before, 0).astype(np.float64)
+    return np.asarray(np.maximum(after - before, 0), np.float64)
 
 
 def _permille(part: NDArray[np.float64], whole: Any) -> NDArray[np.float64]:
     whole = np.broadcast_to(np.asarray(whole, np.float64), part.shape)
     shares = np.divide(part * 1000.0, whole, out=np.zeros(part.shape), where=whole > 0)
-    return np.where((shares > 0) & (shares < 1), 1.0, shares)  # a little is not nothing
+    return np.asarray(np.where((shares > 0) & (shares < 1), 1.0, shares))  # a little is not nothing
 
 
 def _rate(before: NDArray[np.int64], after: NDArray[np.int64], seconds: float) -> NDArray[np.float64]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from testbed.base.errors import TestbedError
 from testbed.lab.core.deploy.live import RunningLab
@@ -17,7 +18,7 @@ from testbed.lab.core.deploy.records.usage import FILE_NAME, command_text, holde
 from testbed.lab.core.feature import features
 from testbed.lab.core.model import Lab, NodeKind
 
-EVERY_S = 2.0
+EVERY_S = 5.0
 _IDLE_EVERY_S = 10.0
 
 
@@ -96,7 +97,7 @@ class LabList:
         return known[1]
 
 
-def _counted(model: Lab) -> Mapping[str, object]:
+def _counted(model: Lab) -> dict[str, Any]:
     kinds = Counter(node.kind for node in model.nodes)
     return {
         "design": model.design or "hand-written",

@@ -63,7 +63,8 @@ class EventStream:
 
 async def _write(send: Send, content: bytes) -> None:
     message = {"type": "http.response.body", "body": content, "more_body": True}
-    await asyncio.wait_for(send(message), STALLED_S)
+    async with asyncio.timeout(STALLED_S):  # wait_for of Python 3.11 may lose a cancellation
+        await send(message)
 
 
 async def _gone(receive: Receive) -> None:

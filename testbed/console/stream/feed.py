@@ -98,7 +98,8 @@ class Feed:
         if self.closed or self._last > after:
             return True
         try:
-            await asyncio.wait_for(fresh.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await fresh.wait()
         except TimeoutError:
             return False
         return True

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from testbed.console.counters.quantities import QUANTITIES, UNKNOWN, Frame
 from testbed.console.sources.shape import Shape, shape_of
 from testbed.console.sources.source import Moment, Source
 from testbed.console.sources.state import SeenState
+from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 
@@ -39,7 +41,8 @@ class FakeSource(Source):
     def __init__(self, *, live: bool = True) -> None:
         model = load_topology_text(TOPOLOGY, file="demo.yml", overrides={})
         self.live = live  # type: ignore[misc]  # of this one alone
-        self._shape = shape_of(model, plan_lab(model, slot=0, k=1000.0), k=1000.0, revision="r1", created="now")
+        self._plan = plan_lab(model, slot=0, k=1000.0)
+        self._shape = shape_of(model, self._plan, k=1000.0, revision="r1", created="now")
         ports = self._shape.ports
         self._history = History(ports)
         for tick in range(120):
@@ -53,6 +56,10 @@ class FakeSource(Source):
     @property
     def shape(self) -> Shape:
         return self._shape
+
+    @property
+    def lab(self) -> RunningLab:
+        return cast(RunningLab, SimpleNamespace(name="demo", plan=self._plan, model=self._shape.model))
 
     @property
     def span(self) -> tuple[float, float] | None:
@@ -76,8 +83,8 @@ class FakeSource(Source):
     def series(self, names: Sequence[str], ports: Sequence[int], begin: float, end: float) -> Series:
         return self._history.series(names, ports, begin, end)
 
-    def total(self, name: str, weights: NDArray[Any], begin: float, end: float) -> Series:
-        return self._history.total(name, weights, begin, end)
+    def total(self, name: str, chosen: NDArray[Any], begin: float, end: float) -> Series:
+        return self._history.total(name, chosen, begin, end)
 
     def events(self, begin: float, end: float) -> list[dict[str, Any]]:
         return [

@@ -40,7 +40,8 @@ ESCAPES = (
 
 @pytest.mark.parametrize("path", ESCAPES)
 def test_a_way_out_works_where_paths_are_joined_and_not_here(start: Path, path: str) -> None:
-    assert (start.parent / "labs" / ".." / path).read_text() in (SECRET, "name: a\n")  # what a naive server would send
+    naive = start / path if path.startswith("..") else start.parent / path
+    assert naive.read_text() in (SECRET, "name: a\n")
     files = StartDirectories([start])
     for attack in (files.read, files.path):
         with pytest.raises(Refused):

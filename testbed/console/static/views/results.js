@@ -35,7 +35,7 @@ const ResultsView = ({app}) => {
       <${Button} disabled=${chosen.length !== 2} onClick=${() => app.setParam({base: chosen[0], other: chosen[1]})}>Compare two</${Button}></header>
     <div class="scroll" tabindex="0" role="region" aria-label="Records"><table class="table"><thead><tr><th scope="col"><span class="unseen">Compare</span></th><th scope="col">when (UTC)</th><th scope="col">scenario</th><th scope="col">verdict</th><th scope="col" class="num">points</th><th scope="col" class="num">runs</th><th scope="col" class="num">took</th><th scope="col">remark</th></tr></thead>
       <tbody>${rows.map(one => html`<tr key=${one.directory}><td><input type="checkbox" aria-label=${`Compare ${one.name}`} checked=${chosen.includes(one.directory)} disabled=${one.verdict === "broken"} onChange=${() => flip(one.directory)} /></td>
-        <td>${one.started}</td><td><button type="button" class="link" onClick=${() => app.setParam({open: one.directory})}><b>${one.scenario || one.name}</b></button></td>
+        <td class="nowrap">${one.started.slice(0, 19).replace("T", " ")}</td><td><button type="button" class="link" onClick=${() => app.setParam({open: one.directory})}><b>${one.scenario || one.name}</b></button></td>
         <td><${Pill} kind=${VERDICTS[one.verdict]}>${one.verdict}</${Pill}></td><td class="num">${one.points}</td><td class="num">${one.runs}</td><td class="num">${one.wall_s == null ? "–" : spanText(one.wall_s)}</td><td class="soft">${one.remark}</td></tr>`)}</tbody></table></div>
   </div>`;
 };

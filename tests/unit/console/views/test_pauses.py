@@ -38,7 +38,7 @@ def test_a_storm_is_a_root_though_its_port_may_be_paused_too() -> None:
     pauses = [pause("leaf1:down1", "h1:nic", storm=True), *passed_on]
     storm, *others = build_tree(pauses, {})
     assert (storm.node, storm.cause) == ("h1", "storm")
-    assert shape(storm)[2] == [("leaf1", ["spine1:down1", "h1:nic"], [])]  # type: ignore[index]
+    assert shape(storm)[2] == [("leaf1", ["h1:nic", "spine1:down1"], [])]  # type: ignore[index]
     assert others == []
 
 
