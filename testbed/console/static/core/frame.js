@@ -1,7 +1,7 @@
 // The frame of all pages: the bar, what colours mean, the panel of what is selected, the strip of time.
 import {html, useEffect, useRef, useState} from "./lib.js";
 import {useStore} from "./store.js";
-import {Dialogs, Empty, Failure, Pill, Segments, Spinner, Toasts} from "./ui.js";
+import {Dialogs, Empty, Failure, Guarded, Pill, Segments, Spinner, Toasts} from "./ui.js";
 import {METRICS, countText} from "./format.js";
 import {shownViews} from "./keys.js";
 import {ramp, stepTexts, themeNow} from "./scales.js";
@@ -47,18 +47,18 @@ export const Frame = ({app}) => {
         : !chosen ? (loaded ? html`<${Empty} title="There is no such page">The address asks for "${name}".</${Empty}>` : html`<${Spinner} />`)
         : based && !lab ? html`<${Spinner} />`
         : !based && chosen.scope !== "machine" ? html`<${Empty} title="No lab is chosen">Choose one above, or deploy one under Labs.</${Empty}>`
-        : html`<${chosen.component} app=${app} key=${`${base} ${name}`} />`}
+        : html`<${Guarded} key=${`${base} ${name}`}><${chosen.component} app=${app} /></${Guarded}>`}
       </main>
-      ${based && lab && chosen.panel !== false && html`<${Panel} app=${app} />`}
+      ${based && lab && chosen.panel !== false && html`<${Guarded} key=${base}><${Panel} app=${app} /></${Guarded}>`}
     </div>
     <${Slots} app=${app} name="dock" />
-    ${based && lab && html`<${Strip} app=${app} />`}
+    ${based && lab && html`<${Guarded} key=${base}><${Strip} app=${app} /></${Guarded}>`}
     <${Dialogs} app=${app} />
     <${Toasts} app=${app} />`;
 };
 
 export const Slots = ({app, name}) => useStore(app.views, v => v.list).filter(one => one.slots && one.slots[name])
-  .map(one => html`<${one.slots[name]} app=${app} key=${one.name} />`);
+  .map(one => html`<${Guarded} key=${one.name}><${one.slots[name]} app=${app} /></${Guarded}>`);
 
 const Bar = ({app, view}) => {
   const base = useStore(app.address, a => a.base);

@@ -34,7 +34,7 @@ export const Strip = ({app}) => {
     return () => watch.disconnect();
   }, []);
 
-  const span = spanOf(lab, total), values = total ? total.series[measure][0] || [] : [];
+  const span = spanOf(lab, total), values = (total && total.series[measure] && total.series[measure][0]) || [];
   useEffect(() => {
     if (canvas.current && width) draw(canvas.current, {total, values, span, moment, events: (total && total.events) || events});
   }, [total, span[0], span[1], moment, theme, width, events]);
