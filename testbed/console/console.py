@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -226,6 +227,7 @@ class Console:
             "streams": self.streams,
             "shells": self.shells,
             "kept_bytes": sum(feed.kept_bytes for feed in self._feeds()),
+            "threads": _cpu_of_threads(),
         }
 
     def _feeds(self) -> list[Feed]:
@@ -279,3 +281,13 @@ class Console:
                     lab.tick()
             self.ticks += 1
             self.tick_cpu_s = time.thread_time()
+
+
+def _cpu_of_threads() -> dict[str, float]:
+    """Return the CPU time of each thread that is there, by its name, in seconds."""
+    found = {}
+    for thread in threading.enumerate():
+        if thread.ident is not None and thread.is_alive():
+            with suppress(OSError):  # it has ended meanwhile
+                found[thread.name] = round(time.clock_gettime(time.pthread_getcpuclockid(thread.ident)), 4)
+    return found
