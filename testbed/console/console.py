@@ -80,7 +80,7 @@ class Console:
         self._opening: dict[str, asyncio.Future[LiveLab]] = {}
         self._watching: dict[tuple[str, str], threading.Event] = {}
         self._trust = TrustWatch(self._tell_trust, self._is_looked_at)
-        self._labs = LabsWatch(state, self._tell_labs, self._is_looked_at)
+        self._labs = LabsWatch(state, self._tell_labs, self._is_looked_at, self._states_of)
         self._stopped = threading.Event()
         self._ticker = threading.Thread(target=self._tick_on, name="ticker", daemon=True)
         self.tick_cpu_s = 0.0
@@ -165,6 +165,10 @@ class Console:
     def labs_changed(self) -> None:
         """Have the list of labs read at once. In any thread."""
         self._labs.ask()
+
+    def _states_of(self, name: str) -> Sequence[str]:
+        found = self._live.get(name)
+        return () if found is None or found.ended else found.now().state.nodes
 
     def _shown_labs(self, rows: Sequence[LabRow]) -> tuple[LabRow, ...]:
         return tuple(row for row in rows if self.settings.only in (None, row.name))

@@ -26,8 +26,8 @@ _DIGITS = 1000
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Totals:
-    """What the ports of a lab have counted since the deploy; all but `queue_bytes` only grow. A negative value means that
-    a port does not count this.
+    """What the ports of a lab have counted since the deploy; all but `queue_bytes` only grow. A negative value means
+    that a port does not count this.
 
     `time_ns` (CLOCK_MONOTONIC) is when each port was read: a machine that is busy reads some of them a good while later
     than others, and a rate is what was counted over the time between its own two readings.
