@@ -237,9 +237,7 @@ def _find_live(console: Console) -> Finder:
 
 def _find_recorded(console: Console) -> Finder:
     async def find(path: Mapping[str, Any]) -> Source:
-        found: Source = await console.readers.run(
-            lambda: console.played(path["directory"], path["point"], path["run"])
-        )
+        found: Source = await console.readers.run(lambda: console.played(path["directory"], path["point"], path["run"]))
         return found
 
     return find

@@ -139,8 +139,8 @@ def _total(call: Call) -> object:
     for name in networks:
         if name not in call.base.shape.networks:
             raise not_found(f"there is no network {name!r}", known_names_hint(name, call.base.shape.networks))
-    weights = call.base.shape.weights(networks)
-    found = [call.base.total(name, weights, begin, end) for name in names]
+    chosen = call.base.shape.of_networks(networks)
+    found = [call.base.total(name, chosen, begin, end) for name in names]
     times = found[0].times if found else call.base.series((), (), begin, end).times
     values = {name: one.values[name][: len(times)] for name, one in zip(names, found, strict=True)}
     return _series_json(call, Series(times=times, values=values), dict.fromkeys(names, 1))

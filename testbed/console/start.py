@@ -25,6 +25,7 @@ from testbed.console.listening import Bind, Tls, certificate_names, open_socket
 from testbed.console.registry import PlayedRecords, load_actions, load_views
 from testbed.console.sessions import Sessions
 from testbed.console.sources.recorded import run_address
+from testbed.console.tables.registry import TABLES
 from testbed.lab.core.deploy.records.state import StateDirectory
 
 _LARGEST_MESSAGE = 1 << 16
@@ -83,7 +84,14 @@ def in_another_network() -> bool:
 
 async def _serve(serving: Serving, state: StateDirectory, listener: socket.socket, tell: Callable[[str], None]) -> None:
     actions = load_actions() if serving.of_lab is None else []
-    console = Console(serving.settings, state, views=load_views(), actions=actions, play=PlayedRecords().play)
+    console = Console(
+        serving.settings,
+        state,
+        views=load_views(),
+        actions=actions,
+        tables=[table.to_json() for table in TABLES.values()],
+        play=PlayedRecords().play,
+    )
     link = _Link(serving, listener, tell)
     app: ASGIApp = Guard(
         application(console, link.sessions, secure=serving.tls is not None, told=link.used),

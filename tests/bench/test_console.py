@@ -16,7 +16,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from console_client import ConsoleProcess, Page, console_process
+from console_browser import ConsoleProcess
+from console_client import Page
 from figures import Figure, judge
 from test_bring_up import ROOT, TESTBED, destroyed
 
@@ -111,7 +112,17 @@ def reading(page: Page, number: int) -> Iterator[None]:
         process.wait()
 
 
-def share_of_a_core(console: ConsoleProcess, page: Page, pages: int) -> float:
+@contextmanager
+def console_page(directory: Path) -> Iterator[Page]:
+    """A console, and a browser that has logged in."""
+    console = ConsoleProcess("--bind", "127.0.0.1:0", NAME, directory=directory)
+    try:
+        yield Page.by_link(console.link())
+    finally:
+        console.close()
+
+
+def share_of_a_core(page: Page, pages: int) -> float:
     """Return the CPU time that the console takes while pages look, over a span."""
     with reading(page, pages):
         time.sleep(SETTLES_S)
@@ -128,11 +139,10 @@ def share_of_a_core(console: ConsoleProcess, page: Page, pages: int) -> float:
 
 
 def test_the_server_takes_little_of_a_core(lab: RunningLab, tmp_path: Path) -> None:
-    with console_process([NAME], tmp_path) as console:
-        page = console.page()
+    with console_page(tmp_path) as page:
         page.get(f"/api/labs/{NAME}")
-        one = share_of_a_core(console, page, 1)
-        ten = share_of_a_core(console, page, 10)
+        one = share_of_a_core(page, 1)
+        ten = share_of_a_core(page, 10)
     context = f"{len(lab.model.nodes)} nodes, {len(lab.model.links)} links, traffic on all NICs"
     judge(
         Figure(f"console, one page, {context}", one * 100, at_most=5.0, unit="% of a core"),
@@ -141,14 +151,12 @@ def test_the_server_takes_little_of_a_core(lab: RunningLab, tmp_path: Path) -> N
 
 
 def test_pages_that_do_not_read_cost_bounded_memory(lab: RunningLab, tmp_path: Path) -> None:
-    with console_process([NAME], tmp_path) as console, ExitStack() as opened:
-        page = console.page()
-        with reading(page, 1):
-            time.sleep(SETTLES_S)
-            before = page.get("/api/cost")["resident_bytes"]
-            for _ in range(IDLE_STREAMS):
-                opened.enter_context(page.stream(f"/api/labs/{NAME}/stream"))
-            time.sleep(MEASURED_S)
-            cost = page.get("/api/cost")
+    with console_page(tmp_path) as page, ExitStack() as opened, reading(page, 1):
+        time.sleep(SETTLES_S)
+        before = page.get("/api/cost")["resident_bytes"]
+        for _ in range(IDLE_STREAMS):
+            opened.enter_context(page.stream(f"/api/labs/{NAME}/stream"))
+        time.sleep(MEASURED_S)
+        cost = page.get("/api/cost")
     grown = (cost["resident_bytes"] - before) / MIB
     judge(Figure(f"console, {IDLE_STREAMS} pages that do not read", grown, at_most=200.0, unit="MiB"))

@@ -42,7 +42,7 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess
     text = (ROOT / "topologies/superpod-4su.yml").read_text().replace("name: superpod-4su", f"name: {LAB}")
     assert f"name: {LAB}\n" in text
     (directory / "lab.yml").write_text(text)
-    testbed("deploy", str(directory / "lab.yml"))
+    testbed("deploy", "-t", str(directory / "lab.yml"))
     served = ConsoleProcess(LAB, "--bind", "127.0.0.1:0", directory=directory)
     try:
         yield served

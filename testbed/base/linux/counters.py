@@ -11,11 +11,6 @@ from testbed.base.linux import rtnetlink
 from testbed.base.linux.port_counters import PlainQueue, PortCounters
 from testbed.base.linux.rtnetlink import RouteSocket
 
-_STATS_REQUEST = struct.pack("=BBHII", 0, 0, 0, 0, 1)
-"""struct if_stats_msg, asking for IFLA_STATS_LINK_64 alone."""
-_STATS_ANSWER = struct.Struct("=4xI4xHH8Q")
-"""The same, with the interface's index; then one attribute (its length and kind), and the first of its counters."""
-_STATS_LINK_64 = 1
 _STATS = struct.Struct("=8Q")
 _REQUEST = struct.pack("=BxHiII", 0, 0, 0, 0, 0)
 OPERSTATE_UP = 6
@@ -51,17 +46,6 @@ def read_counters(route: RouteSocket) -> dict[str, PortCounters]:
             tx_dropped=tx_dropped,
             up=up,
         )
-    return found
-
-
-def read_statistics(route: RouteSocket) -> dict[int, tuple[int, ...]]:
-    """The counters of all interfaces by interface index, in a twentieth of the bytes of `read_counters`: packets and
-    bytes received and sent (rx, tx of each), errors (rx, tx) and drops (rx, tx) of struct rtnl_link_stats64."""
-    found: dict[int, tuple[int, ...]] = {}
-    for body in route.dump(rtnetlink.RTM_GETSTATS, _STATS_REQUEST):
-        ifindex, _, kind, *values = _STATS_ANSWER.unpack_from(body)
-        if kind == _STATS_LINK_64:
-            found[ifindex] = tuple(values)
     return found
 
 

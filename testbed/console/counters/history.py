@@ -139,31 +139,29 @@ class History:
             }
             return Series(times=times[wanted], values=values)
 
-    def total(self, name: str, weights: NDArray[np.float64], begin: float, end: float) -> Series:
-        """Return one series of all ports with a weight: the largest queue, or the weighted mean of another quantity."""
+    def total(self, name: str, chosen: NDArray[np.bool_], begin: float, end: float) -> Series:
+        """Return one series of a quantity over all ports that are chosen (`summary`)."""
         with self._lock:
             coarse, fine = self._parts()
             times = self._times()
             wanted = (times >= begin) & (times <= end)
-            chosen = np.flatnonzero(weights)
             found = np.full(len(times), UNKNOWN, np.int64)
             for start, rows, places in ((0, self._coarse, coarse), (len(coarse), self._fine, fine)):
                 for number, place in enumerate(places):
                     values = _unpacked(name, rows.values[name][place][chosen])
-                    found[start + number] = summary(name, values, weights[chosen])
+                    found[start + number] = summary(name, values)
             return Series(times=times[wanted], values={name: found[wanted][:, None]})
 
 
-def summary(name: str, values: NDArray[np.int64], weights: NDArray[np.float64]) -> int:
-    """Return one value for several ports: the largest queue, the sum of losses, the weighted mean of a share."""
-    known = values >= 0
-    if not known.any():
+def summary(name: str, values: NDArray[np.int64]) -> int:
+    """Return one value for several ports: the sum of losses and errors, and the highest of all else.
+
+    A mean would hide the one port that is at its limit among thousands that idle.
+    """
+    known = values[values >= 0]
+    if not len(known):
         return UNKNOWN
-    if name in FOLDED_BY_MAXIMUM:
-        return int(values[known].max())
-    if name in ("losses", "errors"):
-        return int(values[known].sum())
-    return int(np.rint(np.average(values[known], weights=weights[known])))
+    return int(known.sum() if name in ("losses", "errors") else known.max())
 
 
 def _folded(frames: Sequence[Frame]) -> dict[str, NDArray[np.float64]]:

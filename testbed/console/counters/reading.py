@@ -9,14 +9,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from testbed.base.datapath.abi import CLASSES
 from testbed.base.datapath.maps import INGRESS, PAUSE, QUEUE, LabMaps
-from testbed.base.linux.counters import read_queues, read_statistics
+from testbed.base.linux.link_statistics import (
+    RX_BYTES,
+    RX_DROPPED,
+    RX_ERRORS,
+    TX_BYTES,
+    TX_DROPPED,
+    QueueReader,
+    read_statistics,
+)
 from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.console.counters.quantities import UNKNOWN, Totals
 from testbed.lab.core.deploy.live import RunningLab
@@ -37,7 +44,7 @@ _QUEUE = columns(
 _INGRESS = columns(INGRESS, "lost_packets", "policed_packets", "corrupted_packets")
 _PAUSE = columns(PAUSE, "paused_ns", "paused_since")
 QUEUES_EVERY = 4
-"""Queues of plain ports are read at each fourth reading: the kernel tells all of each qdisc, which takes long."""
+"""The queues of a plain port are read at each fourth reading."""
 
 
 class LabCounters:
@@ -60,7 +67,7 @@ class LabCounters:
                 self._queued = _QueuedPorts(self._maps, tabulate_ports(lab.plan), np.array(found, np.int64))
             if not all(found):
                 plain = {place: port for place, port in enumerate(self.ports) if not found[place]}
-                self._plain = _PlainPorts(lab, plain)
+                self._plain = _PlainPorts(lab, plain, len(self.ports))
         except BaseException:
             self.close()
             raise
@@ -97,7 +104,7 @@ def _uncounted(ports: int) -> Totals:
 
 
 class _QueuedPorts:
-    """The ports that the data path serves. `numbers` are those of ports by their place in the plan, 0 for plain ones."""
+    """The ports that the data path serves. `numbers` has their numbers by place in the plan, 0 for plain ones."""
 
     def __init__(self, maps: LabMaps, table: PortTable, numbers: NDArray[np.int64]) -> None:
         self.places = np.flatnonzero(numbers)
@@ -144,54 +151,61 @@ class _QueuedPorts:
 
 
 class _PlainPorts:
-    """The ports that only the kernel counts. Their sockets stay open, one for each network namespace."""
+    """The ports that only the kernel counts. Their sockets stay open, one for each network namespace that is asked.
 
-    def __init__(self, lab: RunningLab, ports: dict[int, PortPlan]) -> None:
-        self._places: dict[str, dict[int, int]] = {}
-        for place, port in ports.items():
-            self._places.setdefault(port.place, {})[port.ifindex] = place
-        self._by_name = {(port.node, port.name): place for place, port in ports.items()}
-        self._peers = {
-            place: self._by_name[node, name]
-            for place, port in ports.items()
-            for node, _, name in [port.peer.partition(":")]
-            if (node, name) in self._by_name
-        }
-        self._sockets = open_inside(lab.name, {place: place for place in self._places}, lambda _: RouteSocket())
-        self._readings = 0
-        self._queues: dict[int, tuple[int, int]] = {}
+    What one end of a link receives is what the other one sent, so not all namespaces have to be asked: those of some
+    nodes, most often the leaves, have an end of every link.
+    """
+
+    def __init__(self, lab: RunningLab, ports: dict[int, PortPlan], number: int) -> None:
+        """`ports` are the plain ones by their place in the plan, which has `number` of all kinds."""
+        by_name = {(port.node, port.name): at for at, port in ports.items()}
+        self._peers = np.full(number, -1, np.int64)
+        for at, port in ports.items():
+            node, _, name = port.peer.partition(":")
+            self._peers[at] = by_name.get((node, name), -1)
+        of_places: dict[str, dict[int, int]] = {}
+        for at, port in ports.items():
+            of_places.setdefault(port.place, {})[port.ifindex] = at
+        self._asked = _cover({place: set(found.values()) for place, found in of_places.items()}, self._peers)
+        self._indexes = {place: _index(found) for place, found in of_places.items()}
+        self._sockets = open_inside(lab.name, {place: place for place in of_places}, lambda _: RouteSocket())
+        self._reader = QueueReader()
+        self._turn = 0
+        self._waiting, self._dropped = np.zeros(number, np.int64), np.zeros(number, np.int64)
+        self._ports = np.array(sorted(ports), np.int64)
 
     def read_into(self, totals: Totals) -> None:
         """Write what these ports have counted into their places."""
-        with_queues = self._readings % QUEUES_EVERY == 0
-        self._readings += 1
-        received: dict[int, tuple[int, int]] = {}
-        for place, route in self._sockets.items():
-            wanted = self._places[place]
-            for ifindex, values in read_statistics(route).items():
-                at = wanted.get(ifindex)
-                if at is None:
-                    continue
-                _, _, _, sent_bytes, rx_errors, _, rx_dropped, tx_dropped = values
-                totals.sent_bytes[at] = sent_bytes
-                totals.lost_packets[at] = tx_dropped
-                received[at] = rx_errors, rx_dropped
-            if with_queues:
-                self._read_queues(route, wanted)
-        for at, (errors, dropped) in received.items():
-            peer = self._peers.get(at)
-            if peer is not None:
-                totals.corrupted_packets[peer] = errors
-                totals.lost_packets[peer] += dropped
-        for at, (waiting, dropped) in self._queues.items():
-            totals.queue_bytes[at] = waiting
-            totals.lost_packets[at] += dropped
+        lost, corrupted = np.zeros(len(self._peers), np.int64), np.zeros(len(self._peers), np.int64)
+        for place in self._asked:
+            ifindexes, counters = read_statistics(self._sockets[place])
+            index = self._indexes[place]
+            at = np.where(ifindexes < len(index), index[np.minimum(ifindexes, len(index) - 1)], -1)
+            at, counters = at[at >= 0], counters[at >= 0]
+            peers = self._peers[at]
+            there, others = peers[peers >= 0], counters[peers >= 0]
+            totals.sent_bytes[there] = others[:, RX_BYTES]
+            lost[there] += others[:, RX_DROPPED]
+            corrupted[there] = others[:, RX_ERRORS]
+            totals.sent_bytes[at] = counters[:, TX_BYTES]
+            lost[at] += counters[:, TX_DROPPED]
+        self._read_queues()
+        ports = self._ports
+        totals.corrupted_packets[ports] = corrupted[ports]
+        totals.lost_packets[ports] = lost[ports] + self._dropped[ports]
+        totals.queue_bytes[ports] = self._waiting[ports]
 
-    def _read_queues(self, route: RouteSocket, wanted: dict[int, int]) -> None:
-        for ifindex, queue in read_queues(route).items():
-            at = wanted.get(ifindex)
-            if at is not None:
-                self._queues[at] = queue.waiting_bytes, queue.dropped_packets
+    def _read_queues(self) -> None:
+        """Read the queues of some namespaces, and of others the next time: the kernel tells much of each."""
+        self._turn = (self._turn + 1) % QUEUES_EVERY
+        for number, (place, route) in enumerate(self._sockets.items()):
+            if number % QUEUES_EVERY != self._turn:
+                continue
+            index = self._indexes[place]
+            for ifindex, waiting, dropped in self._reader.read(route):
+                if ifindex < len(index) and (at := index[ifindex]) >= 0:
+                    self._waiting[at], self._dropped[at] = waiting, dropped
 
     def close(self) -> None:
         """Close the sockets."""
@@ -199,7 +213,21 @@ class _PlainPorts:
             route.close()
 
 
-def weights_of(ports: Sequence[PortPlan], networks: Sequence[str]) -> NDArray[np.float64]:
-    """Return the weight of each port in a mean of all: its rate; 0 for those of other networks than those named."""
-    chosen: Any = set(networks)
-    return np.array([port.rate_bps if not chosen or port.network in chosen else 0 for port in ports], np.float64)
+def _index(ports: dict[int, int]) -> NDArray[np.int64]:
+    """Return the place of each port by the index of its interface; -1 for one that is no port."""
+    found = np.full(max(ports) + 1, -1, np.int64)
+    for ifindex, at in ports.items():
+        found[ifindex] = at
+    return found
+
+
+def _cover(places: dict[str, set[int]], peers: NDArray[np.int64]) -> list[str]:
+    """Return places that have an end of every link, a few of them: the one with most links that are left comes next."""
+    left = {at for ports in places.values() for at in ports}
+    found = []
+    while left:
+        place = max(places, key=lambda name: len(places[name] & left))
+        found.append(place)
+        left -= places[place]
+        left -= {int(peers[at]) for at in places[place]}
+    return found

@@ -121,8 +121,8 @@ class LiveLab(Source):
     def series(self, names: Sequence[str], ports: Sequence[int], begin: float, end: float) -> Series:
         return self.history.series(names, ports, begin, end)
 
-    def total(self, name: str, weights: NDArray[Any], begin: float, end: float) -> Series:
-        return self.history.total(name, weights, begin, end)
+    def total(self, name: str, chosen: NDArray[Any], begin: float, end: float) -> Series:
+        return self.history.total(name, chosen, begin, end)
 
     def events(self, begin: float, end: float) -> list[dict[str, Any]]:
         """Return what is kept of the past, and what was told since somebody looks: much is told and not kept."""

@@ -18,7 +18,7 @@ from testbed.lab.core.deploy.records.usage import FILE_NAME, command_text, holde
 from testbed.lab.core.feature import features
 from testbed.lab.core.model import Lab, NodeKind
 
-EVERY_S = 2.0
+EVERY_S = 5.0
 _IDLE_EVERY_S = 10.0
 
 

@@ -62,7 +62,7 @@ def judge(t: float, busy: float, steal: float, late_ns: int | None, *, memory_fr
 
 
 class TrustWatch:
-    """Looks at the machine in a thread of its own, and calls `changed` with what it finds; seldom while nobody looks."""
+    """Looks at the machine in a thread of its own, seldom while nobody looks; calls `changed` with what it finds."""
 
     def __init__(self, changed: Callable[[Trust], None], looked_at: Callable[[], bool]) -> None:
         self._changed = changed

@@ -111,10 +111,10 @@ class RecordedLab(Source):
         values = {name: self._columns[name][wanted][:, chosen].astype(np.int64) for name in names}
         return Series(times=self._times[wanted], values=values)
 
-    def total(self, name: str, weights: NDArray[np.float64], begin: float, end: float) -> Series:
-        wanted, chosen = self._between(begin, end), np.flatnonzero(weights)
+    def total(self, name: str, chosen: NDArray[np.bool_], begin: float, end: float) -> Series:
+        wanted = self._between(begin, end)
         values = self._columns[name][wanted][:, chosen].astype(np.int64)
-        found = np.array([summary(name, row, weights[chosen]) for row in values], np.int64)
+        found = np.array([summary(name, row) for row in values], np.int64)
         return Series(times=self._times[wanted], values={name: found.reshape(-1, 1)})
 
     def _between(self, begin: float, end: float) -> NDArray[np.bool_]:

@@ -39,12 +39,10 @@ class Shape:
         """The number of ports."""
         return len(self.rate_bps)
 
-    def weights(self, networks: Sequence[str]) -> NDArray[np.float64]:
-        """Return the weight of each port in a mean of all: its rate, 0 for one in no network that is named."""
-        if not networks:
-            return self.rate_bps.astype(np.float64)
-        chosen = np.array([name in networks for name in self.networks], bool)
-        return np.where(chosen[self.network], self.rate_bps, 0).astype(np.float64)
+    def of_networks(self, networks: Sequence[str]) -> NDArray[np.bool_]:
+        """Tell of each port whether it is in one of these networks; all are where none is named."""
+        chosen = np.array([not networks or name in networks for name in self.networks], bool)
+        return np.asarray(chosen[self.network])
 
 
 def shape_of(model: Lab, plan: LabPlan, *, k: float, revision: str, created: str) -> Shape:

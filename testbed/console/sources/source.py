@@ -72,8 +72,8 @@ class Source(ABC):
         """Return quantities of some ports between two times."""
 
     @abstractmethod
-    def total(self, name: str, weights: NDArray[np.float64], begin: float, end: float) -> Series:
-        """Return one series of a quantity over all ports with a weight (`history.summary`)."""
+    def total(self, name: str, chosen: NDArray[np.bool_], begin: float, end: float) -> Series:
+        """Return one series of a quantity over all ports that are chosen (`history.summary`)."""
 
     @abstractmethod
     def events(self, begin: float, end: float) -> list[dict[str, Any]]:

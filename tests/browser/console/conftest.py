@@ -52,7 +52,7 @@ def served(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     text = TOPOLOGY.replace("name: datacentre\n", f"name: {LAB}\n")
     assert text != TOPOLOGY
     (directory / "lab.yml").write_text(text)
-    testbed("deploy", str(directory / "lab.yml"))
+    testbed("deploy", "-t", str(directory / "lab.yml"))
     console = ConsoleProcess(LAB, "--write", "--bind", "127.0.0.1:0", directory=directory)
     try:
         link = console.link()

@@ -1,23 +1,15 @@
-"""A console in a process of its own, and a page that asks it over HTTP, as a browser does."""
+"""A page that asks a console over HTTP, as a browser does, but for drawing anything."""
 
 from __future__ import annotations
 
 import http.client
 import json
-import re
-import signal
 import socket
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
-
-LINK = re.compile(r"(?:console|for another browser): http://([^/]+)/\?token=(\S+)")
-BEGIN_S = 60.0
+from urllib.parse import urlsplit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,57 +21,6 @@ class Told:
     data: Any
 
 
-class ConsoleProcess:
-    """`testbed console`, which has told its link."""
-
-    def __init__(self, words: Sequence[str], directory: Path) -> None:
-        command = [sys.executable, "-P", "-m", "testbed", "console", "--bind", "127.0.0.1:0", *words]
-        self.process = subprocess.Popen(command, cwd=directory, stderr=subprocess.PIPE, text=True)
-        assert self.process.stderr is not None
-        self.said: list[str] = []
-        self.links: list[tuple[str, str]] = []
-        self._told = threading.Event()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        if not self._told.wait(BEGIN_S) or not self.links:
-            self.process.kill()
-            raise AssertionError(f"the console did not begin: {self.said}")
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.said.append(line)
-            if match := LINK.search(line):
-                self.links.append((match[1], match[2]))
-                self._told.set()
-        self._told.set()
-
-    def page(self) -> Page:
-        """Return a browser that has logged in by the latest link."""
-        host, token = self.links[-1]
-        return Page.logged_in(host, token)
-
-    def end(self) -> int:
-        """End it as Ctrl-C does; its exit code."""
-        self.process.send_signal(signal.SIGINT)
-        try:
-            return self.process.wait(60)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            raise
-
-
-@contextmanager
-def console_process(words: Sequence[str], directory: Path) -> Iterator[ConsoleProcess]:
-    """A console that ends with the context."""
-    console = ConsoleProcess(words, directory)
-    try:
-        yield console
-    finally:
-        if console.process.poll() is None:
-            console.end()
-
-
 class Page:
     """A browser of one console: its cookie, and what it asks."""
 
@@ -88,9 +29,12 @@ class Page:
         self.cookie = cookie
 
     @classmethod
-    def logged_in(cls, host: str, token: str) -> Self:
+    def by_link(cls, link: str) -> Self:
+        """Log in by a link that the console has shown."""
+        parts = urlsplit(link)
+        host = parts.netloc
         connection = http.client.HTTPConnection(host, timeout=30)
-        connection.request("GET", f"/?token={token}")
+        connection.request("GET", f"/?{parts.query}")
         answer = connection.getresponse()
         assert answer.status == 303, (answer.status, answer.read())
         cookie = str(answer.getheader("Set-Cookie")).partition(";")[0]

@@ -83,8 +83,8 @@ class FakeSource(Source):
     def series(self, names: Sequence[str], ports: Sequence[int], begin: float, end: float) -> Series:
         return self._history.series(names, ports, begin, end)
 
-    def total(self, name: str, weights: NDArray[Any], begin: float, end: float) -> Series:
-        return self._history.total(name, weights, begin, end)
+    def total(self, name: str, chosen: NDArray[Any], begin: float, end: float) -> Series:
+        return self._history.total(name, chosen, begin, end)
 
     def events(self, begin: float, end: float) -> list[dict[str, Any]]:
         return [

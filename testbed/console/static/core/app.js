@@ -19,6 +19,7 @@ export class App {
     this.listeners = new Map();
     this.stream = new Stream((name, data) => this.told(name, data), connected => this.live.set({connected}));
     this.moments = new Map();
+    this.kept = new Map();  // the parameters that views had when one left them
     this.asked = 0;
     addEventListener("hashchange", () => this.address.set({...EMPTY, ...parse(location.hash)}));
     this.address.on((now, before) => this.moved(now, before));
@@ -30,7 +31,10 @@ export class App {
     const before = this.address.get(), far = ["base", "view"].some(key => key in changes && changes[key] !== before[key]);
     const next = {...before, ...changes};
     if ("base" in changes && changes.base !== before.base) Object.assign(next, {selection: [], moment: null, off: [], filter: "", params: {}}, changes);
-    else if ("view" in changes && changes.view !== before.view) next.params = changes.params || {};
+    else if ("view" in changes && changes.view !== before.view) {
+      this.kept.set(before.view, before.params);
+      next.params = changes.params || this.kept.get(changes.view) || {};
+    }
     const hash = format(next);
     if (hash !== location.hash) history[far && !replace ? "pushState" : "replaceState"](null, "", hash);
     this.address.set(next);

@@ -1,8 +1,8 @@
 // The frame of all pages: the bar, what colours mean, the panel of what is selected, the strip of time.
 import {html, useEffect, useRef, useState} from "./lib.js";
 import {useStore} from "./store.js";
-import {Dialogs, Empty, Failure, Pill, Segments, Spinner, Toasts} from "./ui.js";
-import {METRICS} from "./format.js";
+import {Dialogs, Empty, Failure, Guarded, Pill, Segments, Spinner, Toasts} from "./ui.js";
+import {METRICS, countText} from "./format.js";
 import {shownViews} from "./keys.js";
 import {ramp, stepTexts, themeNow} from "./scales.js";
 import {Panel} from "./panel.js";
@@ -47,18 +47,18 @@ export const Frame = ({app}) => {
         : !chosen ? (loaded ? html`<${Empty} title="There is no such page">The address asks for "${name}".</${Empty}>` : html`<${Spinner} />`)
         : based && !lab ? html`<${Spinner} />`
         : !based && chosen.scope !== "machine" ? html`<${Empty} title="No lab is chosen">Choose one above, or deploy one under Labs.</${Empty}>`
-        : html`<${chosen.component} app=${app} key=${`${base} ${name}`} />`}
+        : html`<${Guarded} key=${`${base} ${name}`}><${chosen.component} app=${app} /></${Guarded}>`}
       </main>
-      ${based && lab && chosen.panel !== false && html`<${Panel} app=${app} />`}
+      ${based && lab && chosen.panel !== false && html`<${Guarded} key=${base}><${Panel} app=${app} /></${Guarded}>`}
     </div>
     <${Slots} app=${app} name="dock" />
-    ${based && lab && html`<${Strip} app=${app} />`}
+    ${based && lab && html`<${Guarded} key=${base}><${Strip} app=${app} /></${Guarded}>`}
     <${Dialogs} app=${app} />
     <${Toasts} app=${app} />`;
 };
 
 export const Slots = ({app, name}) => useStore(app.views, v => v.list).filter(one => one.slots && one.slots[name])
-  .map(one => html`<${one.slots[name]} app=${app} key=${one.name} />`);
+  .map(one => html`<${Guarded} key=${one.name}><${one.slots[name]} app=${app} /></${Guarded}>`);
 
 const Bar = ({app, view}) => {
   const base = useStore(app.address, a => a.base);
@@ -93,7 +93,7 @@ const Health = ({app, here}) => {
   const {lab, state} = useStore(app.live);
   if (lab && !lab.live) return html`<${Pill} title="A record, played back without its lab">record</${Pill}>`;
   const word = here ? here.state : state ? "running" : "", kind = word === "running" ? "ok" : word === "" ? "" : "warn";
-  return html`${word && html`<${Pill} kind=${kind} title=${here ? `k = ${here.k}` : ""}>${word}</${Pill}>`}${lab && lab.k > 1 && html`<span class="soft k">k = ${+lab.k.toPrecision(3)}</span>`}`;
+  return html`${word && html`<${Pill} kind=${kind} title=${here ? `k = ${here.k}` : ""}>${word}</${Pill}>`}${lab && lab.k > 1 && html`<span class="soft k">k = ${countText(+lab.k.toPrecision(3))}</span>`}`;
 };
 
 // Finds nodes and ports; what it matches is what the map shows lit and the table lists.
@@ -135,7 +135,7 @@ const Scale = ({app}) => {
       ${colours.map((one, step) => html`<li key=${step}><i style=${{background: one}}></i>${texts[step]}</li>`)}
       <li><i class="unknown"></i>unknown</li></ol>
     ${layers.length > 1 && html`<fieldset class="networks"><legend>Networks</legend>
-      ${layers.map(one => html`<label key=${one.name} class=${`layer net${one.number}`}><input type="checkbox" checked=${!off.includes(one.name)} onChange=${() => flip(one.name)} /><i></i>${one.name}</label>`)}
+      ${layers.map(one => html`<label key=${one.name} class=${`layer net${one.number}`}><input type="checkbox" checked=${!off.includes(one.name)} onChange=${() => flip(one.name)} /><i></i>${one.name.replace(" domains", "")}</label>`)}
     </fieldset>`}
   </div>`;
 };

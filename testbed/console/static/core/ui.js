@@ -1,5 +1,5 @@
 // The parts that pages are made of. They look alike everywhere, and each can be used by keyboard.
-import {createPortal, html, useEffect, useLayoutEffect, useRef, useState} from "./lib.js";
+import {Component, createPortal, html, useEffect, useLayoutEffect, useRef, useState} from "./lib.js";
 import {useStore} from "./store.js";
 
 export const Button = ({title, onClick, kind = "", disabled = false, pressed, label, children, ...more}) => html`
@@ -61,6 +61,19 @@ export const CopyLine = ({text}) => {
   };
   return html`<div class="copyline"><code>${text}</code><button type="button" class="button small" onClick=${copy}>${copied ? "Copied" : "Copy"}</button></div>`;
 };
+
+// Keeps a mistake in one part of the page from taking the others with it: says so in its place.
+export class Guarded extends Component {
+  componentDidCatch(error) {
+    console.error(error);
+    this.setState({error});
+  }
+
+  render({children}, {error}) {
+    return error ? html`<div class="failure" role="alert"><strong>This part of the page has failed: ${error.message}</strong>
+      <p><button type="button" class="button small" onClick=${() => this.setState({error: null})}>Try again</button></p></div>` : children;
+  }
+}
 
 const FOCUSED = "a[href], button:not([disabled]), input:not([disabled]), select:not([disabled]), textarea:not([disabled]), [tabindex]:not([tabindex='-1'])";
 

@@ -6,7 +6,7 @@ import {METRICS, measureText} from "../core/format.js";
 import {openActions} from "../core/keys.js";
 import {ramp, stepOf, themeNow} from "../core/scales.js";
 
-const SPINE = 1, LEAF = 2, PAD = 18, TITLE = 22, LABEL = 44, ROW_FONT = 11;
+const SPINE = 1, LEAF = 2, PAD = 18, TITLE = 22, LABEL = 44, ROW_FONT = 11, WIDEST = 48;
 
 const numbersOf = name => (name.match(/\d+/g) || []).map(Number);
 const byName = (one, other) => {
@@ -115,7 +115,9 @@ export class Cells {
     let size = this.kind === "honeycomb" ? 26 : 34;
     for (; size > 7; size -= 1) if (this.flow(size, width) <= height) break;
     this.size = size;
-    this.height = Math.max(height, this.flow(size, width));
+    this.wide = size;
+    if (this.kind === "matrix") while (this.wide < WIDEST && this.flow(size, width, this.wide + 2) <= height) this.wide += 2;
+    this.height = Math.max(height, this.flow(size, width, this.wide));
     const ratio = Math.min(2, devicePixelRatio || 1);
     this.ratio = ratio;
     this.canvas.style.width = `${width}px`;
@@ -125,16 +127,16 @@ export class Cells {
     this.look();
   }
 
-  get step() { return this.kind === "honeycomb" ? [this.size, this.size * .866] : [this.size, this.size]; }
+  get step() { return this.kind === "honeycomb" ? [this.size, this.size * .866] : [this.wide, this.size]; }
 
   // Places blocks with cells of a size; returns how high all are.
-  flow(size, width) {
+  flow(size, width, wide = size) {
     const dy = this.kind === "honeycomb" ? size * .866 : size;
     let x = PAD, y = PAD, row = 0;
     for (const block of this.blocks) {
       const label = Math.min(150, Math.max(LABEL, ...block.rows.map(text => text.length * 6.4 + 12)));
       const head = TITLE + (this.kind === "matrix" ? Math.min(90, Math.max(...block.columns.map(text => text.length * 6 + 6))) : 0);
-      const w = label + block.columns.length * size + size / 2, h = head + block.rows.length * dy + dy * .4;
+      const w = label + block.columns.length * wide + size / 2, h = head + block.rows.length * dy + dy * .4;
       if (x > PAD && x + w > width - PAD) { x = PAD; y += row + PAD; row = 0; }
       Object.assign(block, {left: x, top: y, label, head, right: x + w});
       x += w + PAD;
@@ -189,7 +191,7 @@ export class Cells {
       paint.font = `${ROW_FONT}px system-ui, 'DejaVu Sans', sans-serif`;
       paint.textAlign = "right";
       const [dx, dy] = this.step;
-      const every = Math.ceil(13 / dy);
+      const every = Math.ceil(11.5 / dy);
       block.rows.forEach((text, y) => { if (text && y % every === 0) paint.fillText(text, block.left + block.label - 7, block.top + block.head + y * dy + dy / 2, block.label - 8); });
       if (this.kind === "matrix" && dx >= 12) block.columns.forEach((text, x) => {
         paint.save();
@@ -213,14 +215,14 @@ export class Cells {
 
   outline(paint, x, y, grow = 0) {
     paint.beginPath();
-    if (this.kind === "matrix") { const half = this.size / 2 - 1 + grow; paint.rect(x - half, y - half, half * 2, half * 2); return; }
+    if (this.kind === "matrix") { const half = this.size / 2 - 1 + grow, side = this.wide / 2 - 1 + grow; paint.rect(x - side, y - half, side * 2, half * 2); return; }
     const r = this.size / 1.732 - .8 + grow;
     for (let corner = 0; corner < 6; corner++) { const turn = Math.PI / 180 * (60 * corner - 90); paint.lineTo(x + r * Math.cos(turn), y + r * Math.sin(turn)); }
     paint.closePath();
   }
 
   drawCell(paint, block, cell, {hue, on, bad}) {
-    const [x, y] = this.middle(block, cell), half = this.size / 2 - 1;
+    const [x, y] = this.middle(block, cell), half = this.size / 2 - 1, wide = this.wide / 2 - 1;
     paint.globalAlpha = on ? 1 : .16;
     if (this.kind === "honeycomb") {
       paint.fillStyle = hue(this.worst(cell.ports));
@@ -230,7 +232,7 @@ export class Cells {
       for (const [ports, side] of [[cell.mine, -1], [cell.other, 1]]) {
         paint.fillStyle = hue(this.worst(ports));
         paint.beginPath();
-        paint.moveTo(x - half, y - half); paint.lineTo(x + half, y + half); paint.lineTo(x + half * side, y - half * side);
+        paint.moveTo(x - wide, y - half); paint.lineTo(x + wide, y + half); paint.lineTo(x + wide * side, y - half * side);
         paint.fill();
       }
     }
@@ -248,8 +250,9 @@ export class Cells {
   cellAt(event) {
     const box = this.canvas.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
     let best = null, least = this.size / 1.7;
+    const narrow = this.size / this.wide;
     for (const block of this.blocks) for (const cell of block.cells) {
-      const [cx, cy] = this.middle(block, cell), away = Math.hypot(x - cx, y - cy);
+      const [cx, cy] = this.middle(block, cell), away = Math.hypot((x - cx) * narrow, y - cy);
       if (away < least) { least = away; best = cell; }
     }
     return best;

@@ -152,7 +152,7 @@ export class Fabric {
       for (const node of nodes) if (selection.length) picture.boxes.get(node).classList.add("pinned");
       this.lit = line => [...nodes].some(node => line.nodes.has(node));
     } else if (this.chosen.size) {
-      const ends = new Set([...this.chosen].map(port => this.lab.nodes.name[this.lab.ports.node[port]]));
+      const ends = new Set([...this.chosen].flatMap(port => [port, this.lab.ports.peer[port]]).filter(port => port >= 0).map(port => this.lab.nodes.name[this.lab.ports.node[port]]));
       picture.mark(one => ends.has(one[NAME]));
       this.lit = line => line.near.some(port => this.chosen.has(port)) || line.far.some(port => this.chosen.has(port));
     } else if (!words.empty) {

@@ -3,7 +3,7 @@
 import {TRAY} from "../graph/picture.js";
 import {STEPS, ramp, stepOf} from "../core/scales.js";
 
-const WIDTHS = [1, 1.6, 2.4, 3.4, 4.6, 6], THIN = 1.1, FAINT = .1, NEAR = 7;
+const WIDTHS = [1, 1.6, 2.4, 3.4, 4.6, 6], THIN = 1.1, FAINT = .2, NEAR = 7, MANY = 400;
 const DOWN = 0, CHANGED = 2;
 
 // The width of a half that carries so many bit/s, where the fastest port of the lab has `most`.
@@ -102,7 +102,7 @@ export class Lines {
     for (const [key, path] of [...batches].sort(([one], [other]) => rank(one) - rank(other))) {
       const [faint, step, width] = key.split(" ");
       const idle = step === "-" || step === "0";
-      paint.globalAlpha = faint === "2" ? FAINT : faint === "1" ? (idle ? .12 : .3) : idle ? .62 : .95;
+      paint.globalAlpha = faint === "2" ? (idle ? FAINT : FAINT + .1) : faint === "1" ? (idle ? .12 : .35) : idle ? (this.all.length > MANY ? .55 : .85) : .97;
       paint.strokeStyle = step === "d" ? bad : step === "-" ? wire : colours[Number(step)];
       paint.lineWidth = (step === "-" ? THIN : idle ? THIN : WIDTHS[Number(width)] + (Number(step) >= STEPS - 2 ? .4 : 0)) * scale;
       paint.setLineDash(step === "d" ? [5 * scale, 4 * scale] : step === "-" ? [2 * scale, 3 * scale] : []);

@@ -75,4 +75,4 @@ const MapView = ({app}) => {
   </div>`;
 };
 
-export const mapView = {name: "map", title: "Map", order: 10, scope: "base", live: true, recorded: true, measures: true, component: MapView};
+export const mapView = {name: "map", title: "Map", order: 11, scope: "base", live: true, recorded: true, measures: true, component: MapView};

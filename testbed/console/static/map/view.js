@@ -1,6 +1,6 @@
 // Panning and zooming of layers that lie above each other. While it moves, layers are moved as they are; when it rests, they are
 // drawn anew for the new place.
-const LEAST = .08, MOST = 6, REST_MS = 140, OVERSCAN = .25;
+const LEAST = .08, MOST = 6, REST_MS = 140, OVERSCAN = .25, TOOLS = 120;
 
 export class View {
   // `layers` are elements in the picture's pixels, `canvas` is drawn by `draw(paint, transform)` for what is seen.
@@ -16,8 +16,9 @@ export class View {
     this.size = size;
     const {width, height} = this.box;
     if (!width || !height) return;
-    this.zoom = Math.min(width / size.width, height / size.height, most);
-    this.x = (width - size.width * this.zoom) / 2;
+    const room = width > 600 ? width - TOOLS : width;  // beside the tools
+    this.zoom = Math.min(room / size.width, height / size.height, most);
+    this.x = Math.max(width - room, (width - size.width * this.zoom) / 2);
     this.y = (height - size.height * this.zoom) / 2 - size.top * this.zoom;
     this.untouched = true;
     this.rest();

@@ -8,6 +8,7 @@ import {useTheme} from "../core/frame.js";
 import {openActions} from "../core/keys.js";
 import {colourOf} from "../core/scales.js";
 
+const numeric = column => column.numeric || Boolean(column.unit);
 const PART = 200, AGAIN_MS = 1000;
 const UNITS = {"%": value => `${value} %`, B: bytesText, "packets/s": value => `${countText(value)}/s`, ms: value => `${+value.toPrecision(4)} ms`};
 
@@ -25,8 +26,8 @@ const query = ({filter, off, networks, sort, offset, moment}, more = {}) => {
 };
 
 const TableView = ({app}) => {
-  const lab = useStore(app.live, l => l.lab), known = useStore(app.live, l => l.console.tables), address = useStore(app.address);
-  const tables = known.filter(one => lab.tables.some(other => (other.name || other) === one.name)), name = tables.some(one => one.name === address.params.table) ? address.params.table : (tables[0] || {}).name;
+  const lab = useStore(app.live, l => l.lab), address = useStore(app.address);
+  const {tables} = lab, name = tables.some(one => one.name === address.params.table) ? address.params.table : (tables[0] || {}).name;
   const {filter, off, moment, selection} = address, sort = address.params.sort || "", [offset, setOffset] = useState(0);
   const [found, setFound] = useState(null), [failed, setFailed] = useState(null), body = useRef(null);
   const networks = lab.networks.map(one => one.name), selected = new Set(selection);
@@ -65,7 +66,7 @@ const TableView = ({app}) => {
 
 const Rows = ({app, found, sort, selected, body, filter, title}) => {
   const theme = useTheme();
-  const turn = column => app.setParam({sort: sort === `-${column.name}` ? column.name : sort === column.name ? null : column.numeric ? `-${column.name}` : column.name});
+  const turn = column => app.setParam({sort: sort === `-${column.name}` ? column.name : sort === column.name ? null : numeric(column) ? `-${column.name}` : column.name});
   const pick = (key, event) => { if (key) app.select([key], {add: event.shiftKey || event.ctrlKey || event.metaKey}); };
   const keys = event => {
     const row = event.target.closest("tr[data-key]");
@@ -85,7 +86,7 @@ const Rows = ({app, found, sort, selected, body, filter, title}) => {
   return html`<div class="rows" ref=${body} tabindex="-1"><table class="table" role="grid" aria-label=${title} aria-rowcount=${found.matched}>
     <thead><tr>${found.columns.map(column => {
       const way = sort === column.name ? "ascending" : sort === `-${column.name}` ? "descending" : "none";
-      return html`<th key=${column.name} class=${column.numeric ? "num" : ""} aria-sort=${way}><button type="button" onClick=${() => turn(column)}>${column.heading || column.name}<i>${way === "ascending" ? "▲" : way === "descending" ? "▼" : ""}</i></button></th>`;
+      return html`<th key=${column.name} class=${numeric(column) ? "num" : ""} aria-sort=${way}><button type="button" onClick=${() => turn(column)}>${column.heading || column.name}<i>${way === "ascending" ? "▲" : way === "descending" ? "▼" : ""}</i></button></th>`;
     })}</tr></thead>
     <tbody onKeyDown=${keys}>${found.rows.map((row, at) => {
       const key = found.keys[at];
@@ -95,11 +96,11 @@ const Rows = ({app, found, sort, selected, body, filter, title}) => {
 };
 
 const Cell = ({column, value, theme}) => {
-  if (value === null || value === undefined || value === "") return html`<td class=${column.numeric ? "num" : ""}>–</td>`;
+  if (value === null || value === undefined || value === "") return html`<td class=${numeric(column) ? "num" : ""}>–</td>`;
   const text = typeof value === "number" && UNITS[column.unit] ? UNITS[column.unit](value) : typeof value === "number" ? value.toLocaleString("en", {maximumFractionDigits: 3}) : Array.isArray(value) ? value.join(", ") : typeof value === "boolean" ? (value ? "yes" : "no") : String(value);
   const hue = METRICS[column.name] && typeof value === "number" ? colourOf(column.name, column.unit === "%" ? value * 10 : value, theme) : null;
   const word = column.name === "state" ? ({running: "ok", up: "ok", Established: "ok", degraded: "warn", down: "bad"})[text] : null;
-  return html`<td class=${column.numeric ? "num" : ""}>${hue && html`<i class="swatch" style=${{background: hue}}></i>`}${word && html`<i class=${`dot ${word}`}></i>`}${text}</td>`;
+  return html`<td class=${numeric(column) ? "num" : ""}>${hue && html`<i class="swatch" style=${{background: hue}}></i>`}${word && html`<i class=${`dot ${word}`}></i>`}${text}</td>`;
 };
 
 const Pages = ({found, offset, setOffset}) => html`<div class="pages" role="status">

@@ -34,7 +34,7 @@ export const Strip = ({app}) => {
     return () => watch.disconnect();
   }, []);
 
-  const span = spanOf(lab, total), values = total ? total.series[measure][0] || [] : [];
+  const span = spanOf(lab, total), values = (total && total.series[measure] && total.series[measure][0]) || [];
   useEffect(() => {
     if (canvas.current && width) draw(canvas.current, {total, values, span, moment, events: (total && total.events) || events});
   }, [total, span[0], span[1], moment, theme, width, events]);
@@ -90,7 +90,7 @@ export const Strip = ({app}) => {
     <select aria-label="Speed of playing" value=${speed} onChange=${event => setSpeed(Number(event.target.value))}>${speeds.map(one => html`<option key=${one} value=${one}>${one}×</option>`)}</select>
     <div class="strip-line"><canvas ref=${canvas} role="slider" tabindex="0" aria-label="Moment that is shown" aria-valuemin=${Math.round(span[0])} aria-valuemax=${Math.round(span[1])} aria-valuenow=${Math.round(now)}
       aria-valuetext=${live ? "now" : timeText(now, lab.clock)} onPointerDown=${down} onPointerMove=${drag} onKeyDown=${keys}></canvas>
-      <span class="strip-title">${METRICS[measure].title}${measure === "use" ? ", mean of all ports" : measure === "queue" ? ", the longest" : ["losses", "errors"].includes(measure) ? ", of all ports" : ", mean of all ports"}${words === null ? "" : `: ${measureText(measure, words)}`}</span></div>
+      <span class="strip-title">${METRICS[measure].title} of ${["losses", "errors"].includes(measure) ? "all ports" : "the highest port"}${words === null ? "" : `: ${measureText(measure, words)}`}</span></div>
     <button type="button" class="button" aria-pressed=${String(live)} disabled=${!lab.live} title="Live (L)" onClick=${() => { setPlaying(false); app.at(null); }}>${lab.live ? "Live" : "Record"}</button>
   </footer>`;
 };

@@ -96,7 +96,7 @@ const Chart = ({app, lab, metric, found, ports, theme, moment, large, back}) => 
     const clock = values => values.map(value => value === null ? "" : timeText(value, lab.clock));
     const bytes = metric === "queue";
     const self = new uPlot({
-      ...size(), padding: [10, 12, 0, 0], legend: {show: false},
+      ...size(), padding: [10, 26, 0, 0], legend: {show: false},
       cursor: {sync: {key: "console", setSeries: false}, drag: {x: true, y: false}, focus: {prox: 24}, points: {size: 6}},
       focus: {alpha: .25},
       scales: {x: {time: false}, y: {range: (_, low, high) => [0, Math.max(high || 0, ["use", "marks", "pauses"].includes(metric) ? 10 : bytes ? 1000 : 1) * 1.06]}},

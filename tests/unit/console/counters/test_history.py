@@ -69,14 +69,15 @@ def test_series_are_of_the_ports_and_the_time_that_are_asked_for() -> None:
     assert series.values["use"][-1].tolist() == [UNKNOWN, 780]
 
 
-def test_a_total_is_a_weighted_mean_or_the_largest_queue() -> None:
+def test_a_total_is_the_highest_port_or_the_sum_of_what_is_lost() -> None:
     history = History(PORTS)
     history.append(frame(1.0, use=[100, 400, UNKNOWN], queue=[64, 640, 0], losses=[16, 32, 0]))
-    weights = np.array([3.0, 1.0, 9.0])
-    assert history.total("use", weights, 0, 9).values["use"].tolist() == [[175]]
-    assert history.total("queue", weights, 0, 9).values["queue"].tolist() == [[640]]
-    assert history.total("losses", weights, 0, 9).values["losses"].tolist() == [[48]]
-    assert summary("use", np.array([UNKNOWN]), np.array([1.0])) == UNKNOWN
+    every = np.ones(PORTS, bool)
+    assert history.total("use", every, 0, 9).values["use"].tolist() == [[400]]
+    assert history.total("queue", every, 0, 9).values["queue"].tolist() == [[640]]
+    assert history.total("losses", every, 0, 9).values["losses"].tolist() == [[48]]
+    assert history.total("use", np.array([True, False, True]), 0, 9).values["use"].tolist() == [[100]]
+    assert summary("use", np.array([UNKNOWN])) == UNKNOWN
 
 
 def test_large_values_keep_their_size_and_small_ones_do_not_vanish() -> None:
