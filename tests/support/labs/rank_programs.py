@@ -65,3 +65,21 @@ if os.fork() == 0:
 os.wait()
 """
 """Leaves a daemon, as daemon(7) has it: its parent is init, and no pipe of ours is open in it."""
+
+STEPS = """
+import sys, time
+import numpy as np
+from mpi4py import MPI
+comm, size = MPI.COMM_WORLD, int(sys.argv[1])
+mine, total = np.full(size // 4, comm.rank + 1, np.float32), np.empty(size // 4, np.float32)
+comm.Allreduce(mine, total)  # connections are made
+for step in range(int(sys.argv[2])):
+    comm.Barrier()
+    begin = time.perf_counter()
+    comm.Allreduce(mine, total)
+    took = comm.allreduce(time.perf_counter() - begin, MPI.MAX)
+    assert (total == comm.size * (comm.size + 1) / 2).all()
+    if comm.rank == 0:
+        print("step", step, took, flush=True)
+"""
+"""All-reduces of so many bytes, each with its time as the last rank to end has it; every element is checked."""
