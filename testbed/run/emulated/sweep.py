@@ -20,6 +20,7 @@ from testbed.run.emulated.workload_runner import WorkloadRunner
 from testbed.run.faults.kills import AgentKill
 from testbed.run.machine.canary import Canary
 from testbed.run.placed.lab import LiveLab
+from testbed.run.programs.needs import check_needs
 from testbed.run.schema.model import Scenario, TopologyRef
 from testbed.run.sweep.labs import LabOptions, ScenarioLabs
 from testbed.run.sweep.point_runs import PointOutcome
@@ -77,6 +78,7 @@ def run_recorded(
     when a run fails or a lab breaks.
     """
 
+    check_needs(sweep)
     journal = options.journal()
 
     def write(record: Record) -> None:
@@ -117,6 +119,7 @@ def run_on_own_labs(
     What stops the scenario on the way is handed back as `failure` beside the record, so that the caller can still show
     what was measured; errors before anything was measured are raised.
     """
+    check_needs(sweep)
     failure: ScenarioStopped | None = None
     with ScenarioLabs(sweep, state, lab_options) as labs:
         try:

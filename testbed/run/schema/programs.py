@@ -13,7 +13,7 @@ from testbed.run.schema.transports import TRANSPORTS, TransportKind
 
 SUCCEEDS = Expectation(metric=EXIT_METRIC, maximum=0.0, source="a program that succeeds ends with exit code 0")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}=[^\0]*")
-_MODULE = re.compile(r"[A-Za-z_]\w{0,99}(\.[A-Za-z_]\w{0,99}){0,9}")
+_PACKAGE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?")
 
 
 def program_problems(document: Document, workload: Workload, transport: Transport) -> Iterator[Problem]:
@@ -56,11 +56,11 @@ def _rank_problems(document: Document, workload: Workload) -> Iterator[Problem]:
 
 
 def _word_problems(document: Document, written: Mapping[str, object]) -> Iterator[Problem]:
-    """Return words of the command, variables and modules that cannot be such."""
+    """Return words of the command, variables and packages that cannot be such."""
     rules = (
         ("command", re.compile(r"[^\0]*"), "no word of a command has a NUL", None),
         ("env", _VARIABLE, "{} is no variable of an environment", "write NAME=value"),
-        ("needs", _MODULE, "{} is no name of a Python module", "such as mpi4py"),
+        ("needs", _PACKAGE, "{} is no name of a Python package", "such as mpi4py"),
     )
     for key, pattern, message, hint in rules:
         words = written.get(key)

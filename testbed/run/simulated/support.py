@@ -39,6 +39,12 @@ def _check_scenario(point: Point, lab: Lab) -> None:
             f"--backend simulation carries {' and '.join(able)}, and not {kind}",
             hint=hint.format(able[-1]) + INSTEAD,
         )
+    if scenario.workload.is_program:
+        raise _refusal(
+            point,
+            "--backend simulation has no hosts that a program could run on, and the workload is one",
+            hint="a workload of the bytes that it sends, such as all-reduce, or " + INSTEAD,
+        )
     if scenario.by_programs:
         raise _refusal(
             point,

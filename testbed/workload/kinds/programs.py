@@ -93,8 +93,8 @@ KINDS = (
             _list("env", "variable", "Lists variables of the ranks' environment, such as WIDTH=256."),
             _list(
                 "needs",
-                "module",
-                "Lists the Python modules that {python} must have; without one nothing is started.",
+                "package",
+                "Lists the Python packages that {python} must have, by their names at PyPI, or nothing is started.",
             ),
             flag("pmi", "Serves PMI-1 to the ranks, for MPICH, Intel MPI and MVAPICH."),
             flag(
