@@ -165,7 +165,7 @@ class EmulatedPoint(PointRuns):
             on_step=self._on_step,
             on_elapsed=lambda elapsed_s, whole_s: self._tell(Phase.TRAFFIC, index, elapsed_s, whole_s),
         )
-        self._kill_ranks = program.stop.kill_host
+        self._kill_ranks = program.kills.kill
         try:
             program.run(watch, measured)
         finally:

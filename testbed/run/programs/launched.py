@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from testbed.base.errors import ExitCode, ScenarioError
 from testbed.base.interrupt import Interrupt
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.launch import LaunchEnd, LaunchOptions, LaunchStop, RankLine, launch_ranks
+from testbed.launch import HostKills, LaunchEnd, LaunchOptions, RankLine, launch_ranks
 from testbed.record.samples import ProgramRank, ProgramRun, ProgramStepTable
 from testbed.run.measuring.measured import Measured, TimeLimitReached
 from testbed.run.placed.lab import LiveLab
@@ -60,8 +60,8 @@ class ProgramOutOfTime(TimeLimitReached):
         self.hosts = ()
 
 
-class CarrierEnded(ScenarioError):
-    """What carried a program's sockets ended while the program ran."""
+class LaunchBroke(ScenarioError):
+    """What started a program's ranks, or carried their sockets, ended while the program ran."""
 
     exit_code = ExitCode.INVALID
 
@@ -86,8 +86,8 @@ class ProgramWatch:
 class LaunchedProgram:
     """A program of a scenario on a lab, to be run once.
 
-    `ideal_s` is the least time of what a step is stated to send; None where nothing is stated. `stop` ends its ranks
-    from elsewhere.
+    `ideal_s` is the least time of what a step is stated to send; None where nothing is stated. `kills` ends the ranks
+    of one host, from any thread.
     """
 
     lab: RunningLab
@@ -95,7 +95,7 @@ class LaunchedProgram:
     traffic: RunTraffic
     stands: Represented
     ideal_s: float | None
-    stop: LaunchStop = field(default_factory=LaunchStop)
+    kills: HostKills = field(default_factory=HostKills)
 
     def run(self, watch: ProgramWatch, measured: Measured) -> None:
         """Run it to its end, and put what it did into `measured`.
@@ -113,20 +113,20 @@ class LaunchedProgram:
         match result.ended_by:
             case LaunchEnd.TIMEOUT:
                 measured.failure = ProgramOutOfTime(limit_s, said.steps, said.lines[0])
-            case LaunchEnd.STOPPED:
-                measured.interrupted = watch.interrupt.requested
-            case LaunchEnd.SERVED:
-                measured.failure = CarrierEnded(result.failure)
+            case LaunchEnd.INTERRUPTED:
+                measured.interrupted = True
+            case LaunchEnd.SERVED | LaunchEnd.LOST:
+                measured.failure = LaunchBroke(result.failure)
 
     def _launch(self, watch: ProgramWatch, said: _Said, begun_s: float) -> LaunchResult:
-        thread = _LaunchThread(self.lab, self._command(), self._options(), self.stop)
+        thread = _LaunchThread(self.lab, self._command(), self._options(), self.kills)
         thread.start()
         warm = False
         limit_s = self.scenario.workload.time_limit.seconds
         try:
             while (line := thread.next_line()) is not None:
                 if watch.interrupt.requested:
-                    self.stop.request("interrupted")
+                    thread.interrupt.request()
                 if isinstance(line, RankLine):
                     step = said.take(line)
                     if step is not None:
@@ -136,7 +136,7 @@ class LaunchedProgram:
                             watch.on_warm()
                 watch.on_elapsed(time.monotonic() - begun_s, limit_s)
         except BaseException:
-            self.stop.request("the run broke off")
+            thread.interrupt.request()
             thread.drain()
             raise
         return thread.outcome()
@@ -245,18 +245,26 @@ class _Nothing:
 class _LaunchThread(threading.Thread):
     """Launches ranks, and hands what they print to another thread, line by line."""
 
-    def __init__(self, lab: RunningLab, command: Sequence[str], options: LaunchOptions, stop: LaunchStop) -> None:
+    def __init__(self, lab: RunningLab, command: Sequence[str], options: LaunchOptions, kills: HostKills) -> None:
         super().__init__(name="program", daemon=True)
-        self._lab, self._command, self._options, self._stop_of_launch = lab, command, options, stop
+        self.interrupt = Interrupt()
+        """Ends all ranks."""
+        self._lab, self._command, self._options, self._kills = lab, command, options, kills
         self._lines: queue.Queue[RankLine | None] = queue.Queue(_MOST_WAITING)
         self._result: LaunchResult | None = None
         self._error: BaseException | None = None
 
     def run(self) -> None:
         try:
-            self._result = launch_ranks(
-                self._lab, self._command, self._options, on_line=self._lines.put, stop=self._stop_of_launch
-            )
+            with self.interrupt:  # not in the main thread, it catches no signal
+                self._result = launch_ranks(
+                    self._lab,
+                    self._command,
+                    self._options,
+                    on_line=self._lines.put,
+                    interrupt=self.interrupt,
+                    kills=self._kills,
+                )
         except BaseException as error:  # whoever reads the lines raises it
             self._error = error
         finally:

@@ -1,4 +1,4 @@
-"""A program of the user's own in a run: what is launched, what its lines tell, and what is recorded and judged of it."""
+"""A program of the user's own in a run: what is launched, what its lines tell, what is recorded and judged of it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ import pytest
 from fake_lab import small_lab
 
 from testbed.base.errors import CapabilityError, ScenarioError
+from testbed.base.interrupt import Interrupt
 from testbed.base.units import ByteCount, Duration
 from testbed.lab.core.model import Lab
-from testbed.launch import LaunchEnd, LaunchOptions, RankLine
+from testbed.launch import HostKills, LaunchEnd, LaunchOptions, RankLine
 from testbed.record.samples import ProgramRank, ProgramRun, ProgramStepTable
 from testbed.run.measuring.measured import Measured
 from testbed.run.measuring.measures import RunData, compute_metrics
@@ -79,7 +80,8 @@ class Launch:
         options: LaunchOptions,
         *,
         on_line: Callable[[RankLine], None],
-        stop: Any,
+        interrupt: Interrupt,
+        kills: HostKills,
     ) -> Any:
         self.asked.append((list(command), options))
         if self.error is not None:
@@ -114,7 +116,12 @@ class Seen:
 
 
 def run(
-    monkeypatch: pytest.MonkeyPatch, launch: Launch, of: Scenario | None = None, *, requested: bool = False
+    monkeypatch: pytest.MonkeyPatch,
+    launch: Launch,
+    of: Scenario | None = None,
+    *,
+    requested: bool = False,
+    probes: Any = None,
 ) -> tuple[Measured, Seen]:
     monkeypatch.setattr(launched_module, "launch_ranks", launch)
     of = of or scenario()
@@ -127,6 +134,7 @@ def run(
             yield
         finally:
             seen.left += 1
+            measured.probes = probes
 
     def warm() -> None:
         seen.warm = len(seen.steps)
@@ -195,9 +203,7 @@ def test_its_lines_tell_of_steps_which_faults_wait_for(monkeypatch: pytest.Monke
 
 
 def test_the_bytes_of_our_own_probes_are_not_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    launch = Launch(LINES, rail_bytes=1_000)
-    monkeypatch.setattr(Measured, "probes", SimpleNamespace(sent_bytes=400))
-    measured, _ = run(monkeypatch, launch)
+    measured, _ = run(monkeypatch, Launch(LINES, rail_bytes=1_000), probes=SimpleNamespace(sent_bytes=400))
     assert measured.program is not None and measured.program.sent_bytes == 600
 
 
@@ -219,7 +225,7 @@ def test_a_program_that_does_not_end_in_its_time_is_no_measurement(monkeypatch: 
 
 
 def test_an_interrupt_ends_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    measured, _ = run(monkeypatch, Launch(LINES, exit_code=130, ended_by=LaunchEnd.STOPPED), requested=True)
+    measured, _ = run(monkeypatch, Launch(LINES, exit_code=130, ended_by=LaunchEnd.INTERRUPTED), requested=True)
     assert measured.interrupted and measured.failure is None
 
 
