@@ -104,7 +104,7 @@ class LaunchedProgram:
         """
         said = _Said(_reader(self.scenario))
         begun_s = time.monotonic()
-        with watch.around():
+        with self.kills, watch.around():
             result = self._launch(watch, said, begun_s)
         measured.elapsed_s = result.ended_s - result.started_s
         probes_bytes = 0 if measured.probes is None else measured.probes.sent_bytes
