@@ -1,4 +1,4 @@
-"""PyTorch's data-parallel training on a lab: over gloo and over the backend `lab`, with and without a failing uplink."""
+"""PyTorch data-parallel training on a lab: over gloo and over the backend `lab`, with and without a failing uplink."""
 
 from __future__ import annotations
 
