@@ -134,6 +134,8 @@ class ProgramRun:
     """Who failed first, in a sentence; "" where nobody did."""
     ranks: list[ProgramRank]
     """Every rank, in order."""
+    speaker: Count = 0
+    """The rank of which more last lines are kept than of others: that which failed first, else rank 0."""
     steps: ProgramStepTable = field(default_factory=ProgramStepTable)
     """The steps that it told of."""
     sent_bytes: Count = 0

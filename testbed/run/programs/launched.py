@@ -167,7 +167,8 @@ class LaunchedProgram:
         return {**padding, **own}
 
     def _as_recorded(self, result: LaunchResult, said: _Said, begin_s: float, probes_bytes: int) -> ProgramRun:
-        first = next((one.rank for one in result.ranks if one.status), 0)
+        failed = [one for one in result.ranks if one.status]
+        first = min(failed, key=lambda one: one.ended_s).rank if failed else 0
         steps = [] if said.reader is None else said.reader.steps
         stated = self.ideal_s is not None
         return ProgramRun(
@@ -186,6 +187,7 @@ class LaunchedProgram:
                 )
                 for one, place in zip(result.ranks, result.places, strict=True)
             ],
+            speaker=first,
             steps=ProgramStepTable(
                 number=[one.number for one in steps],
                 at_s=[round(one.at_s - begin_s, 6) for one in steps],

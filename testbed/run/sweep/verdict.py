@@ -122,7 +122,7 @@ def _failures(points: Sequence[PointResult], failed: Container[str]) -> list[str
         at = f"{point.name}, " if point.name else ""
         for run in point.runs:
             if point.name in failed and run.program is not None and run.program.failure:
-                first = next((rank for rank in run.program.ranks if rank.status), None)
+                first = next((rank for rank in run.program.ranks if rank.rank == run.program.speaker), None)
                 said = f": {first.last_lines[-1]}" if first is not None and first.last_lines else ""
                 found.append(f"{at}run {run.index}: {run.program.failure}{said}")
     return found

@@ -42,9 +42,8 @@ def program_view(run: RunResult) -> ProgramView | None:
 
 
 def speaker_of(program: ProgramRun) -> ProgramRank | None:
-    """Return the rank with the most to say: the one with the most of its last lines kept that failed, or rank 0."""
-    failed = [one for one in program.ranks if one.status]
-    return max(failed, key=lambda one: len(one.last_lines), default=next(iter(program.ranks), None))
+    """Return the rank that failed first, or rank 0; None where a record has no such rank."""
+    return next((one for one in program.ranks if one.rank == program.speaker), None)
 
 
 def status_text(rank: ProgramRank) -> str:

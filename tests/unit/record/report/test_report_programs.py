@@ -37,6 +37,7 @@ def program(*, status: int = 0, ranks: int = 3) -> ProgramRun:
         exit_code=status,
         failure=f"rank 1 on p1-s1-h2 ended with {status}" if status else "",
         ranks=every,
+        speaker=1 if status else 0,
         steps=ProgramStepTable(
             number=[0, 1, 2], at_s=[1.0, 2.0, 3.0], seconds=[5.0, 0.8, 1.6], warm_up=[True, False, False]
         ),

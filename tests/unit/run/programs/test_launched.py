@@ -89,8 +89,8 @@ class Launch:
         for rank, text in self.lines:
             on_line(RankLine(rank=rank, text=text, is_error=False, at_s=time.monotonic()))
         ends = [
-            SimpleNamespace(rank=rank, host=nic.node, status=self.statuses.get(rank, 0), started_s=1.0, ended_s=9.0,
-                            reason="")
+            SimpleNamespace(rank=rank, host=nic.node, status=self.statuses.get(rank, 0), started_s=1.0, reason="",
+                            ended_s=8.0 if self.statuses.get(rank, 0) > 0 else 9.0)
             for rank, nic in enumerate(options.nics)
         ]  # fmt: skip
         return SimpleNamespace(
