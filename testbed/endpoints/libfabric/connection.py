@@ -82,7 +82,8 @@ class ProgramConnection:
         self._next_key = _OWN_KEYS
         self._transmits = 0
         self._receives = 0
-        self._loaded_bytes = 0
+        self.loaded_bytes = 0
+        """The data of its operations that this process has."""
         self._waiting: deque[tuple[ProviderRequest, bytes]] = deque()
         self.output = bytearray()
         """What is to be written to the program."""
@@ -237,11 +238,11 @@ class ProgramConnection:
         length = request.length
         if length > MESSAGE_BYTES:
             raise WireError(f"a message of {length} bytes")
-        if self._loaded_bytes and self._loaded_bytes + length > MOST_LOADED_BYTES:
+        if self.loaded_bytes and self.loaded_bytes + length > MOST_LOADED_BYTES:
             self._waiting.append((request, body))
             return
         sent = SentOperation(request.id, length)
-        self._loaded_bytes += length
+        self.loaded_bytes += length
         try:
             peer = self._rail.peer(request.peer)
             if request.kind == RequestKind.ATOMIC:
@@ -258,7 +259,7 @@ class ProgramConnection:
             self._give_up(sent, FabricError.FAULT)
 
     def _give_up(self, sent: SentOperation, error: int) -> None:
-        self._loaded_bytes -= sent.length
+        self.loaded_bytes -= sent.length
         self._end_transmit(sent.id, error)
 
     def _end_transmit(self, id: int, error: int, code: int = 0) -> None:
@@ -436,7 +437,7 @@ class ProgramConnection:
                 self._collect_from(index, endpoint, now)
         while self._waiting:
             length = self._waiting[0][0].length
-            if self._loaded_bytes and self._loaded_bytes + length > MOST_LOADED_BYTES:
+            if self.loaded_bytes and self.loaded_bytes + length > MOST_LOADED_BYTES:
                 break
             request, body = self._waiting.popleft()
             self._transmit(request, body, now)
@@ -463,7 +464,7 @@ class ProgramConnection:
                 )
 
     def _sent(self, sent: SentOperation, operation: Operation) -> None:
-        self._loaded_bytes -= sent.length
+        self.loaded_bytes -= sent.length
         code = operation.status or ReturnCode.NULL
         error = error_of(code)
         if code is ReturnCode.TOO_LONG and operation.kind in (OpKind.SEND, OpKind.TSEND):

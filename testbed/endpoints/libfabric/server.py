@@ -137,6 +137,7 @@ class ProviderServer:
         for fep in self.agent.feps.values():
             fep.peers.settle()
             found.update(fep.counters)
+            found.update(fep.peers.sent())
         return found
 
     def close(self, *, patience_ns: int) -> None:

@@ -346,6 +346,8 @@ class TargetSemantics:
             return message
         operation = posted.context
         assert isinstance(operation, Operation)
+        if tagged:
+            operation.tag = key
         self.meet(message, operation)
         return message
 
@@ -392,6 +394,7 @@ class TargetSemantics:
         message = unexpected.content
         assert isinstance(message, IncomingMessage)
         message.unexpected = None
+        operation.tag = unexpected.tag
         whole = message.received >= message.total
         buffered = message.view
         if self.deferred.take(message, operation, now):
