@@ -353,11 +353,15 @@ class ProgramConnection:
             self._end_receive(posted, FabricError.INVALID)
             return
         try:
+            posted.source = self._rail.peer(request.peer) if request.flags & WireFlag.DIRECTED else None
+        except UsageError:
+            self._end_receive(posted, FabricError.INVALID)
+            return
+        try:
             posted.room = room_for(min(length, MESSAGE_BYTES))
             if request.flags & WireFlag.CLAIM:
                 self._take_claimed(endpoint, request, posted, now)
                 return
-            posted.source = self._rail.peer(request.peer) if request.flags & WireFlag.DIRECTED else None
             posted.tag, posted.ignore = request.tag, request.ignore
             endpoint.posted[posted.id] = posted
             posted.post(endpoint.core, now)
