@@ -214,7 +214,8 @@ class _Host:
             stream.close()
 
     def _on_pmi(self, rank: _Rank) -> None:
-        assert rank.pmi is not None
+        if rank.pmi is None:  # its end was seen a moment ago
+            return
         try:
             data = rank.pmi.recv(_CHUNK)
         except BlockingIOError:

@@ -303,9 +303,13 @@ def disown(process: subprocess.Popen[bytes]) -> None:
         _disowned.add(process.pid)
 
 
+_HANDED_ON = ("HOME", "TERM", "LANG", "LC_ALL", "USER", "SHELL", "TESTBED_STATE_DIR", "TESTBED_RUN_DIR")
+
+
 def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a node's process: PATH, terminal and locale of ours, then the node's own."""
-    kept = {key: os.environ[key] for key in ("HOME", "TERM", "LANG", "LC_ALL", "USER", "SHELL") if key in os.environ}
+    """The environment of a node's process: PATH, terminal and locale of ours, where labs are recorded, then the node's
+    own."""
+    kept = {key: os.environ[key] for key in _HANDED_ON if key in os.environ}
     return kept | {"PATH": search_path()} | dict(extra)
 
 

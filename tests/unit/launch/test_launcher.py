@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from launch_lab import FakeLaunchLab, marked, parent_of, python
+from rank_programs import DAEMON
 from waiting import until
 
 from testbed.base.interrupt import Interrupt
@@ -35,17 +36,6 @@ pytestmark = [
 ENDS_WITHIN_S = 5.0
 """The promise of the issue: after whatever is killed, all is gone in this time."""
 WAITS = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(600)"
-DAEMON = """
-import os, time
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        os.close(1), os.close(2)
-        time.sleep(600)
-    os._exit(0)
-os.wait()
-"""
-"""A daemon, as daemon(7) has it: its parent is init, and no pipe of ours is open in it."""
 
 
 @pytest.fixture(autouse=True)

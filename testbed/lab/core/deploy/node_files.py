@@ -147,8 +147,13 @@ def view_of(run: Path, node: str) -> NodeView:
     return NodeView(
         hostname=node,
         binds={target: source for target, source in binds.items() if source.exists()},
-        memory=NodeMemory(directory=run / MEMORY_DIRECTORY, node=node),
+        memory=memory_of(run, node),
     )
+
+
+def memory_of(run: Path, node: str) -> NodeMemory:
+    """Return the shared memory of a node's programs, by the run directory of its lab."""
+    return NodeMemory(directory=run / MEMORY_DIRECTORY, node=node)
 
 
 def _hostname_path(run: Path, node: str) -> Path:
