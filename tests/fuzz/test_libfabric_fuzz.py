@@ -20,9 +20,7 @@ PLACES = st.lists(st.tuples(NUMBERS, NUMBERS), max_size=9).map(
 )
 BODIES = st.one_of(st.just(b""), st.binary(max_size=64), PLACES, st.just(b"x" * 4096))
 NAMES = st.tuples(
-    st.sampled_from(
-        [b"\0" * 10 + b"\xff\xff\x0a\0\0\x01", b"\0" * 10 + b"\xff\xff\x0a\0\0\x02", b"\xff" * 16, bytes(16)]
-    ),
+    st.sampled_from([address_bytes("10.0.0.1"), address_bytes("10.0.0.2"), b"\xff" * 16, bytes(16)]),
     st.integers(0, 5000),
     st.integers(0, 20),
 )

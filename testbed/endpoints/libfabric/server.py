@@ -133,7 +133,7 @@ class ProviderServer:
 
     def counters(self) -> Mapping[str, int]:
         """Return what was counted at all endpoints, and of connections."""
-        found: Counter[str] = Counter(connections=self.connections, broken=self.broken)
+        found: Counter[str] = Counter(connections=self.connections, open=len(self._clients), broken=self.broken)
         for fep in self.agent.feps.values():
             fep.peers.settle()
             found.update(fep.counters)

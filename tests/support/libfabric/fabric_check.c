@@ -1,7 +1,7 @@
-/* Two of these talk to each other over libfabric, and check all that an RDM endpoint can do: `fabric_check 0|1 [ordered]`.
+/* Two ranks talk to each other over libfabric, and check all that an RDM endpoint can do: `fabric_check [ordered]`.
  *
- * Each writes its name as hexadecimal digits, and reads the other's. Then it writes `ok WHAT` for each check, and ends with
- * 0; what is wrong is said on standard error, and ends it with 1. 0 begins what is checked, 1 is its peer.
+ * LAB_RANK and LAB_PEERS say who they are; each has the first endpoint at its address. It writes `ok WHAT` for each check,
+ * and ends with 0; what is wrong is said on standard error, and ends it with 1. Rank 0 begins what is checked.
  */
 #include <poll.h>
 #include <stdbool.h>
@@ -22,7 +22,8 @@
 #define LARGE (1 << 20)
 #define KEY 0x1234
 #define PATIENCE_S 60
-#define SAID 77 /* the tag of `meet` */
+#define SAID 77	       /* the tag of `meet` */
+#define FIRST_PORT "1" /* the first process at an address, and its first endpoint */
 
 static int me;
 static struct fid_fabric *fabric;
@@ -154,6 +155,38 @@ static void done(const char *what)
 	fflush(stdout);
 }
 
+/* Send until the other end is there to hear it. */
+static void greet(void)
+{
+	static char there, here;
+	struct timespec pause = {0, 50000000};
+	struct fi_cq_tagged_entry entry;
+	time_t end = time(NULL) + PATIENCE_S;
+
+	MUST(fi_trecv(ep, &here, 1, NULL, FI_ADDR_UNSPEC, SAID + 1, 0, &here));
+	for (;;) {
+		MUST(fi_tsend(ep, &there, 1, NULL, peer, SAID + 1, &there));
+		if (!next(sent, &entry, NULL))
+			break;
+		CHECK(time(NULL) < end);
+		nanosleep(&pause, NULL);
+	}
+	expect(received, &here);
+}
+
+static const char *address_of(int rank)
+{
+	static char peers[256];
+	char *comma;
+
+	CHECK(getenv("LAB_PEERS"));
+	snprintf(peers, sizeof peers, "%s", getenv("LAB_PEERS"));
+	comma = strchr(peers, ',');
+	CHECK(comma);
+	*comma = 0;
+	return rank ? comma + 1 : peers;
+}
+
 /* --- setting up --------------------------------------------------------------------------------------------------- */
 
 static void set_up(bool ordered)
@@ -162,8 +195,9 @@ static void set_up(bool ordered)
 	struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_FD};
 	struct fi_av_attr av_attr = {.type = FI_AV_TABLE};
 	struct fi_cntr_attr cntr_attr = {.events = FI_CNTR_EVENTS_COMP};
-	char name[64], text[256];
-	size_t length = sizeof name;
+	char name[64], other[64];
+	size_t length = sizeof name, other_length = sizeof other;
+	fi_addr_t own;
 
 	hints->caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE;
 	hints->ep_attr->type = FI_EP_RDM;
@@ -186,18 +220,10 @@ static void set_up(bool ordered)
 	MUST(fi_enable(ep));
 	MUST(fi_mr_reg(domain, shared, sizeof shared, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, KEY, 0, &mr, NULL));
 	MUST(fi_getname(&ep->fid, name, &length));
-	for (size_t i = 0; i < length; i++)
-		printf("%02x", (unsigned char)name[i]);
-	printf("\n");
-	fflush(stdout);
-	CHECK(fgets(text, sizeof text, stdin));
-	for (size_t i = 0; i < length; i++) {
-		unsigned int byte;
-
-		CHECK(sscanf(text + 2 * i, "%2x", &byte) == 1);
-		name[i] = byte;
-	}
-	CHECK(fi_av_insert(av, name, 1, &peer, 0, NULL) == 1);
+	MUST(fi_av_insertsvc(av, address_of(me), FIRST_PORT, &own, 0, NULL));
+	MUST(fi_av_lookup(av, own, other, &other_length));
+	CHECK(length == other_length && !memcmp(name, other, length));
+	MUST(fi_av_insertsvc(av, address_of(!me), FIRST_PORT, &peer, 0, NULL));
 	fi_freeinfo(info);
 	fi_freeinfo(hints);
 }
@@ -523,8 +549,10 @@ static void check_many(void)
 
 int main(int argc, char **argv)
 {
-	me = argc > 1 && atoi(argv[1]);
-	set_up(argc > 2 && !strcmp(argv[2], "ordered"));
+	CHECK(getenv("LAB_RANK"));
+	me = atoi(getenv("LAB_RANK"));
+	set_up(argc > 1 && !strcmp(argv[1], "ordered"));
+	greet();
 	check_messages();
 	check_vectors();
 	check_tags();

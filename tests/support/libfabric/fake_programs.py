@@ -113,12 +113,12 @@ class FakeProgram:
         assert not answer.error
         self.name = (hello.peer[0], hello.peer[1], answer.endpoint)
 
-    def send(self, data: bytes, to: FakeProgram, tag: int | None = None, **fields: Any) -> int:
+    def send(self, content: bytes, to: FakeProgram, tag: int | None = None, **fields: Any) -> int:
         """Send a message that goes with its request."""
         kind = RequestKind.SEND if tag is None else RequestKind.TAGGED_SEND
         flags = int(fields.pop("flags", 0)) | WireFlag.INLINE
         return self.say(
-            kind, data, length=len(data), tag=tag or 0, flags=flags, endpoint=self.name[2], peer=to.name, **fields
+            kind, content, length=len(content), tag=tag or 0, flags=flags, endpoint=self.name[2], peer=to.name, **fields
         )
 
     def post(self, address: int, length: int, tag: int | None = None, **fields: Any) -> int:
