@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from testbed.endpoints.fabric_endpoint import FabricEndpoint
 from testbed.protocols.uet.addressing import FepAddress
 
-Array = NDArray[np.generic]
+Array = NDArray[Any]
 Combine = Callable[..., Array]
 """A function of numpy that combines two arrays into `out`, such as `numpy.add`."""
 PARTS = 4

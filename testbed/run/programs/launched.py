@@ -216,7 +216,7 @@ def _reader(scenario: Scenario) -> StepReader | None:
     pattern, warm_up = parameters.get("step"), parameters.get("warm_up")
     if pattern is None:
         return None
-    return StepReader(StepPattern.parse(str(pattern)), **({} if warm_up is None else {"warm_up": int(str(warm_up))}))
+    return StepReader(StepPattern.parse(str(pattern)), warm_up=1 if warm_up is None else int(str(warm_up)))
 
 
 class _Said:
@@ -253,12 +253,14 @@ class _LaunchThread(threading.Thread):
         """Ends all ranks."""
         self._lab, self._command, self._options, self._kills = lab, command, options, kills
         self._lines: queue.Queue[RankLine | None] = queue.Queue(_MOST_WAITING)
+        self._read = threading.Event()
+        """All lines are read, and nobody asks for its end any more."""
         self._result: LaunchResult | None = None
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        try:
-            with self.interrupt:  # not in the main thread, it catches no signal
+        with self.interrupt:  # not in the main thread, it catches no signal
+            try:
                 self._result = launch_ranks(
                     self._lab,
                     self._command,
@@ -267,10 +269,11 @@ class _LaunchThread(threading.Thread):
                     interrupt=self.interrupt,
                     kills=self._kills,
                 )
-        except BaseException as error:  # whoever reads the lines raises it
-            self._error = error
-        finally:
-            self._lines.put(None)
+            except BaseException as error:  # whoever reads the lines raises it
+                self._error = error
+            finally:
+                self._lines.put(None)
+                self._read.wait()
 
     def next_line(self) -> RankLine | _Nothing | None:
         """Wait for the next line, but not for long; None once there will be no more."""
@@ -283,10 +286,12 @@ class _LaunchThread(threading.Thread):
         """Wait for the end, and read no line any more."""
         while self.next_line() is not None:
             pass
+        self._read.set()
         self.join()
 
     def outcome(self) -> LaunchResult:
         """Return what came of it, once there are no more lines. Raises what kept it from starting."""
+        self._read.set()
         self.join()
         if self._error is not None:
             raise self._error
