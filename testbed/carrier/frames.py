@@ -11,9 +11,9 @@ body that the kind of frame says.
 | 8 to 15 | value |
 
 The value of DATA is its sequence number, that of FIN how many frames of DATA there are, that of CREDIT what has been
-taken since the beginning, and that of REFUSED and RESET an errno; of all others it is 0. OPEN has the receive window of its sender, a word for the transport, and both ends of the connection; OPENED the first
-two. DATA has 1 byte or more. Numbers are in network byte order; addresses have 16 bytes, those of IPv4 mapped into IPv6
-(RFC 4291, section 2.5.5.2).
+taken since the beginning, and that of REFUSED and RESET an errno; of all others it is 0. OPEN has the receive window of
+its sender, a word for the transport, and both ends of the connection; OPENED the first two. DATA has 1 byte or more.
+Numbers are in network byte order; addresses have 16 bytes, those of IPv4 mapped into IPv6 (RFC 4291, section 2.5.5.2).
 """
 
 from __future__ import annotations
@@ -136,9 +136,7 @@ def decode(message: bytes | memoryview) -> Frame:
     return Frame(kind, from_opener, number, value)
 
 
-def _decode_opening(
-    message: bytes | memoryview, kind: FrameKind, from_opener: bool, number: int, value: int
-) -> Frame:
+def _decode_opening(message: bytes | memoryview, kind: FrameKind, from_opener: bool, number: int, value: int) -> Frame:
     is_open = kind is FrameKind.OPEN
     if len(message) != HEADER_BYTES + _WINDOW.size + (_ENDS.size if is_open else 0):
         raise FrameError(f"{kind.name} with {len(message) - HEADER_BYTES} bytes behind it")
