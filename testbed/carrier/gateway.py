@@ -34,7 +34,7 @@ from testbed.carrier.frames import (
     decode,
     encode,
 )
-from testbed.carrier.messengers.messenger import Arrival, Flow, Messenger
+from testbed.carrier.messengers.messenger import Arrival, Flow, Messenger, Undelivered
 from testbed.carrier.protocol import (
     Connection,
     ConnectionState,
@@ -164,8 +164,12 @@ class Gateway:
                 if isinstance(event, Arrival):
                     self._on_message(messenger, host, event)
                 elif isinstance(event.context, CarriedEnd):
-                    event.context.connection.drop(event.reason)
-                    self._settle(event.context)
+                    end = event.context
+                    if isinstance(event, Undelivered):
+                        end.connection.drop(event.reason)
+                    else:
+                        end.flow.on_told()
+                    self._settle(end)
         if self._timers and self._timers[0][0] <= time.monotonic_ns():
             self._handle_timers(time.monotonic_ns())
 
@@ -344,7 +348,7 @@ class Gateway:
             return False
         del self._ends[end.key]
         self._loop.unwatch(end.fd)
-        end.flow.close()
+        end.flow.close(at_once=end.connection.was_reset)
         return True
 
     # --- frames ------------------------------------------------------------------------------------------
@@ -362,7 +366,11 @@ class Gateway:
         was_opening = end.connection.state is ConnectionState.OPENING
         end.connection.on_frame(frame, time.monotonic_ns())
         if was_opening and end.connection.state is ConnectionState.OPEN:
-            end.flow.connect(end.connection.peer_word)
+            try:
+                end.flow.connect(end.connection.peer_word)
+                end.flow.on_told()  # who answers has heard
+            except ValueError:
+                end.connection.fail(errno.EPROTO)
         self._settle(end)
 
     def _on_stranger(self, messenger: Messenger, host: CarrierHost, peer: str, frame: Frame) -> None:

@@ -21,6 +21,13 @@ class Arrival:
 
 
 @dataclass(slots=True)
+class Told:
+    """A frame that was told has arrived. `context` is what its sender gave with it."""
+
+    context: object
+
+
+@dataclass(slots=True)
 class Undelivered:
     """A message was given up. `context` is what its sender gave with it."""
 
@@ -34,7 +41,11 @@ class Flow(Protocol):
     word: int
 
     def connect(self, peer_word: int) -> None:
-        """Use what the peer has told of its end."""
+        """Use what the peer has told of its end. Raises `ValueError` for what it can never have."""
+        ...
+
+    def on_told(self) -> None:
+        """Take notice that the peer has been told of this end."""
         ...
 
     @property
@@ -46,8 +57,8 @@ class Flow(Protocol):
         """Send data, which must not change until they have arrived."""
         ...
 
-    def close(self) -> None:
-        """End it. What is on its way may arrive or not."""
+    def close(self, *, at_once: bool) -> None:
+        """End it once all that it has sent has arrived, or at once."""
         ...
 
 
@@ -64,7 +75,7 @@ class Messenger(Protocol):
         """Send a frame that is no data to the endpoint of an address."""
         ...
 
-    def poll(self) -> Iterator[Arrival | Undelivered]:
+    def poll(self) -> Iterator[Arrival | Told | Undelivered]:
         """Yield what has happened."""
         ...
 

@@ -39,10 +39,13 @@ class UetFlow:
     def connect(self, peer_word: int) -> None:
         """Do nothing: a message names its endpoint."""
 
+    def on_told(self) -> None:
+        """Do nothing: an endpoint is always ready."""
+
     def send(self, message: memoryview, context: object) -> None:
         self._messenger.send(self._peer, message, context)
 
-    def close(self) -> None:
+    def close(self, *, at_once: bool) -> None:
         """Do nothing: there is nothing of a connection's own."""
 
 
