@@ -35,11 +35,23 @@ def sizes(bdp_bytes: int, payload_bytes: int) -> tuple[int, int]:
 
 
 def configure(lab: RunningLab, nics: Sequence[PortPlan], kind: str) -> list[CarrierConfiguration]:
-    """Return what each process is told: one for each CPU, and hosts in turn. Raises `PlanError` for a NIC that has no
-    IPv4 address, which its endpoint needs."""
+    """Return what each process is told: one for each CPU, and hosts in turn.
+
+    Raises `PlanError` for a NIC that has no IPv4 address, which its endpoint needs, and for two that have the same.
+    """
     for nic in nics:
         if nic.address is None:
             raise PlanError(f"{nic.node}:{nic.name} has no IPv4 address, which its endpoint needs", code="carrier")
+    owner: dict[object, PortPlan] = {}
+    for nic in nics:
+        for address in addresses_of(nic):
+            if (other := owner.setdefault(address, nic)) is not nic:
+                raise PlanError(
+                    f"{other.node}:{other.name} and {nic.node}:{nic.name} both have {address}: TCP to it can be carried to"
+                    " one of them only",
+                    code="carrier",
+                    hint="carry NICs of one tenant at a time",
+                )
     seen = lab.of_network(*dict.fromkeys(nic.network for nic in nics))
     endpoints = LabEndpoints(seen.model, seen.plan)
     settings = endpoints.settings(kind, nics)
