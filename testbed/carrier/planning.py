@@ -47,8 +47,8 @@ def configure(lab: RunningLab, nics: Sequence[PortPlan], kind: str) -> list[Carr
         for address in addresses_of(nic):
             if (other := owner.setdefault(address, nic)) is not nic:
                 raise PlanError(
-                    f"{other.node}:{other.name} and {nic.node}:{nic.name} both have {address}: TCP to it can be carried to"
-                    " one of them only",
+                    f"{other.node}:{other.name} and {nic.node}:{nic.name} both have {address}: TCP to it can be carried"
+                    " to one of them only",
                     code="carrier",
                     hint="carry NICs of one tenant at a time",
                 )

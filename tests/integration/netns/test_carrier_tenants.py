@@ -66,5 +66,5 @@ def test_connections_over_ipv6_are_carried(lab: RunningLab, bound: str) -> None:
 
 
 def test_addresses_that_two_tenants_have_are_refused(lab: RunningLab) -> None:
-    with pytest.raises(PlanError, match="both have 10.1.0.2"), carry(lab, tenant(lab, "red", "blue"), "uet"):
+    with pytest.raises(PlanError, match=r"both have 10\.1\.0\.2"), carry(lab, tenant(lab, "red", "blue"), "uet"):
         pass
