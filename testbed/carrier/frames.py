@@ -56,7 +56,7 @@ class FrameKind(IntEnum):
     """The connection has ended at once, in both directions."""
 
 
-class Ends(NamedTuple):
+class ConnectionEnds(NamedTuple):
     """The addresses and ports of a connection: first of who opened it, then of who listens."""
 
     source: Address
@@ -81,7 +81,7 @@ class Frame:
     """The bytes that the sender of OPEN or OPENED takes ahead of its program."""
     word: int = 0
     """What the transport of its sender wants to tell the other's, in 64 bits."""
-    ends: Ends | None = None
+    ends: ConnectionEnds | None = None
 
 
 def encode(frame: Frame) -> bytes:
@@ -149,7 +149,7 @@ def _decode_opening(message: bytes | memoryview, kind: FrameKind, from_opener: b
     return Frame(kind, from_opener, number, 0, b"", window, word, ends)
 
 
-def _decode_ends(message: bytes | memoryview) -> Ends:
+def _decode_ends(message: bytes | memoryview) -> ConnectionEnds:
     packed, source_port, packed_too, destination_port = _ENDS.unpack_from(message, HEADER_BYTES + _WINDOW.size)
     source, destination = _address(packed), _address(packed_too)
     if source.version != destination.version:
@@ -159,7 +159,7 @@ def _decode_ends(message: bytes | memoryview) -> Ends:
     for address in (source, destination):
         if address.is_unspecified or address.is_multicast or address.is_loopback or address.is_link_local:
             raise FrameError(f"{address} is no address of a NIC")
-    return Ends(source, source_port, destination, destination_port)
+    return ConnectionEnds(source, source_port, destination, destination_port)
 
 
 def mapped(address: Address) -> bytes:

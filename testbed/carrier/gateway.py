@@ -27,18 +27,18 @@ from testbed.carrier.frames import (
     HEADER_BYTES,
     NUMBER_LIMIT,
     Address,
-    Ends,
+    ConnectionEnds,
     Frame,
     FrameError,
     FrameKind,
     decode,
     encode,
 )
-from testbed.carrier.messengers.messenger import Arrival, Flow, Messenger, Undelivered
+from testbed.carrier.messengers.messenger import ArrivedMessage, DataFlow, Messenger, Undelivered
 from testbed.carrier.protocol import (
-    Connection,
+    CarriedConnection,
+    ConnectionLimits,
     ConnectionState,
-    Limits,
     accept_connection,
     open_connection,
 )
@@ -47,7 +47,7 @@ from testbed.endpoints import namespace
 from testbed.endpoints.loop import Loop
 
 MOST_ENDS = 16_384
-"""Ends of connections of one process; further programs wait until others have ended."""
+"""ConnectionEnds of connections of one process; further programs wait until others have ended."""
 SPARE_DESCRIPTORS = 256
 SOCKET_BUFFER_BYTES = 1 << 18
 """The buffers of each socket to a program, which Linux doubles."""
@@ -62,10 +62,10 @@ _Key = tuple[str, str, int, bool]
 class CarriedEnd:
     """One end of a carried connection: its program's socket, and how frames get to the other end."""
 
-    connection: Connection
+    connection: CarriedConnection
     messenger: Messenger
     peer: str
-    flow: Flow
+    flow: DataFlow
     socket: socket.socket
     fd: int
     events: int = 0
@@ -98,7 +98,7 @@ class Gateway:
         that they went as, and `strays`: what came and is no frame, or of no connection."""
         self._configuration = configuration
         self._loop = loop
-        self._limits = Limits(
+        self._limits = ConnectionLimits(
             window_bytes=configuration.window_bytes,
             data_bytes=configuration.data_bytes,
             patience_ns=configuration.patience_ns,
@@ -161,7 +161,7 @@ class Gateway:
         """Take what has come, and do what is due."""
         for messenger, host in self._messengers.values():
             for event in messenger.poll():
-                if isinstance(event, Arrival):
+                if isinstance(event, ArrivedMessage):
                     self._on_message(messenger, host, event)
                 elif isinstance(event.context, CarriedEnd):
                     end = event.context
@@ -353,7 +353,7 @@ class Gateway:
 
     # --- frames ------------------------------------------------------------------------------------------
 
-    def _on_message(self, messenger: Messenger, host: CarrierHost, arrival: Arrival) -> None:
+    def _on_message(self, messenger: Messenger, host: CarrierHost, arrival: ArrivedMessage) -> None:
         try:
             frame = decode(arrival.message)
         except FrameError:
@@ -386,7 +386,7 @@ class Gateway:
             message = encode(Frame(FrameKind.RESET, not frame.from_opener, frame.number, errno.ECONNRESET))
             messenger.tell(peer, message, None)
 
-    def _refusal(self, messenger: Messenger, host: CarrierHost, peer: str, ends: Ends | None) -> int:
+    def _refusal(self, messenger: Messenger, host: CarrierHost, peer: str, ends: ConnectionEnds | None) -> int:
         """Return why nobody is asked for a connection (an errno), 0 where somebody is."""
         if ends is None or host.messengers.get(ends.destination) is not messenger:
             return errno.EADDRNOTAVAIL

@@ -24,7 +24,7 @@ from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
 
-from testbed.carrier.frames import HEADER_BYTES, Ends, Frame, FrameKind, encode, write_data_header
+from testbed.carrier.frames import HEADER_BYTES, ConnectionEnds, Frame, FrameKind, encode, write_data_header
 
 LEAST_COST = 256
 """What a frame of DATA takes of a window at least: about what is kept of one beside its bytes."""
@@ -45,7 +45,7 @@ class ConnectionState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ConnectionLimits:
     """The limits of a connection: its receive window, the longest frame of DATA without its header, and for how long
     who refuses is asked again."""
 
@@ -63,10 +63,12 @@ def cost(size: int) -> int:
     return max(size, LEAST_COST)
 
 
-class Connection:
+class CarriedConnection:
     """Made by `open_connection` and `accept_connection`. Times are ns of any clock that does not go back."""
 
-    def __init__(self, number: int, ends: Ends, limits: Limits, *, is_opener: bool, word: int = 0) -> None:
+    def __init__(
+        self, number: int, ends: ConnectionEnds, limits: ConnectionLimits, *, is_opener: bool, word: int = 0
+    ) -> None:
         self.number = number
         self.ends = ends
         self.is_opener = is_opener
@@ -315,23 +317,25 @@ class Connection:
         self._costs.clear()
 
     def _tell(
-        self, kind: FrameKind, *, value: int = 0, window: int = 0, word: int = 0, ends: Ends | None = None
+        self, kind: FrameKind, *, value: int = 0, window: int = 0, word: int = 0, ends: ConnectionEnds | None = None
     ) -> None:
         frame = Frame(kind, self.is_opener, self.number, value, b"", window, word, ends)
         self._outbox.append(encode(frame))
 
 
-def open_connection(number: int, ends: Ends, limits: Limits, now: int, *, word: int = 0) -> Connection:
+def open_connection(
+    number: int, ends: ConnectionEnds, limits: ConnectionLimits, now: int, *, word: int = 0
+) -> CarriedConnection:
     """Return a connection that a program of this end has opened; the other end is asked."""
-    found = Connection(number, ends, limits, is_opener=True, word=word)
+    found = CarriedConnection(number, ends, limits, is_opener=True, word=word)
     found.ask(now)
     return found
 
 
-def accept_connection(frame: Frame, limits: Limits, *, word: int = 0) -> Connection:
+def accept_connection(frame: Frame, limits: ConnectionLimits, *, word: int = 0) -> CarriedConnection:
     """Return the connection that an OPEN asks for: the program that listens here is to be asked."""
     assert frame.ends is not None
-    found = Connection(frame.number, frame.ends, limits, is_opener=False, word=word)
+    found = CarriedConnection(frame.number, frame.ends, limits, is_opener=False, word=word)
     found.set_peer_window(frame.window)
     found.peer_word = frame.word
     return found

@@ -8,7 +8,7 @@ import socket
 import struct
 from ipaddress import IPv4Address, IPv6Address
 
-from testbed.carrier.frames import Address, Ends
+from testbed.carrier.frames import Address, ConnectionEnds
 
 _IP_TRANSPARENT, _IPV6_TRANSPARENT = 19, 75
 BACKLOG = 4096
@@ -29,7 +29,7 @@ def listen(family: int, buffer_bytes: int) -> socket.socket:
     return item
 
 
-def connect(ends: Ends, buffer_bytes: int) -> socket.socket:
+def connect(ends: ConnectionEnds, buffer_bytes: int) -> socket.socket:
     """A socket that is being connected from the first end to the second. Raises `OSError`."""
     family = socket.AF_INET if ends.source.version == 4 else socket.AF_INET6
     item = _transparent(family, buffer_bytes)
@@ -46,10 +46,10 @@ def connect(ends: Ends, buffer_bytes: int) -> socket.socket:
     return item
 
 
-def ends_of(item: socket.socket, family: int) -> Ends:
+def ends_of(item: socket.socket, family: int) -> ConnectionEnds:
     """The ends of a connection that a listener has taken, as its opener sees them. Raises `OSError`."""
     near, far = item.getpeername(), item.getsockname()
-    return Ends(_address(near[0], family), near[1], _address(far[0], family), far[1])
+    return ConnectionEnds(_address(near[0], family), near[1], _address(far[0], family), far[1])
 
 
 def _address(text: str, family: int) -> Address:

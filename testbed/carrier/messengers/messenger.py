@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 @dataclass(slots=True)
-class Arrival:
+class ArrivedMessage:
     """A message of a peer. It is valid until the next one is asked for."""
 
     peer: str
@@ -35,7 +35,7 @@ class Undelivered:
     reason: str
 
 
-class Flow(Protocol):
+class DataFlow(Protocol):
     """The way of one connection's data to one peer. `word` is what the peer's end of the flow has to be told."""
 
     word: int
@@ -67,7 +67,7 @@ class Messenger(Protocol):
 
     address: str
 
-    def open_flow(self, peer: str) -> Flow:
+    def open_flow(self, peer: str) -> DataFlow:
         """Return a flow to the endpoint of an address."""
         ...
 
@@ -75,7 +75,7 @@ class Messenger(Protocol):
         """Send a frame that is no data to the endpoint of an address."""
         ...
 
-    def poll(self) -> Iterator[Arrival | Told | Undelivered]:
+    def poll(self) -> Iterator[ArrivedMessage | Told | Undelivered]:
         """Yield what has happened."""
         ...
 

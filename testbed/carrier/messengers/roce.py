@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from testbed.carrier.endpoint_settings import EndpointSettings
 from testbed.carrier.frames import HEADER_BYTES
-from testbed.carrier.messengers.messenger import Arrival, Told, Undelivered
+from testbed.carrier.messengers.messenger import ArrivedMessage, Told, Undelivered
 from testbed.endpoints.agent import Agent
 from testbed.endpoints.sockets import Marking, SocketConfig
 from testbed.protocols.errors import UsageError
@@ -163,14 +163,14 @@ class RoceMessenger:
             return
         self.touch()
 
-    def poll(self) -> Iterator[Arrival | Told | Undelivered]:
+    def poll(self) -> Iterator[ArrivedMessage | Told | Undelivered]:
         completions = self._completions
         while completions:
             request = completions.popleft()
             if isinstance(request, ReceiveRequest):
                 if not request.ok:
                     continue
-                yield Arrival(request.source_ip, request.buffer[: request.length])
+                yield ArrivedMessage(request.source_ip, request.buffer[: request.length])
                 qp = request.context
                 assert isinstance(qp, QueuePair)
                 if qp.receives:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from testbed.carrier.endpoint_settings import EndpointSettings
 from testbed.carrier.frames import HEADER_BYTES
-from testbed.carrier.messengers.messenger import Arrival, Undelivered
+from testbed.carrier.messengers.messenger import ArrivedMessage, Undelivered
 from testbed.endpoints.agent import Agent
 from testbed.endpoints.sockets import Marking, SocketConfig
 from testbed.protocols.errors import UsageError
@@ -93,7 +93,7 @@ class UetMessenger:
         self._endpoint.send(peer, message, time.monotonic_ns(), context=context)
         self._agent.loop.touch(self._fep)
 
-    def poll(self) -> Iterator[Arrival | Undelivered]:
+    def poll(self) -> Iterator[ArrivedMessage | Undelivered]:
         completions = self._endpoint.completions
         while completions:
             operation = completions.popleft()
@@ -106,7 +106,7 @@ class UetMessenger:
             if not operation.ok or operation.source is None:
                 self.strays += 1
             else:
-                yield Arrival(operation.source.ip, room[: operation.length])
+                yield ArrivedMessage(operation.source.ip, room[: operation.length])
             if operation.status is not ReturnCode.CANCELLED:
                 self._post(room)
                 self._agent.loop.touch(self._fep)

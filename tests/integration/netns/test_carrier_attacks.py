@@ -13,9 +13,9 @@ import pytest
 
 from testbed.base.linux import syscalls
 from testbed.carrier.configuration import CarriedNic, CarrierConfiguration
-from testbed.carrier.frames import Ends, Frame, FrameKind, decode, encode
+from testbed.carrier.frames import ConnectionEnds, Frame, FrameKind, decode, encode
 from testbed.carrier.gateway import Gateway
-from testbed.carrier.messengers.messenger import Arrival, Told, Undelivered
+from testbed.carrier.messengers.messenger import ArrivedMessage, Told, Undelivered
 from testbed.endpoints import namespace
 from testbed.endpoints.loop import Loop
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.netns
 
 VICTIM, FRIEND, STRANGER = "10.9.0.2", "10.9.0.1", "10.9.0.3"
 PORT = 5201
-ENDS = Ends(IPv4Address(FRIEND), 40_000, IPv4Address(VICTIM), PORT)
+ENDS = ConnectionEnds(IPv4Address(FRIEND), 40_000, IPv4Address(VICTIM), PORT)
 
 
 class FakeFlow:
@@ -57,10 +57,10 @@ class FakeMessenger:
     def tell(self, peer: str, frame: bytes, context: object) -> None:
         self.told.append((peer, decode(frame)))
 
-    def poll(self) -> Iterator[Arrival | Told | Undelivered]:
+    def poll(self) -> Iterator[ArrivedMessage | Told | Undelivered]:
         while self.arrivals:
             peer, message = self.arrivals.pop(0)
-            yield Arrival(peer, memoryview(message))
+            yield ArrivedMessage(peer, memoryview(message))
 
     def counters(self) -> Mapping[str, int]:
         return {}
@@ -130,7 +130,7 @@ def answers(path: str, *messages: tuple[str, bytes]) -> tuple[list[Frame], str]:
     return syscalls.in_thread(work)
 
 
-def opening(ends: Ends = ENDS) -> bytes:
+def opening(ends: ConnectionEnds = ENDS) -> bytes:
     return encode(Frame(FrameKind.OPEN, True, 7, window=1 << 16, ends=ends))
 
 
@@ -156,7 +156,9 @@ def test_a_host_opens_none_in_the_name_of_another(victim: str, monkeypatch: pyte
         (FRIEND, ENDS._replace(destination=IPv4Address("10.99.0.1")), errno.EADDRNOTAVAIL),
     ],
 )
-def test_whoever_is_none_of_the_carried_opens_nothing(victim: str, sender: str, ends: Ends, reason: int) -> None:
+def test_whoever_is_none_of_the_carried_opens_nothing(
+    victim: str, sender: str, ends: ConnectionEnds, reason: int
+) -> None:
     frames, peer = answers(victim, (sender, opening(ends)))
     assert ([(frame.kind, frame.value) for frame in frames], peer) == ([(FrameKind.REFUSED, reason)], "")
 

@@ -8,25 +8,25 @@ from ipaddress import IPv4Address
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.carrier.frames import HEADER_BYTES, Ends, decode
+from testbed.carrier.frames import HEADER_BYTES, ConnectionEnds, decode
 from testbed.carrier.protocol import (
     CREDITS_PER_WINDOW,
     LEAST_COST,
-    Connection,
+    CarriedConnection,
+    ConnectionLimits,
     ConnectionState,
-    Limits,
     accept_connection,
     open_connection,
 )
 
-ENDS = Ends(IPv4Address("10.0.1.2"), 40_000, IPv4Address("10.0.2.2"), 5201)
+ENDS = ConnectionEnds(IPv4Address("10.0.1.2"), 40_000, IPv4Address("10.0.2.2"), 5201)
 windows = st.integers(4096, 20_000)
 
 
 class End:
     """A connection with a program that writes `to_send` in pieces, and takes what comes."""
 
-    def __init__(self, connection: Connection, to_send: bytes, window: int) -> None:
+    def __init__(self, connection: CarriedConnection, to_send: bytes, window: int) -> None:
         self.connection = connection
         self.left = to_send
         self.window = window
@@ -73,7 +73,7 @@ def test_what_one_program_writes_the_other_reads(
 ) -> None:
     choose = draws.randrange  # type: ignore[attr-defined]
     limits = [
-        Limits(window_bytes=size, data_bytes=max(LEAST_COST, size // CREDITS_PER_WINDOW), patience_ns=1)
+        ConnectionLimits(window_bytes=size, data_bytes=max(LEAST_COST, size // CREDITS_PER_WINDOW), patience_ns=1)
         for size in sizes
     ]
     opener = open_connection(1, ENDS, limits[0], 0)

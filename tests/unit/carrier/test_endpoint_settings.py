@@ -11,7 +11,7 @@ import pytest
 from testbed.carrier.endpoint_settings import LabEndpoints, address_of
 from testbed.carrier.frames import HEADER_BYTES
 from testbed.carrier.planning import sizes
-from testbed.carrier.protocol import Limits
+from testbed.carrier.protocol import ConnectionLimits
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.protocols.roce.config import RoceConfig
@@ -79,4 +79,4 @@ def test_settings_are_those_of_a_scenario(kind: TransportKind, more: str) -> Non
 )
 def test_windows_and_messages(bdp: int, payload: int, window: int, packets: int) -> None:
     assert sizes(bdp, payload) == (window, packets * payload - HEADER_BYTES)
-    Limits(window_bytes=window, data_bytes=packets * payload - HEADER_BYTES, patience_ns=0)
+    ConnectionLimits(window_bytes=window, data_bytes=packets * payload - HEADER_BYTES, patience_ns=0)

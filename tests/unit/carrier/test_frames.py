@@ -8,7 +8,7 @@ import pytest
 
 from testbed.carrier.frames import (
     HEADER_BYTES,
-    Ends,
+    ConnectionEnds,
     Frame,
     FrameError,
     FrameKind,
@@ -17,8 +17,8 @@ from testbed.carrier.frames import (
     write_data_header,
 )
 
-ENDS = Ends(IPv4Address("10.0.1.2"), 40_000, IPv4Address("10.0.2.2"), 5201)
-ENDS6 = Ends(IPv6Address("fd00::1"), 40_000, IPv6Address("fd00::2"), 5201)
+ENDS = ConnectionEnds(IPv4Address("10.0.1.2"), 40_000, IPv4Address("10.0.2.2"), 5201)
+ENDS6 = ConnectionEnds(IPv6Address("fd00::1"), 40_000, IPv6Address("fd00::2"), 5201)
 OPEN = Frame(FrameKind.OPEN, True, 7, window=1 << 16, word=1 << 40, ends=ENDS)
 FRAMES = [
     OPEN,

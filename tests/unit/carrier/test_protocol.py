@@ -8,37 +8,37 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from testbed.carrier.frames import HEADER_BYTES, Ends, Frame, FrameKind, decode
+from testbed.carrier.frames import HEADER_BYTES, ConnectionEnds, Frame, FrameKind, decode
 from testbed.carrier.protocol import (
     LEAST_COST,
     RETRY_NS,
-    Connection,
+    CarriedConnection,
+    ConnectionLimits,
     ConnectionState,
-    Limits,
     accept_connection,
     open_connection,
 )
 
-ENDS = Ends(IPv4Address("10.0.1.2"), 40_000, IPv4Address("10.0.2.2"), 5201)
-LIMITS = Limits(window_bytes=8192, data_bytes=2000, patience_ns=10 * RETRY_NS)
+ENDS = ConnectionEnds(IPv4Address("10.0.1.2"), 40_000, IPv4Address("10.0.2.2"), 5201)
+LIMITS = ConnectionLimits(window_bytes=8192, data_bytes=2000, patience_ns=10 * RETRY_NS)
 
 
-def said(connection: Connection) -> list[Frame]:
+def said(connection: CarriedConnection) -> list[Frame]:
     return [decode(data) for data in connection.take_frames()]
 
 
-def tell(connection: Connection, *frames: Frame, now: int = 0) -> None:
+def tell(connection: CarriedConnection, *frames: Frame, now: int = 0) -> None:
     for frame in frames:
         connection.on_frame(frame, now)
 
 
-def write(connection: Connection, data: bytes) -> Frame:
+def write(connection: CarriedConnection, data: bytes) -> Frame:
     """The program of this end writes; its frame of data."""
     room = bytearray(HEADER_BYTES) + data
     return decode(connection.read(room, len(data)))
 
 
-def read(connection: Connection) -> bytes:
+def read(connection: CarriedConnection) -> bytes:
     """The program of this end takes all that there is."""
     taken = b""
     while (data := connection.to_write) is not None:
@@ -49,7 +49,7 @@ def read(connection: Connection) -> bytes:
     return taken
 
 
-def opened() -> tuple[Connection, Connection]:
+def opened() -> tuple[CarriedConnection, CarriedConnection]:
     opener = open_connection(7, ENDS, LIMITS, 0, word=11)
     (asking,) = said(opener)
     other = accept_connection(asking, LIMITS, word=12)
@@ -232,4 +232,4 @@ def test_nothing_comes_before_it_is_open(frame: Frame) -> None:
 
 def test_a_window_holds_four_frames_at_least() -> None:
     with pytest.raises(ValueError, match="frames of 2049 bytes"):
-        Limits(window_bytes=8192, data_bytes=2049, patience_ns=1)
+        ConnectionLimits(window_bytes=8192, data_bytes=2049, patience_ns=1)
