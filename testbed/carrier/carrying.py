@@ -28,6 +28,7 @@ from testbed.base.typed_json import encode
 from testbed.carrier.configuration import KINDS, CarrierConfiguration
 from testbed.carrier.planning import configure
 from testbed.carrier.steered import steer, unsteer
+from testbed.carrier.steering import steering_object
 from testbed.daemons.kit import lock
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.plan.lab_plan import PortPlan
@@ -160,6 +161,7 @@ def carry(lab: RunningLab, nics: Sequence[PortPlan], kind: str) -> Iterator[Carr
     """
     if kind not in KINDS:
         raise PlanError(f"TCP is carried over {' or '.join(KINDS)}, not {kind}", code="carrier")
+    steering_object()  # once, before processes want it
     held = lock.hold(lab.processes_directory / _LOCK, create=True)
     if held is None:
         raise CarrierBusy(
