@@ -85,12 +85,13 @@ CALL = """
 family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
 item = socket.socket(family)
 item.connect((sys.argv[1], int(sys.argv[2])))
+peer, name = item.getpeername()[:2], item.getsockname()[:2]
 data = os.urandom(int(sys.argv[3]))
 item.sendall(data)
 item.shutdown(socket.SHUT_WR)
 back = b""
 while more := item.recv(1 << 16):
     back += more
-say(peer=item.getpeername()[:2], name=item.getsockname()[:2], right=back == data[::-1])
+say(peer=peer, name=name, right=back == data[::-1])
 """
 """Sends random bytes, ends its direction, and reads what comes back."""

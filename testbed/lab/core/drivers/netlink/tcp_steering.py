@@ -35,7 +35,8 @@ _RTN_LOCAL, _RT_SCOPE_HOST = 2, 254
 _FR_ACT_GOTO, _FR_ACT_NOP = 2, 3
 _FRA_GOTO, _FRA_IP_PROTO, _FRA_SPORT_RANGE, _FRA_DPORT_RANGE = 4, 22, 23, 24
 _PORTS = struct.Struct("=HH")
-_ANY_PORT = _PORTS.pack(1, 0xFFFF)
+_ANY_PORT = _PORTS.pack(1, 0xFFFE)
+"""The kernel takes no range that ends with 65535 (fib_rule_port_range_valid)."""
 _BGP = _PORTS.pack(BGP_PORT, BGP_PORT)
 
 
