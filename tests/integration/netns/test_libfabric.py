@@ -37,13 +37,13 @@ own = np.zeros(1000 + c.size, np.int64)
 window = MPI.Win.Create(own, 8, comm=c)
 after = (c.rank + 1) % c.size
 window.Fence()
-window.Put(np.arange(1000, dtype=np.int64) + c.rank, after, target=[c.size, 1000, MPI.INT64_T])
+window.Put(np.arange(1000, dtype=np.int64) + c.rank, after, target=[c.size, 1000, MPI.LONG])
 window.Fence()
 before = (c.rank - 1) % c.size
 assert (own[c.size:] == np.arange(1000) + before).all(), own
 for rank in range(c.size):
     window.Lock(rank)
-    window.Accumulate(np.array([c.rank + 1], np.int64), rank, target=[0, 1, MPI.INT64_T], op=MPI.SUM)
+    window.Accumulate(np.array([c.rank + 1], np.int64), rank, target=[0, 1, MPI.LONG], op=MPI.SUM)
     window.Unlock(rank)
 old = np.empty(1, np.int64)
 window.Lock(0)
@@ -57,7 +57,7 @@ if c.rank == 0:
     assert own[1] == c.size, own[1]
 got = np.empty(1000, np.int64)
 window.Lock(after, MPI.LOCK_SHARED)
-window.Get(got, after, target=[c.size, 1000, MPI.INT64_T])
+window.Get(got, after, target=[c.size, 1000, MPI.LONG])
 window.Unlock(after)
 assert (got == np.arange(1000) + c.rank).all()
 window.Free()
