@@ -1,4 +1,4 @@
-"""libfabric's own fi_pingpong over our provider, on two hosts of a lab at 20 Mbit/s: its rate, and CPU for a message."""
+"""libfabric's own fi_pingpong over our provider, on two hosts of a lab at 20 Mbit/s: its rate, and the CPU it costs."""
 
 from __future__ import annotations
 
@@ -54,18 +54,15 @@ def ping_pong(lab: Lab, served: ServedProvider, size: int, count: int) -> float:
     near, far = (host.nics[0] for host in lab.plan.hosts)
     words = ["fi_pingpong", "-p", "uet", "-e", "rdm", "-c", "-S", str(size), "-I", str(count)]
     assert far.address is not None
-    server = lab.running.spawn(
-        far.node, words, env=environment(served, far), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+
+    def spawn(nic: PortPlan, *more: str) -> subprocess.Popen[bytes]:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        return lab.running.spawn(nic.node, [*words, *more], env=environment(served, nic), **pipes)
+
+    server = spawn(far)
     try:
         time.sleep(1)  # it says nothing when it listens
-        client = lab.running.spawn(
-            near.node,
-            [*words, str(far.address.ip)],
-            env=environment(served, near),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
+        client = spawn(near, str(far.address.ip))
         said, _ = client.communicate(timeout=PATIENCE_S)
         assert client.returncode == 0, said
         assert server.wait(PATIENCE_S) == 0

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,7 +106,7 @@ def test_all_that_an_endpoint_can_do(lab: RunningLab, check: Path, words: list[s
     assert result.exit_code == 0, [line.text for line in lines]
     for rank in (0, 1):
         assert [line.text for line in lines if line.rank == rank] == [f"ok {what}" for what in CHECKS]
-    assert result.rail_bytes > 4 << 20, "the bytes crossed the rails"
+    assert result.rail_bytes > 2 << 20, "the bytes crossed the rails"
     assert result.sent_again is not None
 
 
@@ -120,9 +121,9 @@ def test_the_provider_is_listed_with_the_rank_s_own_rail(lab: RunningLab) -> Non
 
 @needs_mpi
 def test_mpi_sums_and_reaches_memory_over_it(lab: RunningLab) -> None:
-    result, lines = launched(lab, [*python(ALL_REDUCE), "65536", "3"], pmi=True)
+    result, lines = launched(lab, [sys.executable, "-c", ALL_REDUCE, "65536", "3"], pmi=True)
     assert result.exit_code == 0, [line.text for line in lines]
-    one_sided, lines = launched(lab, python(ONE_SIDED), pmi=True)
+    one_sided, lines = launched(lab, [sys.executable, "-c", ONE_SIDED], pmi=True)
     assert one_sided.exit_code == 0, [line.text for line in lines]
     assert sorted(line.text for line in lines) == [f"one-sided {rank}" for rank in range(4)]
     assert result.rail_bytes > 100_000 and one_sided.rail_bytes > 4 * 8000
