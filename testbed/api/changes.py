@@ -18,10 +18,10 @@ from testbed.base.errors import DriverError, LabNotFound, PlanError, TestbedErro
 from testbed.base.rows import row_json
 from testbed.lab.core.deploy.changing.apply import ApplyOptions, apply_lab, planned_changes
 from testbed.lab.core.deploy.changing.differences import LabChanges, changes_of
-from testbed.lab.core.deploy.changing.drift import find_drift
-from testbed.lab.core.deploy.changing.grouping import ChangeGroup, counts, grouped, summary
+from testbed.lab.core.deploy.changing.drift.lab_drift import find_drift
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
-from testbed.lab.core.deploy.changing.stakes import waiting_bytes
+from testbed.lab.core.deploy.changing.telling.grouping import ChangeGroup, counts, grouped, summary
+from testbed.lab.core.deploy.changing.telling.stakes import waiting_bytes
 from testbed.lab.core.deploy.lifecycle import DEFAULT_TIMEOUT_S
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.lab_record import LabRecord, written_of

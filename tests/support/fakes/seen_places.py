@@ -10,7 +10,7 @@ from typing import Any
 
 from testbed.base.linux import rtnetlink
 from testbed.base.linux import traffic_control as traffic
-from testbed.lab.core.deploy.changing.kernel_drift import KERNELS_RULES, NO_PROGRAMS, queues_of, worth_asking
+from testbed.lab.core.deploy.changing.drift.kernel_drift import KERNELS_RULES, NO_PROGRAMS, queues_of, worth_asking
 from testbed.lab.core.drivers.netlink.overlay_devices import LOCAL_PRIORITY
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
 from testbed.lab.core.drivers.nodes.seen import SeenLink, SeenPlace, SeenQueues, SeenRoute, SeenRule, filter_rules

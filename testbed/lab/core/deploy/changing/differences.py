@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from testbed.lab.core.deploy.changing.drift import Drift
+from testbed.lab.core.deploy.changing.carrying.routing import RoutingChanges, routing_changes
+from testbed.lab.core.deploy.changing.drift.lab_drift import Drift
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
-from testbed.lab.core.deploy.changing.routing import RoutingChanges, routing_changes
-from testbed.lab.core.deploy.changing.rows import ThingNames, kernel_rows, routing_rows
+from testbed.lab.core.deploy.changing.telling.rows import ThingNames, kernel_rows, routing_rows
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.mechanisms import choose_mechanisms, has_link_groups
 from testbed.lab.core.deploy.pausing.reaction import planned_reaction_ns

@@ -25,10 +25,10 @@ from testbed.base.linux import namespaces, rtnetlink, vty
 from testbed.base.linux.namespaces import Namespace
 from testbed.base.linux.processes import kill_all, processes_in, terminate
 from testbed.base.names import namespace_name
-from testbed.lab.core.deploy.changing.kernel_drift import PlacedInterface
-from testbed.lab.core.deploy.changing.kernel_repair import look_at_kernel, repair_kernel
+from testbed.lab.core.deploy.changing.drift.kernel_drift import PlacedInterface
+from testbed.lab.core.deploy.changing.drift.kernel_repair import look_at_kernel, repair_kernel
 from testbed.lab.core.deploy.changing.refusal import ChangeStuck
-from testbed.lab.core.deploy.changing.telling import tell_changes
+from testbed.lab.core.deploy.changing.telling.events import tell_changes
 from testbed.lab.core.deploy.interruption import signals_later
 from testbed.lab.core.deploy.lifecycle import await_convergence, run_node_commands
 from testbed.lab.core.deploy.links.recorded import lock_links, read_link_state

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from testbed.base.errors import DriverError
-from testbed.lab.core.deploy.changing import drift as drift_module
-from testbed.lab.core.deploy.changing.drift import Drift, NodeDrift, find_drift, repair
-from testbed.lab.core.deploy.changing.kernel_drift import KernelDrift
+from testbed.lab.core.deploy.changing.drift import lab_drift as drift_module
+from testbed.lab.core.deploy.changing.drift.kernel_drift import KernelDrift
+from testbed.lab.core.deploy.changing.drift.lab_drift import Drift, NodeDrift, find_drift, repair
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused, ChangeStuck
 from testbed.lab.core.deploy.live import NodeStatus, RunningLab
 from testbed.lab.core.deploy.node_files import DIRECTORY

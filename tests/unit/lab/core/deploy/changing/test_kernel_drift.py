@@ -13,7 +13,7 @@ import pytest
 from seen_places import as_planned
 
 from testbed.base.linux import rtnetlink
-from testbed.lab.core.deploy.changing.kernel_drift import KernelDrift, kernel_drift
+from testbed.lab.core.deploy.changing.drift.kernel_drift import KernelDrift, kernel_drift
 from testbed.lab.core.deploy.links.recorded import WireChange
 from testbed.lab.core.drivers.nodes.seen import SeenPlace, SeenRoute, SeenRule
 from testbed.lab.core.plan.changes import Effect

@@ -8,10 +8,10 @@ from typing import cast
 
 import pytest
 
-from testbed.lab.core.deploy.changing import routing
+from testbed.lab.core.deploy.changing.carrying import routing
+from testbed.lab.core.deploy.changing.carrying.routing import RoutingChanges, comes_last, routing_changes, tell
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
-from testbed.lab.core.deploy.changing.routing import RoutingChanges, comes_last, routing_changes, tell
-from testbed.lab.core.deploy.changing.rows import routing_rows
+from testbed.lab.core.deploy.changing.telling.rows import routing_rows
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.drivers.routing.frr import own_directory, remove_daemon_files, write_configurations
 from testbed.lab.core.model import ConfigText, Lab, Node, StartupConfig

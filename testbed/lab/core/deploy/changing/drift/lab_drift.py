@@ -16,8 +16,8 @@ from pathlib import Path
 
 from testbed.base.errors import DriverError
 from testbed.base.linux import vty
-from testbed.lab.core.deploy.changing.kernel_drift import BY_HAND, KernelDrift
-from testbed.lab.core.deploy.changing.kernel_repair import look_at_kernel, repair_kernel
+from testbed.lab.core.deploy.changing.drift.kernel_drift import BY_HAND, KernelDrift
+from testbed.lab.core.deploy.changing.drift.kernel_repair import look_at_kernel, repair_kernel
 from testbed.lab.core.deploy.changing.node import (
     RECREATE,
     RESTART,
@@ -28,7 +28,7 @@ from testbed.lab.core.deploy.changing.node import (
     working,
 )
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
-from testbed.lab.core.deploy.changing.telling import tell_changes
+from testbed.lab.core.deploy.changing.telling.events import tell_changes
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import Journal
 from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step

@@ -21,7 +21,7 @@ from testbed.base.linux import rtnetlink
 from testbed.base.linux import traffic_control as traffic
 from testbed.base.linux.neighbours import NUD_PERMANENT, set_neighbour
 from testbed.daemons.lag.groups import CreateBond
-from testbed.lab.core.deploy.changing.rows import NOUNS
+from testbed.lab.core.deploy.changing.telling.rows import NOUNS
 from testbed.lab.core.deploy.links.recorded import WireChange
 from testbed.lab.core.drivers.netlink import netem as wire
 from testbed.lab.core.drivers.netlink import overlay_devices as overlay

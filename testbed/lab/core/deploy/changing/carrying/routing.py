@@ -16,8 +16,8 @@ from pathlib import Path
 from testbed.base.errors import DriverError
 from testbed.base.linux import vty
 from testbed.base.linux.processes import Process, freeze, kill_processes, processes_in, thaw
-from testbed.lab.core.deploy.changing.grouping import counted
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
+from testbed.lab.core.deploy.changing.telling.grouping import counted
 from testbed.lab.core.deploy.configurations import require_configurations, require_taken
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.routing import (
