@@ -263,7 +263,7 @@ class Feature:
         return None
 
     def subscribe(self, events: EventStream, lab: RunningLab) -> None:
-        """Have the stream of a lab's events tell those of the feature, too."""
+        """Have the stream of a lab's events tell those of the feature, too; again where the lab has changed since."""
 
     def environment(self, plan: LabPlan, run: Path, node: str) -> Mapping[str, str]:
         """Return variables for the environment of commands in a node."""

@@ -21,16 +21,15 @@ from testbed.lab.core.deploy.changing.drift.kernel_repair import look_at_kernel,
 from testbed.lab.core.deploy.changing.node import (
     RECREATE,
     RESTART,
-    await_daemons,
     rebuild,
     restart,
-    start_daemons_of,
     working,
 )
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.changing.telling.events import tell_changes
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import Journal
+from testbed.lab.core.deploy.routing import await_daemons, start_routing
 from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step
 from testbed.lab.core.deploy.watch.running_config import Difference, compare_configuration, read_configuration
 from testbed.lab.core.drivers.routing.frr import configuration_file
@@ -262,7 +261,7 @@ def _start_daemons(lab: RunningLab, item: NodeDrift) -> None:
         restart(lab, item.node)
         return
     if any(speaker.node == item.node for speaker in lab.plan.speakers):
-        start_daemons_of(lab, item.node)
+        start_routing(lab, item.node)
         deadline = time.monotonic() + LOADING_S
         while time.monotonic() < deadline and _routing_drift(lab, [item.node]):
             time.sleep(LOOKED_AGAIN_S)  # they answer before they have read their files, and tell nobody

@@ -114,7 +114,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
         found.lacking.pop(node)
         found.states[node] = "running"
 
-    monkeypatch.setattr(drift_module, "start_daemons_of", start)
+    monkeypatch.setattr(drift_module, "start_routing", start)
 
     def rebuild(lab: RunningLab, node: str, notify: Any, *, keep: bool = False) -> None:
         found.rebuilt.append(node)
