@@ -151,7 +151,7 @@ class Carrying:
                 with self._step(TELLING, f"{len(changes.routing)} nodes told"):
                     if not self._manner.again:
                         leave_routes(changes, self._run)
-                    watch = ConvergenceWatch(changes.new, self._run) if self._waits else None
+                    watch = ConvergenceWatch(changes.new, self._run, self._concerned()) if self._waits else None
                     launcher = self._route()
             unconverged = self._converge(watch, launcher)
             for each in changes.features if unconverged is None else ():
@@ -237,6 +237,20 @@ class Carrying:
             solicit_neighbours(self.changes.old, new)
         let_in(self.changes, run)
         return launcher
+
+    def _concerned(self) -> set[str] | None:
+        """Return the nodes whose routes or sessions are to become others; None for all, where those of the lab as it
+        was may not have converged."""
+        if self._manner.waits or self._manner.again or self.life is LabState.FAILED:
+            return None
+        old, new = self.changes.old, self.changes.new
+        before = {speaker.node: speaker for speaker in old.speakers}
+        return {
+            speaker.node
+            for speaker in new.speakers
+            if speaker != before.get(speaker.node)
+            or old.expected_routes.get(speaker.node) != new.expected_routes.get(speaker.node)
+        }
 
     def _not_running(self, nodes: Collection[str]) -> set[str]:
         """Return those of `nodes` whose routing daemons do not all run; what is left of them is ended, since they
