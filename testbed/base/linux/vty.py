@@ -39,6 +39,18 @@ def shell_directory(directory: Path) -> Path:
     return directory / "vtysh"
 
 
+def is_there(directory: Path, daemon: str) -> bool:
+    """Tell whether somebody listens at the socket of `daemon`, however busy it is."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as stream:
+        try:
+            stream.connect(str(directory / f"{daemon}.vty"))
+        except BlockingIOError:  # more than it takes wait for it
+            return True
+        except OSError:
+            return False
+    return True
+
+
 def ask(directory: Path, daemon: str, command: str, *, timeout_s: float = TIMEOUT_S) -> str:
     """The text that `daemon`, whose sockets are in `directory`, answers to `command`.
 

@@ -66,7 +66,7 @@ def test_all_begin_again_where_what_is_the_same_for_all_differs(tmp_path: Path) 
 def test_what_cannot_be_served_is_said(tmp_path: Path) -> None:
     with pytest.raises(TestbedError, match="cannot serve the new configuration: port 0 is taken"):
         told(tmp_path, Configuration(rate=1, switches=(Switch(name="s1", port=0),))).reload()
-    with pytest.raises(TestbedError, match="cannot serve the new configuration: .*No such file"):
+    with pytest.raises(TestbedError, match=r"cannot serve the new configuration: .*No such file"):
         Daemon(tmp_path / "none.json").reload()
     with pytest.raises(TestbedError, match="in no file"):
         Daemon(None).reload()

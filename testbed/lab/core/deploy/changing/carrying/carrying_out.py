@@ -17,7 +17,14 @@ from testbed.base.linux import namespaces
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.changing.carrying.data_path import ChangedDataPath
 from testbed.lab.core.deploy.changing.carrying.moved_addresses import announce_moved
-from testbed.lab.core.deploy.changing.carrying.routing import comes_last, prepare_daemons, settle_daemons, tell
+from testbed.lab.core.deploy.changing.carrying.routing import (
+    comes_last,
+    prepare_daemons,
+    require_alive,
+    settle_daemons,
+    tell,
+    with_ended_anew,
+)
 from testbed.lab.core.deploy.changing.carrying.solicitation import solicit_neighbours
 from testbed.lab.core.deploy.changing.carrying.transit import drain_links, hold_back, leave_routes, let_in
 from testbed.lab.core.deploy.changing.differences import (
@@ -88,6 +95,7 @@ class Carrying:
         self._state = running.state
         self._run = running.processes_directory
         self._data_path = ChangedDataPath(changes, self._run)
+        self._routing = with_ended_anew(running, changes.routing) if manner.again else changes.routing
         self.record = self._record()
 
     def _record(self) -> LabRecord:
@@ -161,7 +169,7 @@ class Carrying:
             for each in changes.features:
                 each.removed(changing)
             if self._manner.tells:  # a VRF is part of what zebra runs until it is hidden
-                settle_daemons(self.running, changes.new, changes.routing)
+                settle_daemons(self.running, changes.new, self._routing)
             self._end({item.node for item in created}, unconverged)
         finally:
             if launcher is not None:
@@ -225,14 +233,14 @@ class Carrying:
             added = self._not_running(added)
         here = any(node.container is None for node in lab.speakers if node.name in added)
         launcher = DaemonLauncher(find_frr() if here else None)
-        prepare_daemons(self.running, lab, new, self.changes.routing, launcher)
+        prepare_daemons(self.running, lab, new, self._routing, launcher)
         if added:
             elsewhere = {node: how for each in self.changes.features for node, how in each.elsewhere.items()}
             password = bgp_password(new, self.running.state_directory)
             sets = daemon_sets(lab, new, run, launcher.frr, only=added, elsewhere=elsewhere, password=password)
             start_daemons(launcher, sets, new, run)
             hold_back(self.changes, run)
-        tell(self.changes.routing, run, lambda command: not comes_last(command), again=self._manner.again)
+        tell(self._routing, run, lambda command: not comes_last(command), again=self._manner.again)
         if self._waits:
             solicit_neighbours(self.changes.old, new)
         let_in(self.changes, run)
@@ -265,9 +273,14 @@ class Carrying:
         """Wait until routing has converged; the error of one that has not in time comes back."""
         if watch is None or launcher is None:
             return None
+
+        def check_alive() -> None:
+            launcher.check_alive()
+            require_alive(self._routing, self._run)
+
         try:
             with self._step("converge"):
-                watch.wait(self._manner.timeout_s, self._notify, launcher.check_alive)
+                watch.wait(self._manner.timeout_s, self._notify, check_alive)
         except ConvergenceError as error:
             return error
         return None
@@ -286,7 +299,7 @@ class Carrying:
         leave_attachment(changes.old, changes.new, self._state.run, self._run, self.running.state_directory)
         self._data_path.forget()
         if self._manner.tells:
-            tell(changes.routing, self._run, comes_last, again=self._manner.again)
+            tell(self._routing, self._run, comes_last, again=self._manner.again)
         if gone:
             kernel.remove(gone)
             self._journal.gone(gone)
