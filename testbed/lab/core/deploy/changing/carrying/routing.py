@@ -313,8 +313,7 @@ def with_ended_anew(running: RunningLab, routing: RoutingChanges) -> RoutingChan
     lacking = {
         node
         for node, identity in told.items()
-        if running.node(node).runtime == NETNS
-        and any((identity, daemon) not in there for daemon in routing[node])
+        if running.node(node).runtime == NETNS and any((identity, daemon) not in there for daemon in routing[node])
     }
     if not lacking:
         return routing

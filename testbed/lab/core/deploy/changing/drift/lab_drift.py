@@ -16,6 +16,11 @@ from pathlib import Path
 
 from testbed.base.errors import DriverError
 from testbed.base.linux import vty
+from testbed.lab.core.deploy.changing.drift.data_path_drift import (
+    DataPathDrift,
+    look_at_data_path,
+    repair_data_path,
+)
 from testbed.lab.core.deploy.changing.drift.kernel_drift import BY_HAND, KernelDrift
 from testbed.lab.core.deploy.changing.drift.kernel_repair import look_at_kernel, repair_kernel
 from testbed.lab.core.deploy.changing.node import (
@@ -85,6 +90,7 @@ class Drift:
     """All that a lab has otherwise than its record says. `routing` are commands for daemons, by node and daemon."""
 
     kernel: KernelDrift = field(default_factory=KernelDrift)
+    data_path: DataPathDrift = field(default_factory=DataPathDrift)
     routing: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     nodes: Sequence[NodeDrift] = ()
     ended: Sequence[EndedProcess] = ()
@@ -98,6 +104,7 @@ class Drift:
         return (
             *(item.row for item in self.nodes),
             *self.kernel.rows,
+            *self.data_path.rows,
             *(
                 ChangeRow(effect=Effect.CHANGED, node=node, what=f"{daemon} of {node}", detail=line, reason=BY_HAND)
                 for node, daemons in self.routing.items()
@@ -134,6 +141,7 @@ def find_drift(lab: RunningLab) -> Drift:
     quiet = {*told, *off}
     return Drift(
         kernel=kernel,
+        data_path=look_at_data_path(lab),
         routing=_routing_drift(lab, [speaker.node for speaker in plan.speakers if speaker.node not in quiet]),
         nodes=nodes,
         ended=[item for feature in features() for item in feature.ended(lab) if item.node not in quiet],
@@ -243,6 +251,7 @@ def repair(lab: RunningLab, drift: Drift, notify: StepCallback = ignore_steps) -
 
 def _mend(lab: RunningLab, drift: Drift) -> None:
     """Bring back what is in no need of a new node."""
+    repair_data_path(lab, drift.data_path)
     repair_kernel(lab, drift.kernel)
     for item in drift.nodes:
         if item.lacking:
