@@ -182,6 +182,7 @@ def test_lost_notifications_are_said_and_the_state_is_read_anew(
         assert list(reader) == []
 
 
+@pytest.mark.process
 def test_a_process_that_is_watched_twice_ends_once(lab: FakeRunningLab, notifications: list[FakeSocket]) -> None:
     """Features are asked again for what they watch when a lab has changed."""
     with open_stream(lab) as stream, subprocess.Popen(["sleep", "100"]) as process:
