@@ -21,7 +21,7 @@ from testbed.base.linux import rtnetlink
 from testbed.base.linux import traffic_control as traffic
 from testbed.base.linux.neighbours import NUD_PERMANENT, set_neighbour
 from testbed.daemons.lag.groups import CreateBond
-from testbed.lab.core.deploy.changing.rows import NOUNS
+from testbed.lab.core.deploy.changing.telling.rows import NOUNS
 from testbed.lab.core.deploy.links.recorded import WireChange
 from testbed.lab.core.drivers.netlink import netem as wire
 from testbed.lab.core.drivers.netlink import overlay_devices as overlay
@@ -37,7 +37,7 @@ from testbed.lab.core.drivers.nodes.seen import (
     SeenQueues,
     SeenRoute,
     SeenRule,
-    filter_rules,
+    filter_tables,
 )
 from testbed.lab.core.feature import filters
 from testbed.lab.core.plan.changes import ChangeRow, Effect
@@ -60,6 +60,7 @@ from testbed.lab.core.plan.operations import (
     place_of,
 )
 from testbed.lab.core.plan.overlay_operations import CreateVrfDevice, CreateVxlan, PreferVrfs
+from testbed.lab.core.plan.sysctls import HASH_SEED
 
 BY_HAND = "changed by hand"
 QUEUED = "what waits in its queue"
@@ -123,7 +124,7 @@ def worth_asking(plan: LabPlan) -> dict[str, PlaceQuestions]:
                 ports[place_of(item)].add(item.ifindex)
             case DelayPort():
                 ports[place_of(item)] |= {item.ifb_ifindex, item.ifindex}
-            case SetSysctl() if not item.optional:
+            case SetSysctl() if item.key != HASH_SEED:  # which each run has its own of
                 settings[item.node].add(item.key)
             case SetBridgePort():
                 bridged.add(item.node)
@@ -172,6 +173,8 @@ class _Comparison:
     lost: set[PlacedInterface] = field(default_factory=set)
     down: set[PlacedInterface] = field(default_factory=set)
     peers: dict[tuple[str, str], str] = field(default_factory=dict)
+    taken: defaultdict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
+    """The values of optional settings: of several a kernel takes the last that it has, and a machine may allow none."""
 
     def compare(self) -> None:
         """Look at each operation of the plan, and then for what no operation has made."""
@@ -186,6 +189,8 @@ class _Comparison:
                 self._look_for_interfaces(item)
             elif isinstance(item, SetSysctl):
                 settings[item.node, item.key] = item
+                if item.optional:
+                    self.taken[item.node, item.key].add(" ".join(item.value.split()))
         for item in operations:
             if not isinstance(item, SetSysctl) or settings[item.node, item.key] is item:  # the last one counts
                 self._compare(item)
@@ -347,7 +352,7 @@ class _Comparison:
 
     def _compare_setting(self, item: SetSysctl) -> None:
         found = self.seen[item.node].settings.get(item.key)
-        if item.optional:
+        if item.optional and (found is None or len(self.taken[item.node, item.key]) > 1):
             return
         if found is None:  # of an interface that is made anew, or this kernel has none
             names = {name for place, name in self._lost_names() if place == item.node}
@@ -453,10 +458,10 @@ class _Comparison:
 
     def _compare_filter(self, item: Any) -> None:
         place = _filtered_place(item)
-        wanted = filter_rules(filters()[type(item)](item))
+        wanted = filter_tables(filters()[type(item)](item))
         found = self.seen[place].filters
         touched = {(place, ifindex) for ifindex in _guarded(item)} & (self.lost | self.renewed)
-        if not touched and all(found.get(table) == count for table, count in wanted.items()):
+        if not touched and all(found.get(table) == content for table, content in wanted.items()):
             return
         self.tables += [(place, family, name) for family, name in wanted if (family, name) in found]
         self._lacks(item, Effect.REMADE, "counts of what it dropped")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from testbed.daemons.kit.events import EventLog
-from testbed.lab.core.deploy.changing.grouping import summary
+from testbed.lab.core.deploy.changing.telling.grouping import summary
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.kept_events import CHANGES_FILE, LAB_CHANGED, told_by
 from testbed.lab.core.plan.changes import ChangeRow

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from testbed.base.linux.vty import without_secrets
 from testbed.daemons.lag.groups import CreateBond
-from testbed.lab.core.deploy.changing.difference_text import difference_text, differences, told
-from testbed.lab.core.deploy.changing.grouping import counted
+from testbed.lab.core.deploy.changing.telling.difference_text import difference_text, differences, told
+from testbed.lab.core.deploy.changing.telling.grouping import counted
 from testbed.lab.core.drivers.nodes.changing import KernelChanges, Tables, places_of
 from testbed.lab.core.model import Lab, NodeKind
 from testbed.lab.core.plan.changes import ChangeRow, Effect

@@ -65,7 +65,7 @@ def hold_back(changes: LabChanges, run: Path) -> None:
     """Have the switches that are new, and have no sessions yet, say that nobody is to send by them. Raises
     `DriverError`."""
     for switch in _coming(changes):
-        vty.await_json(run / switch.node, "bgpd", "show bgp summary json", lambda _: True, "begun to answer")
+        vty.await_answer(run / switch.node, "bgpd")
         _tell(switch, run, "bgp graceful-shutdown")
 
 

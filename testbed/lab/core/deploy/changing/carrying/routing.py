@@ -10,14 +10,14 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from testbed.base.errors import DriverError
 from testbed.base.linux import vty
 from testbed.base.linux.processes import Process, freeze, kill_processes, processes_in, thaw
-from testbed.lab.core.deploy.changing.grouping import counted
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
+from testbed.lab.core.deploy.changing.telling.grouping import counted
 from testbed.lab.core.deploy.configurations import require_configurations, require_taken
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.routing import (
@@ -32,6 +32,7 @@ from testbed.lab.core.deploy.watch.running_config import note_configurations
 from testbed.lab.core.drivers.probing.machine import find_frr
 from testbed.lab.core.drivers.routing.frr import (
     DaemonLauncher,
+    last_output,
     remove_crash_directories,
     remove_daemon_files,
     write_configurations,
@@ -300,6 +301,41 @@ def settle_daemons(running: RunningLab, new: LabPlan, routing: Mapping[str, obje
         note_configurations(run, changed)
 
 
+def with_ended_anew(running: RunningLab, routing: RoutingChanges) -> RoutingChanges:
+    """Have all daemons of a node started anew with what they are to run where one of those that are to be told has
+    ended, instead of being told.
+
+    It is for the way back of a change, and for one that goes on: a daemon that ended while it was told of something
+    cannot be told anything else. Those of a container are its engine's.
+    """
+    told = {node: running.identities[node] for node in routing if node in running.identities}
+    there = {(process.identity, process.command) for process in processes_in(set(told.values()))} if told else set()
+    lacking = {
+        node
+        for node, identity in told.items()
+        if running.node(node).runtime == NETNS and any((identity, daemon) not in there for daemon in routing[node])
+    }
+    if not lacking:
+        return routing
+    return RoutingChanges(
+        commands={node: daemons for node, daemons in routing.commands.items() if node not in lacking},
+        nodes=[replace(node, anew=("one ended",)) if node.node in lacking else node for node in routing.nodes],
+    )
+
+
+def require_alive(routing: Mapping[str, Mapping[str, Sequence[str]]], run: Path) -> None:
+    """Raise `DriverError` for a daemon that has ended since it was told of a change, with what it said."""
+    for node, daemons in routing.items():
+        for daemon in daemons:
+            if not vty.is_there(run / node, daemon):
+                said = last_output(run / node, daemon)
+                raise DriverError(
+                    f"{daemon} of {node} ended when it was told of the change" + (f": {said}" if said else ""),
+                    operation="routing",
+                    hint=f"testbed logs {node} has its last words",
+                )
+
+
 def _nodes_of(routing: Mapping[str, object]) -> Sequence[NodeRouting]:
     return routing.nodes if isinstance(routing, RoutingChanges) else ()
 
@@ -320,7 +356,11 @@ def tell(
             meant = [command for command in commands if is_meant(command)]
             strict = [command for command in meant if not command.startswith(WITH_ITS_NAMESPACE)]
             if strict:
-                vty.configure(run / node, daemon, strict, again=again)
+                try:
+                    vty.configure(run / node, daemon, strict, again=again)
+                except DriverError:
+                    require_alive({node: {daemon: strict}}, run)
+                    raise
             for command in meant:
                 if command.startswith(WITH_ITS_NAMESPACE):
                     with contextlib.suppress(DriverError):  # zebra may have noticed itself that it is gone

@@ -16,21 +16,25 @@ from pathlib import Path
 
 from testbed.base.errors import DriverError
 from testbed.base.linux import vty
-from testbed.lab.core.deploy.changing.kernel_drift import BY_HAND, KernelDrift
-from testbed.lab.core.deploy.changing.kernel_repair import look_at_kernel, repair_kernel
+from testbed.lab.core.deploy.changing.drift.data_path_drift import (
+    DataPathDrift,
+    look_at_data_path,
+    repair_data_path,
+)
+from testbed.lab.core.deploy.changing.drift.kernel_drift import BY_HAND, KernelDrift
+from testbed.lab.core.deploy.changing.drift.kernel_repair import look_at_kernel, repair_kernel
 from testbed.lab.core.deploy.changing.node import (
     RECREATE,
     RESTART,
-    await_daemons,
     rebuild,
     restart,
-    start_daemons_of,
     working,
 )
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
-from testbed.lab.core.deploy.changing.telling import tell_changes
+from testbed.lab.core.deploy.changing.telling.events import tell_changes
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import Journal
+from testbed.lab.core.deploy.routing import await_daemons, start_routing
 from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step
 from testbed.lab.core.deploy.watch.running_config import Difference, compare_configuration, read_configuration
 from testbed.lab.core.drivers.routing.frr import configuration_file
@@ -86,6 +90,7 @@ class Drift:
     """All that a lab has otherwise than its record says. `routing` are commands for daemons, by node and daemon."""
 
     kernel: KernelDrift = field(default_factory=KernelDrift)
+    data_path: DataPathDrift = field(default_factory=DataPathDrift)
     routing: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     nodes: Sequence[NodeDrift] = ()
     ended: Sequence[EndedProcess] = ()
@@ -99,6 +104,7 @@ class Drift:
         return (
             *(item.row for item in self.nodes),
             *self.kernel.rows,
+            *self.data_path.rows,
             *(
                 ChangeRow(effect=Effect.CHANGED, node=node, what=f"{daemon} of {node}", detail=line, reason=BY_HAND)
                 for node, daemons in self.routing.items()
@@ -135,6 +141,7 @@ def find_drift(lab: RunningLab) -> Drift:
     quiet = {*told, *off}
     return Drift(
         kernel=kernel,
+        data_path=look_at_data_path(lab),
         routing=_routing_drift(lab, [speaker.node for speaker in plan.speakers if speaker.node not in quiet]),
         nodes=nodes,
         ended=[item for feature in features() for item in feature.ended(lab) if item.node not in quiet],
@@ -244,6 +251,7 @@ def repair(lab: RunningLab, drift: Drift, notify: StepCallback = ignore_steps) -
 
 def _mend(lab: RunningLab, drift: Drift) -> None:
     """Bring back what is in no need of a new node."""
+    repair_data_path(lab, drift.data_path)
     repair_kernel(lab, drift.kernel)
     for item in drift.nodes:
         if item.lacking:
@@ -262,7 +270,7 @@ def _start_daemons(lab: RunningLab, item: NodeDrift) -> None:
         restart(lab, item.node)
         return
     if any(speaker.node == item.node for speaker in lab.plan.speakers):
-        start_daemons_of(lab, item.node)
+        start_routing(lab, item.node)
         deadline = time.monotonic() + LOADING_S
         while time.monotonic() < deadline and _routing_drift(lab, [item.node]):
             time.sleep(LOOKED_AGAIN_S)  # they answer before they have read their files, and tell nobody

@@ -11,7 +11,7 @@ from testbed.base.linux.namespaces import in_namespace, published
 from testbed.base.linux.nftables import NetfilterSocket, delete_table
 from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.base.names import namespace_name
-from testbed.lab.core.deploy.changing.kernel_drift import KernelDrift, PlacedInterface, kernel_drift, worth_asking
+from testbed.lab.core.deploy.changing.drift.kernel_drift import KernelDrift, PlacedInterface, kernel_drift, worth_asking
 from testbed.lab.core.deploy.links.recorded import read_link_state
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.pausing.attachment import attach
