@@ -36,6 +36,7 @@ PANELS = {
     "Nodes and links": {
         "exec": "nodes.execute",
         "shell": "nodes.shell",
+        "launch": "nodes.launch",
         "logs": "nodes.logs",
         "trace": "nodes.trace",
         "capture": "nodes.capture",

@@ -11,6 +11,7 @@ from testbed.base.units import Duration, Rate
 from testbed.console.action import Action, Field, Undo
 from testbed.console.views.targets import MOST_LINKS, check_link, lab_of, links_of
 from testbed.lab.core.deploy.links.recorded import WireChange, read_link_state
+from testbed.run.faults.links import link_change
 
 if TYPE_CHECKING:
     from testbed.console.action import ActionRequest
@@ -41,6 +42,7 @@ def _reset_all(request: ActionRequest) -> list[list[str]]:
 def _set(request: ActionRequest) -> list[list[str]]:
     """Every impairment of the dialog in one line for each link, and a line more where its carrier is to go."""
     options, carrier = list(_options(request)), request.text("carrier")
+    _check(request)
     if not options and not carrier:
         raise TestbedError("nothing to change", hint="fill in one of the fields at least")
     both = ["--both"] if request.flag("both") else []
@@ -51,6 +53,16 @@ def _set(request: ActionRequest) -> list[list[str]]:
         if carrier:
             commands.append(["link", carrier, target, "-n", request.lab])
     return commands
+
+
+def _check(request: ActionRequest) -> None:
+    """Raise `TestbedError` for a value that is none, while it is written; the command line decides about the rest."""
+    try:
+        written = {name: request.text(name) for name in _TEXTS if request.text(name)}
+        if written:
+            link_change(written)
+    except ValueError as error:
+        raise TestbedError(str(error), hint=getattr(error, "hint", None)) from error
 
 
 def _options(request: ActionRequest) -> Iterator[str]:
@@ -152,7 +164,7 @@ def _written(quantity: Rate | Duration) -> str:
 
 _FIELDS = (
     Field(name="rate", title="Rate", example="50%, or 100G of the real fabric"),
-    Field(name="delay", title="Delay, one way, in the real fabric's time", example="5us"),
+    Field(name="delay", title="Delay, one way (real time)", example="5us"),
     Field(name="jitter", title="Jitter", example="1us"),
     Field(name="loss", title="Loss", example="1%"),
     Field(name="loss_every", title="Lose one packet in", kind="number", example="1000"),

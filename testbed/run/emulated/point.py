@@ -22,12 +22,13 @@ from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOpti
 from testbed.run.faults.outcome import LabLeftChanged
 from testbed.run.faults.timeline import FaultTimeline
 from testbed.run.machine.canary import Canary
-from testbed.run.machine.cpu import read_softnet
+from testbed.run.machine.cpu import SoftnetCounts, read_softnet
 from testbed.run.measuring.measured import Measured
 from testbed.run.measuring.observation import Observation, observe
 from testbed.run.measuring.touches import read_touches
 from testbed.run.placed.lab import LiveLab
-from testbed.run.placed.traffic import RunTraffic, lab_transports
+from testbed.run.placed.program import represent
+from testbed.run.placed.traffic import RunTraffic, bdp_bytes, lab_transports
 from testbed.run.probes.planning import QUEUED_RTTS, plan_probes
 from testbed.run.probes.traffic import THRESHOLD_S, ProbeTraffic
 from testbed.run.programs.timed_flows import SAMPLE_S, FlowFailed, FlowWatch
@@ -78,6 +79,10 @@ class EmulatedPoint(PointRuns):
         """The share of the traffic that has arrived, as it was told last."""
         # now, since ideals that are computed first while traffic runs would take CPU time of it
         self._unqueued_s = max(THRESHOLD_S, QUEUED_RTTS * self.ideals.base_rtt_s)
+        self._running_faults: FaultTimeline | None = None
+        self._kill_ranks: Callable[[str], None] | None = None
+        """Ends the ranks of a program on a host, while it runs."""
+        self._softnet = SoftnetCounts(dropped=0, squeezed=0)
 
     def run(self) -> PointOutcome:
         """Every repeat, until one fails or somebody interrupts. Raises `ScenarioError` where the lab cannot."""
@@ -121,7 +126,9 @@ class EmulatedPoint(PointRuns):
         started = datetime.now(UTC)
         measured = Measured()
         try:
-            if self.scenario.by_programs:
+            if self.scenario.workload.is_program:
+                self._run_program(index, traffic, measured)
+            elif self.scenario.by_programs:
                 self._run_timed(index, traffic, measured)
             else:
                 self._run_workers(index, traffic, measured)
@@ -150,6 +157,45 @@ class EmulatedPoint(PointRuns):
             on_elapsed=lambda elapsed_s, whole_s: self._tell(Phase.TRAFFIC, index, elapsed_s, whole_s),
         )
         transport_on(self.lab, self.scenario.transport).run_timed(self.scenario.workload, traffic, watch, measured)
+
+    def _run_program(self, index: int, traffic: RunTraffic, measured: Measured) -> None:
+        from testbed.run.programs.launched import LaunchedProgram, ProgramWatch, launched_on
+
+        workload = self.scenario.workload
+        stands = represent(workload, bdp_bytes=bdp_bytes(self.lab, traffic.placement), k=self.lab.plan.k)
+        stated = stands.bytes_here is not None
+        program = launched_on(
+            self.lab,
+            lambda lab: LaunchedProgram(
+                lab=lab,
+                scenario=self.scenario,
+                traffic=traffic,
+                stands=stands,
+                ideal_s=self.ideals.roofline_s(traffic) if stated else None,
+            ),
+        )
+        watch = ProgramWatch(
+            interrupt=self.interrupt,
+            around=lambda: self._watched(measured, traffic),
+            on_warm=lambda: self._judge_machine_from_now(measured),
+            on_step=self._on_step,
+            on_elapsed=lambda elapsed_s, whole_s: self._tell(Phase.TRAFFIC, index, elapsed_s, whole_s),
+        )
+        self._kill_ranks = program.kills.kill
+        try:
+            program.run(watch, measured)
+        finally:
+            self._kill_ranks = None
+
+    def _judge_machine_from_now(self, measured: Measured) -> None:
+        """Leave out what a program does before its first steps, such as importing its modules."""
+        self.canary.read()
+        self._softnet = read_softnet()
+        measured.observation.count_cpu_from_now()
+
+    def _on_step(self, step: int, at_ns: int) -> None:
+        if self._running_faults is not None:
+            self._running_faults.step_done(step, at_ns)
 
     def _run_workers(self, index: int, traffic: RunTraffic, measured: Measured) -> None:
         options = WorkloadRunOptions(
@@ -189,17 +235,19 @@ class EmulatedPoint(PointRuns):
                 if timeline is not None:
                     timeline.begin(measured.observation.begin_ns)
                 self.canary.read()
-                softnet = read_softnet()
+                self._softnet = read_softnet()
                 if probes is not None:
                     probes.begin(measured.observation.begin_ns)
+                self._running_faults = timeline
                 try:
                     yield
                 finally:
+                    self._running_faults = None
                     if timeline is not None:
                         timeline.end()
                     if probes is not None:
                         probes.halt()
-                    measured.lateness, measured.softnet = self.canary.read(), (softnet, read_softnet())
+                    measured.lateness, measured.softnet = self.canary.read(), (self._softnet, read_softnet())
             if probes is not None:
                 measured.probes = probes.report(self._unqueued_s + measured.observation.longest_wait_s())
             measured.ports = read_ports(self.lab, measured.observation)
@@ -218,7 +266,11 @@ class EmulatedPoint(PointRuns):
         return FaultTimeline(self.whole, self.scenario.faults, kill_worker=self._kill_worker)
 
     def _kill_worker(self, host: str) -> None:
-        """Ends the worker of a host at once. Raises `ScenarioError` where the host has none."""
+        """Ends the worker of a host at once, or the ranks of a program there. Raises `ScenarioError` where the host has
+        none."""
+        if self._kill_ranks is not None:
+            self._kill_ranks(host)
+            return
         if self.scenario.by_programs:
             raise ScenarioError(f"{host} has no worker: the traffic is that of programs such as iperf3")
         self.workload_runners(self.lab, self.scenario).kill(host)

@@ -21,6 +21,7 @@ from testbed.run.emulated.workload_runner import WorkloadRunner
 from testbed.run.faults.kills import AgentKill
 from testbed.run.machine.canary import Canary
 from testbed.run.placed.lab import LiveLab
+from testbed.run.programs.needs import check_needs
 from testbed.run.schema.model import Scenario, TopologyRef
 from testbed.run.sweep.beside_record import keep_labs
 from testbed.run.sweep.labs import LabOptions, ScenarioLabs
@@ -84,6 +85,7 @@ def run_recorded(
     when a run fails or a lab breaks.
     """
 
+    check_needs(sweep)
     journal = options.journal()
     keep_labs(options.directory, sweep.labs.values())
 
@@ -126,6 +128,7 @@ def run_on_own_labs(
     What stops the scenario on the way is handed back as `failure` beside the record, so that the caller can still show
     what was measured; errors before anything was measured are raised.
     """
+    check_needs(sweep)
     failure: ScenarioStopped | None = None
     with ScenarioLabs(sweep, state, lab_options) as labs:
         try:

@@ -79,6 +79,7 @@ def assemble_run(
         marking=observation.marking,
         counters=measured.counters | probed.counters,
         requests=InferenceRequests() if requests is None else requests.table,
+        program=measured.program,
     )
 
 

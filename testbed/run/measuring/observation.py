@@ -15,7 +15,7 @@ from testbed.base.linux.port_counters import PlainQueue, PortCounters
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.observe.dropped import Dropped, read_dropped
 from testbed.record.samples import MarkingCurve, PortLoad, Series
-from testbed.run.machine.cpu import CpuUse, cpu_use, read_cpu_times
+from testbed.run.machine.cpu import CpuTimes, CpuUse, cpu_use, read_cpu_times
 from testbed.run.measuring.scale_up_loads import watch_switches
 from testbed.run.placed.lab import LiveLab
 
@@ -74,6 +74,13 @@ class Observation:
     """The ports of these."""
     marking: list[MarkingCurve] = field(default_factory=list)
     """A curve of each class that had packets which allowed a mark."""
+
+    cpu_before: CpuTimes | None = None
+    """The machine's time when it began to count."""
+
+    def count_cpu_from_now(self) -> None:
+        """Leave the machine's time until now out of `cpu`: what began then is what figures are of."""
+        self.cpu_before = read_cpu_times()
 
     @property
     def lost_packets(self) -> int:
@@ -242,7 +249,8 @@ def observe(lab: LiveLab, whole: LiveLab) -> Iterator[Observation]:
                 marks = watch_marks(maps, whole.plan.tables, found.table)
         guards = _guards(whole)
         switched = watch_switches(whole)
-        queues, counters, cpu = whole.plain_queues(), whole.counters(), read_cpu_times()
+        queues, counters = whole.plain_queues(), whole.counters()
+        found.count_cpu_from_now()
         found.begin_ns = time.monotonic_ns()
         for each in (sampler, ports):
             if each is not None:
@@ -258,7 +266,8 @@ def observe(lab: LiveLab, whole: LiveLab) -> Iterator[Observation]:
                 ports.stop()
                 ports.tick()
                 found.port_samples = ports.since()
-            found.cpu = cpu_use(cpu, read_cpu_times())
+            assert found.cpu_before is not None
+            found.cpu = cpu_use(found.cpu_before, read_cpu_times())
             none = PortCounters()
             found.sent = {key: now.since(counters.get(key, none)) for key, now in whole.counters().items()}
             found.dropped = {key: _dropped_since(queues.get(key), now) for key, now in whole.plain_queues().items()}

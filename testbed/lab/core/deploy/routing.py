@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import state_error
 from testbed.lab.core.deploy.records.kept_events import keep_event
-from testbed.lab.core.drivers.probing.machine import FrrInstallation, find_frr
+from testbed.lab.core.drivers.probing.machine import KNOWN_DAEMONS, FrrInstallation, find_frr
 from testbed.lab.core.drivers.routing.frr import (
     DaemonLauncher,
     DaemonSet,
@@ -185,8 +185,9 @@ def start_routing(lab: RunningLab, node: str, elsewhere: Elsewhere | None = None
         raise TestbedError(
             f"{node} is a container: its daemons are started with it", hint=f"testbed node restart {node}"
         )
-    running = running_daemons(lab, node)
-    if len(running) >= len(lab.daemons.get(node, ())):
+    running, daemons = running_daemons(lab, node), lab.daemons.get(node, ())
+    if len(running) >= len(daemons):
+        await_daemons(lab.run_directory(node), daemons)
         return False
     if elsewhere is None:
         stop_routing(lab, node)  # those that are left of them: they depend on each other
@@ -200,11 +201,19 @@ def start_routing(lab: RunningLab, node: str, elsewhere: Elsewhere | None = None
         others = {} if elsewhere is None else {node: elsewhere}
         sets = daemon_sets(lab.model, lab.plan, run, frr, only={node}, elsewhere=others, password=password)
         start_daemons(launcher, sets, lab.plan, run)
+        await_daemons(run / node, daemons)
         for feature in features():
             feature.after_routing(lab.plan, lab.state, node)
     finally:
         launcher.release()
     return True
+
+
+def await_daemons(directory: Path, daemons: Iterable[str]) -> None:
+    """Wait until daemons whose sockets are in a directory answer. Raises `DriverError` for one that does not."""
+    for daemon in daemons:
+        if daemon in KNOWN_DAEMONS:
+            vty.await_answer(directory, daemon)
 
 
 def start_daemons(

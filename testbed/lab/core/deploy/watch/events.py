@@ -84,7 +84,8 @@ class EventStream:
     def __init__(self, lab: RunningLab) -> None:
         self._lab = lab
         self._epoll = select.epoll()
-        self._daemons: dict[int, tuple[str, str, str, str]] = {}
+        self._processes: dict[int, tuple[int, tuple[str, str, str, str]]] = {}
+        """The processes that are watched and the event of their end, by their descriptor."""
         self._followed: dict[Path, Callable[[Path], Iterable[LabEvent]]] = {}
         """Who says what it means that a file has changed, by its directory."""
         self._told: set[Path] = set()
@@ -95,7 +96,7 @@ class EventStream:
         self._logs = DirectoryWatch()
         self._offsets: dict[Path, int] = {}
         self._watched: set[int] = set()
-        """The processes of daemons that are watched."""
+        """The numbers of these processes."""
         self._places: dict[str, int] = {}
         """The namespaces whose links are watched, each with the descriptor of its socket."""
         self._snapshot = lab.status()
@@ -109,8 +110,7 @@ class EventStream:
         self.tell(attachment.EVENTS_FILE)
         self.tell(CHANGES_FILE)
         self.tell(ACTIONS_FILE)
-        for feature in features():
-            feature.subscribe(self, self._lab)
+        self._subscribe_features()
         try:
             # the events of other processes; and its removal, which is always told, ends the lab
             self._logs.add(self._lab.state_directory, IN_MODIFY | IN_CREATE)
@@ -118,13 +118,16 @@ class EventStream:
             self._destroyed = True
         self._epoll.register(self._logs.fileno(), select.EPOLLIN)
 
+    def _subscribe_features(self) -> None:
+        """Have features tell what happens to their parts of the lab; what they are watching already stays as it is."""
+        for feature in features():
+            feature.subscribe(self, self._lab)
+
     def _watch_nodes(self, snapshot: Sequence[NodeStatus]) -> None:
         """Watch the daemons, links and sessions that are not watched yet."""
         for status in snapshot:
             for daemon, pid in status.pids.items():
-                if pid not in self._watched:
-                    self._watched.add(pid)
-                    self.watch_process(pid, status.name, "daemon-ended", daemon)
+                self.watch_process(pid, status.name, "daemon-ended", daemon)
         places = {node.name: node.name for node in self._lab.model.nodes}
         places |= {port.place: port.node for port in self._lab.plan.ports}
         unknown = {place: node for place, node in places.items() if place not in self._places}
@@ -161,6 +164,7 @@ class EventStream:
             self._links.pop(descriptor)[1].close()
         self._followed = {path: changed for path, changed in self._followed.items() if path.is_dir()}
         self._watch_nodes(self._lab.status())
+        self._subscribe_features()
 
     def tell(self, name: str) -> None:
         """Pass on what another process writes to a file of the lab's state directory, an event in a line."""
@@ -176,14 +180,19 @@ class EventStream:
             self._followed[directory] = changed
 
     def read_on(self, path: Path) -> None:
-        """Have `added_lines` return what a file has from now on."""
-        self._offsets[path] = path.stat().st_size if path.exists() else 0
+        """Have `added_lines` return what a file has from now on; one that is read already is read on."""
+        size = path.stat().st_size if path.exists() else 0
+        if self._offsets.get(path, size + 1) > size:  # it is new, or another one than it was
+            self._offsets[path] = size
 
     def watch_process(self, pid: int, node: str, kind: str, subject: str, detail: str = "") -> None:
-        """Have the end of a process told as an event of this kind."""
+        """Have the end of a process told as an event of this kind. One that is watched already is told of once."""
+        if pid in self._watched:
+            return
         with contextlib.suppress(ProcessLookupError):
             fd = os.pidfd_open(pid)
-            self._daemons[fd] = (node, kind, subject, detail)
+            self._watched.add(pid)
+            self._processes[fd] = pid, (node, kind, subject, detail)
             self._epoll.register(fd, select.EPOLLIN)
 
     def stop(self) -> None:
@@ -192,7 +201,7 @@ class EventStream:
 
     def close(self) -> None:
         os.close(self._stopped)
-        for fd in self._daemons:
+        for fd in self._processes:
             os.close(fd)
         for _, item in self._links.values():
             item.close()
@@ -206,8 +215,9 @@ class EventStream:
             for fd, _ in self._epoll.poll():
                 if fd == self._stopped:
                     return
-                if fd in self._daemons:
-                    event = self._daemons.pop(fd)
+                if fd in self._processes:
+                    pid, event = self._processes.pop(fd)
+                    self._watched.discard(pid)
                     self._epoll.unregister(fd)
                     os.close(fd)
                     yield self.event(*event)
