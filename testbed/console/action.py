@@ -184,8 +184,9 @@ def _value(item: InputField, value: Any) -> Any:
 
 
 def answer_action(action: PageAction, request: ActionRequest, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Do an action, or only tell what it would do (`dry`). Among the readers' threads. Raises `RefusedRequest`, and what it
-    raises.
+    """Do an action, or only tell what it would do (`dry`). Among the readers' threads.
+
+    Raises `RefusedRequest`, and what the action does.
     """
     words = [list(line) for line in action.command(request)]
     command, harm = [command_text(line) for line in words], action.harm(request)

@@ -35,7 +35,7 @@ MOST_SHELLS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSettings:
-    """The settings that the console was started with. `opens` is the address that a page shows first; None: the list of labs.
+    """The settings of a console. `opens` is the address that a page shows first; None: the list of labs.
 
     `only` is the one lab that it shows, where it is a service of that lab.
     """
@@ -123,8 +123,9 @@ class Console:
     # --- what is looked at ------------------------------------------------------------------------------
 
     async def live_lab(self, name: str) -> WatchedLab:
-        """Return the lab of a name, which is opened when it is asked for first. Raises `LabNotFound`, and `RefusedRequest` for
-        one that this console does not show.
+        """Return the lab of a name, which is opened when it is asked for first.
+
+        Raises `LabNotFound`, and `RefusedRequest` for one that this console does not show.
         """
         try:
             check_lab_name(name)

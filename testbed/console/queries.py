@@ -56,7 +56,7 @@ def _map(call: ViewCall) -> object:
 
 
 def _positions_file(call: ViewCall) -> Path:
-    """Return the topology file of what is looked at. Raises `RefusedRequest` where there is none below a start directory."""
+    """Return the topology file of what is looked at. Raises `RefusedRequest` where no start directory has it."""
     source = call.base.shape.model.source
     shown = call.console.files.shown(Path(source)) if source else None
     if shown is None:

@@ -35,9 +35,9 @@ _ANY_ADDRESS = ("0.0.0.0", "::")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleServing:
-    """The way in which a console is to serve. `opens_browser` has the link opened here; `known_as` is the address by which browsers
-    know it that is forwarded to it; `of_lab` makes it the read-only page of one lab, on that lab's management network
-    and without a login.
+    """The way in which a console is to serve. `opens_browser` has the link opened here; `known_as` is the address by
+    which browsers know it, where that is forwarded; `of_lab` makes it the read-only page of one lab, on that lab's
+    management network and without a login.
     """
 
     bind: ListenAt

@@ -97,7 +97,10 @@ def check_places(source: Source, patterns: Sequence[str]) -> None:
 
 
 def table_page(table: PageTable, source: Source, query: TableQuery) -> dict[str, Any]:
-    """Return the rows that are wanted of a table, as a page gets them. Raises `RefusedRequest` for words that mean nothing."""
+    """Return the rows that are wanted of a table, as a page gets them.
+
+    Raises `RefusedRequest` for words that mean nothing.
+    """
     words = read_words(query.words)
     shown = [item for item in fields(table.kind) if column_of(item).in_csv and not column_of(item).hidden]
     by_name = {_name(item): item for item in shown}
