@@ -86,7 +86,7 @@ const Rows = ({app, found, sort, selected, body, filter, title}) => {
   return html`<div class="rows" ref=${body} tabindex="-1"><table class="table" role="grid" aria-label=${title} aria-rowcount=${found.matched}>
     <thead><tr>${found.columns.map(column => {
       const way = sort === column.name ? "ascending" : sort === `-${column.name}` ? "descending" : "none";
-      return html`<th key=${column.name} class=${numeric(column) ? "num" : ""} aria-sort=${way}><button type="button" onClick=${() => turn(column)}>${column.heading || column.name}<i>${way === "ascending" ? "▲" : way === "descending" ? "▼" : ""}</i></button></th>`;
+      return html`<th key=${column.name} class=${numeric(column) ? "num" : ""} aria-sort=${way}><button type="button" onClick=${() => turn(column)}>${column.heading || column.name}<i aria-hidden="true">${way === "ascending" ? "▲" : way === "descending" ? "▼" : ""}</i></button></th>`;
     })}</tr></thead>
     <tbody onKeyDown=${keys}>${found.rows.map((row, at) => {
       const key = found.keys[at];
