@@ -43,7 +43,7 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Frame:
+class PortFrame:
     """The columns at one moment: `t` is seconds since the epoch, `dt` the seconds that they are of."""
 
     t: float
@@ -55,12 +55,12 @@ class Frame:
         return {"t": round(self.t, 3), "columns": dict(self.columns)}
 
 
-def nothing_known(t: float, ports: int) -> Frame:
+def nothing_known(t: float, ports: int) -> PortFrame:
     """Return the frame of a lab before it was read twice."""
-    return Frame(t=t, dt=0.0, columns={name: np.full(ports, UNKNOWN, np.int32) for name in QUANTITIES})
+    return PortFrame(t=t, dt=0.0, columns={name: np.full(ports, UNKNOWN, np.int32) for name in QUANTITIES})
 
 
-def quantities(before: Totals, after: Totals, rate_bps: NDArray[np.int64], t: float) -> Frame:
+def quantities(before: Totals, after: Totals, rate_bps: NDArray[np.int64], t: float) -> PortFrame:
     """Return what two readings say of the time between them. `rate_bps` is what each port may send, in the lab."""
     seconds = max(1e-3, (after.time_ns - before.time_ns) / 1e9)
     sent_bits = _grown(before.sent_bytes, after.sent_bytes) * 8.0
@@ -75,7 +75,7 @@ def quantities(before: Totals, after: Totals, rate_bps: NDArray[np.int64], t: fl
         "losses": _known(_rate(before.lost_packets, after.lost_packets, seconds), after.lost_packets),
         "errors": _known(_rate(before.corrupted_packets, after.corrupted_packets, seconds), after.corrupted_packets),
     }
-    return Frame(t=t, dt=seconds, columns=columns)
+    return PortFrame(t=t, dt=seconds, columns=columns)
 
 
 def _grown(before: NDArray[np.int64], after: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -106,7 +106,7 @@ def rounded(values: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(np.rint(values / steps) * steps)
 
 
-def differences(before: Frame, after: Frame) -> dict[str, tuple[list[int], list[int]]]:
+def differences(before: PortFrame, after: PortFrame) -> dict[str, tuple[list[int], list[int]]]:
     """Return the ports whose values changed, and their new ones, by quantity; a quantity without any is left out."""
     found = {}
     for name, column in after.columns.items():

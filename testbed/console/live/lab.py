@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from testbed.base.errors import LabNotFound, TestbedError
 from testbed.console.answers import encode
-from testbed.console.counters.history import History, Series
-from testbed.console.counters.quantities import Frame, Totals, differences, nothing_known, quantities
+from testbed.console.counters.history import History, PortSeries
+from testbed.console.counters.quantities import PortFrame, Totals, differences, nothing_known, quantities
 from testbed.console.counters.reading import LabCounters
 from testbed.console.live.event_reading import EventWatch, event_json
 from testbed.console.live.state_reading import (
@@ -33,7 +33,7 @@ from testbed.console.live.state_reading import (
     with_nodes,
     with_sessions,
 )
-from testbed.console.sources.shape import Shape, digest, shape_of
+from testbed.console.sources.shape import LabShape, digest, shape_of
 from testbed.console.sources.source import Moment, Source
 from testbed.console.sources.state import SeenState, state_differences
 from testbed.console.stream.feed import Feed
@@ -52,7 +52,7 @@ IDLE_EVERY = 4
 _NODES_CHANGED = ("daemon-", "thing-", "switch-", "service-", "power-")
 
 
-class LiveLab(Source):
+class WatchedLab(Source):
     """One lab for all pages. `common` are the parts of a snapshot that are the same for all labs, as encoded JSON."""
 
     live = True
@@ -96,7 +96,7 @@ class LiveLab(Source):
     # --- what is asked of it ----------------------------------------------------------------------------
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> LabShape:
         return self._shape
 
     @property
@@ -118,10 +118,10 @@ class LiveLab(Source):
         found = next((state for at, state in reversed(states) if at <= frame.t), None)
         return Moment(frame=frame, state=found or (states[0][1] if states else self._seen))
 
-    def series(self, names: Sequence[str], ports: Sequence[int], begin: float, end: float) -> Series:
+    def series(self, names: Sequence[str], ports: Sequence[int], begin: float, end: float) -> PortSeries:
         return self.history.series(names, ports, begin, end)
 
-    def total(self, name: str, chosen: NDArray[Any], begin: float, end: float) -> Series:
+    def total(self, name: str, chosen: NDArray[Any], begin: float, end: float) -> PortSeries:
         return self.history.total(name, chosen, begin, end)
 
     def events(self, begin: float, end: float) -> list[dict[str, Any]]:
@@ -174,7 +174,7 @@ class LiveLab(Source):
         data = encode({"t": round(frame.t, 3), "dt": round(frame.dt, 3), "d": changed})
         self._call(lambda: self._show_frame(frame, data))
 
-    def _show_frame(self, frame: Frame, data: bytes) -> None:
+    def _show_frame(self, frame: PortFrame, data: bytes) -> None:
         if len(frame.columns["use"]) != self._shown_ports:  # of the shape before
             return
         self._shown = frame
@@ -290,7 +290,7 @@ class LiveLab(Source):
             latest = self._latest
         self._call(lambda: self._show_shape(latest, shape.revision))
 
-    def _show_shape(self, frame: Frame, revision: str) -> None:
+    def _show_shape(self, frame: PortFrame, revision: str) -> None:
         self._shown, self._shown_state = frame, self._seen
         self.feed.publish_anew("shape", encode({"revision": revision}))
 
@@ -348,7 +348,7 @@ class LiveLab(Source):
             self._counters = None
 
 
-def _shape(lab: RunningLab) -> Shape:
+def _shape(lab: RunningLab) -> LabShape:
     record = lab.record
     return shape_of(
         lab.model,

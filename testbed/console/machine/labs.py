@@ -23,7 +23,7 @@ _IDLE_EVERY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worker:
+class LabWorker:
     """Somebody who works on a lab: the command line of a process that has locked it, and what it does."""
 
     who: str
@@ -48,7 +48,7 @@ class LabRow:
     topology: str = ""
     networks: tuple[str, ...] = ()
     health: Mapping[str, int] = field(default_factory=dict)
-    working: tuple[Worker, ...] = ()
+    working: tuple[LabWorker, ...] = ()
 
 
 class LabList:
@@ -108,12 +108,12 @@ def _counted(model: Lab) -> dict[str, Any]:
     }
 
 
-def workers(state: StateDirectory, name: str) -> tuple[Worker, ...]:
+def workers(state: StateDirectory, name: str) -> tuple[LabWorker, ...]:
     """Return who has locked a lab: to change it, or to measure on it."""
     changing: Path = state.state / f"{name}.lock"
     measuring = state.lab_directory(name) / FILE_NAME
     return tuple(
-        Worker(who=command_text(pid), pid=pid, what=what)
+        LabWorker(who=command_text(pid), pid=pid, what=what)
         for path, what in ((changing, "changes it"), (measuring, "uses it"))
         for pid in holders(path)
     )

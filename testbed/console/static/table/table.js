@@ -66,7 +66,11 @@ const TableView = ({app}) => {
 
 const Rows = ({app, found, sort, selected, body, filter, title}) => {
   const theme = useTheme();
-  const turn = column => app.setParam({sort: sort === `-${column.name}` ? column.name : sort === column.name ? null : numeric(column) ? `-${column.name}` : column.name});
+  const turn = column => {
+    const ways = [column.name, `-${column.name}`];
+    if (numeric(column)) ways.reverse();  // the largest first
+    app.setParam({sort: sort === ways[0] ? ways[1] : sort === ways[1] ? null : ways[0]});
+  };
   const pick = (key, event) => { if (key) app.select([key], {add: event.shiftKey || event.ctrlKey || event.metaKey}); };
   const keys = event => {
     const row = event.target.closest("tr[data-key]");

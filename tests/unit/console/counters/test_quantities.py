@@ -10,7 +10,7 @@ import pytest
 from testbed.console.counters.quantities import (
     QUANTITIES,
     UNKNOWN,
-    Frame,
+    PortFrame,
     Totals,
     differences,
     nothing_known,
@@ -76,7 +76,7 @@ def test_only_what_changed_is_told() -> None:
     before = nothing_known(1.0, 3)
     columns = {name: before.columns[name].copy() for name in QUANTITIES}
     columns["use"][1] = 7
-    after = Frame(t=2.0, dt=0.5, columns=columns)
+    after = PortFrame(t=2.0, dt=0.5, columns=columns)
     assert differences(before, after) == {"use": ([1], [7])}
     assert differences(after, after) == {}
 
@@ -91,7 +91,7 @@ def test_differences_put_together_are_the_frame(seed: int) -> None:
             name: np.where(random.random(50) < 0.2, random.integers(-1, 9, 50), frame.columns[name]).astype(np.int32)
             for name in QUANTITIES
         }
-        after = Frame(t=float(t), dt=0.5, columns=columns)
+        after = PortFrame(t=float(t), dt=0.5, columns=columns)
         for name, (ports, values) in differences(frame, after).items():
             known[name][ports] = values
         frame = after
