@@ -1,4 +1,4 @@
-"""What a person does to a lab from the page: an action, its dialog, its command line, and how it is undone.
+"""Actions: what a person does to a lab from the page, by a dialog and a command line, and how it is undone.
 
 An action does nothing that the command line does not: it has the words of a command, which the page shows, and which
 are run as they stand (`testbed.console.tasks`) where the action has no function of its own; such a function calls
@@ -142,7 +142,9 @@ def read_request(action: PageAction, console: Console, source: Source | None, bo
     fields = {item.name: item for item in action.fields}
     for name in values:
         if name not in fields:
-            raise RefusedRequest(400, f"{action.name} has no field {name!r}", hint=known_names_hint(str(name), list(fields)))
+            raise RefusedRequest(
+                400, f"{action.name} has no field {name!r}", hint=known_names_hint(str(name), list(fields))
+            )
     return ActionRequest(
         console=console,
         source=source,
@@ -182,8 +184,9 @@ def _value(item: InputField, value: Any) -> Any:
 
 
 def answer_action(action: PageAction, request: ActionRequest, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Do an action, or only tell what it would do (`dry`). Among the readers' threads. Raises `RefusedRequest`, and what it
-    raises.
+    """Do an action, or only tell what it would do (`dry`). Among the readers' threads.
+
+    Raises `RefusedRequest`, and what the action does.
     """
     words = [list(line) for line in action.command(request)]
     command, harm = [command_text(line) for line in words], action.harm(request)

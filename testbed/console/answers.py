@@ -100,7 +100,7 @@ def _status(error: TestbedError) -> int:
 
 
 async def body_of(request: Request) -> dict[str, Any]:
-    """Read the JSON object that a request brings. Raises `RefusedRequest` for anything else, and for one that is too large."""
+    """Read the JSON object that a request brings. Raises `RefusedRequest` for anything else, and for a large one."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise RefusedRequest(415, "the body of a request is JSON (Content-Type: application/json)")
     content = bytearray()

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ MOST_SHELLS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSettings:
-    """What the console was started with. `opens` is the address that a page shows first; None: the list of labs.
+    """The settings of a console. `opens` is the address that a page shows first; None: the list of labs.
 
     `only` is the one lab that it shows, where it is a service of that lab.
     """
@@ -79,7 +80,7 @@ class Console:
         self._opening: dict[str, asyncio.Future[WatchedLab]] = {}
         self._watching: dict[tuple[str, str], threading.Event] = {}
         self._trust = TrustWatch(self._tell_trust, self._is_looked_at)
-        self._labs = LabsWatch(state, self._tell_labs, self._is_looked_at)
+        self._labs = LabsWatch(state, self._tell_labs, self._is_looked_at, self._states_of)
         self._stopped = threading.Event()
         self._ticker = threading.Thread(target=self._tick_on, name="ticker", daemon=True)
         self.tick_cpu_s = 0.0
@@ -122,8 +123,9 @@ class Console:
     # --- what is looked at ------------------------------------------------------------------------------
 
     async def live_lab(self, name: str) -> WatchedLab:
-        """Return the lab of a name, which is opened when it is asked for first. Raises `LabNotFound`, and `RefusedRequest` for
-        one that this console does not show.
+        """Return the lab of a name, which is opened when it is asked for first.
+
+        Raises `LabNotFound`, and `RefusedRequest` for one that this console does not show.
         """
         try:
             check_lab_name(name)
@@ -164,6 +166,10 @@ class Console:
     def labs_changed(self) -> None:
         """Have the list of labs read at once. In any thread."""
         self._labs.ask()
+
+    def _states_of(self, name: str) -> Sequence[str]:
+        found = self._live.get(name)
+        return () if found is None or found.ended else found.now().state.nodes
 
     def _shown_labs(self, rows: Sequence[LabRow]) -> tuple[LabRow, ...]:
         return tuple(row for row in rows if self.settings.only in (None, row.name))
@@ -226,6 +232,7 @@ class Console:
             "streams": self.streams,
             "shells": self.shells,
             "kept_bytes": sum(feed.kept_bytes for feed in self._feeds()),
+            "threads": _cpu_of_threads(),
         }
 
     def _feeds(self) -> list[Feed]:
@@ -279,3 +286,13 @@ class Console:
                     lab.tick()
             self.ticks += 1
             self.tick_cpu_s = time.thread_time()
+
+
+def _cpu_of_threads() -> dict[str, float]:
+    """Return the CPU time of each thread that is there, by its name, in seconds."""
+    found = {}
+    for thread in threading.enumerate():
+        if thread.ident is not None and thread.is_alive():
+            with suppress(OSError):  # it has ended meanwhile
+                found[thread.name] = round(time.clock_gettime(time.pthread_getcpuclockid(thread.ident)), 4)
+    return found

@@ -78,8 +78,9 @@ class StartDirectories:
         return tuple(self._roots.values())
 
     def path(self, text: str) -> Path:
-        """Return the file or directory that a page means. Raises `RefusedRequest` for one that is not below, is reached by a
-        link, or is not there.
+        """Return the file or directory that a page means.
+
+        Raises `RefusedRequest` for one that is not below, is reached by a link, or is not there.
         """
         with _descriptor(*self._split(text), os.O_PATH) as (_, path):
             return path

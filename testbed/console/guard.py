@@ -135,7 +135,9 @@ class ConsoleGuard:
         if self.sessions is None or path in _WITHOUT_SESSION or path.startswith(_STATIC):
             return
         if not self.sessions.knows(headers.get("cookie", "")):
-            raise RefusedRequest(401, "log in first", hint="by the link that `testbed console` has printed", code="login")
+            raise RefusedRequest(
+                401, "log in first", hint="by the link that `testbed console` has printed", code="login"
+            )
 
 
 async def _refuse_websocket(refused: RefusedRequest, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""Where the console listens: an address of loopback, a Unix socket, or another address under TLS."""
+"""The address that the console listens at: an address of loopback, a Unix socket, or another address under TLS."""
 
 from __future__ import annotations
 

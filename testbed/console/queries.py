@@ -1,4 +1,4 @@
-"""What a page asks of what it looks at, by addresses below a base: the same for a lab and for a record."""
+"""Questions of a page to what it looks at, by addresses below a base: the same for a lab and for a record."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _map(call: ViewCall) -> object:
 
 
 def _positions_file(call: ViewCall) -> Path:
-    """Return the topology file of what is looked at. Raises `RefusedRequest` where there is none below a start directory."""
+    """Return the topology file of what is looked at. Raises `RefusedRequest` where no start directory has it."""
     source = call.base.shape.model.source
     shown = call.console.files.shown(Path(source)) if source else None
     if shown is None:

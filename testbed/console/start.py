@@ -35,9 +35,9 @@ _ANY_ADDRESS = ("0.0.0.0", "::")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleServing:
-    """How a console is to serve. `opens_browser` has the link opened here; `known_as` is the address by which browsers
-    know it that is forwarded to it; `of_lab` makes it the read-only page of one lab, on that lab's management network
-    and without a login.
+    """The way in which a console is to serve. `opens_browser` has the link opened here; `known_as` is the address by
+    which browsers know it, where that is forwarded; `of_lab` makes it the read-only page of one lab, on that lab's
+    management network and without a login.
     """
 
     bind: ListenAt
@@ -82,7 +82,9 @@ def in_another_network() -> bool:
         return False
 
 
-async def _serve(serving: ConsoleServing, state: StateDirectory, listener: socket.socket, tell: Callable[[str], None]) -> None:
+async def _serve(
+    serving: ConsoleServing, state: StateDirectory, listener: socket.socket, tell: Callable[[str], None]
+) -> None:
     actions = load_actions() if serving.of_lab is None else []
     console = Console(
         serving.settings,

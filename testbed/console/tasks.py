@@ -1,4 +1,4 @@
-"""What takes longer than a request: command lines of this program, run as they are shown, and told line by line."""
+"""Tasks, which take longer than a request: command lines of this program, run as they are shown, told line by line."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def command_text(words: Sequence[str]) -> str:
 
 
 class TaskState(StrEnum):
-    """How far a task is."""
+    """The progress of a task."""
 
     RUNNING = "running"
     DONE = "done"
@@ -97,8 +97,9 @@ class Tasks:
         return self.start_all([words], title=title, lab=lab)
 
     def start_all(self, words: Sequence[Sequence[str]], *, title: str, lab: str = "") -> Task:
-        """Run command lines of this program one after the other. May be called in any thread. Raises `RefusedRequest` where
-        too many run already.
+        """Run command lines of this program one after the other. May be called in any thread.
+
+        Raises `RefusedRequest` where too many run already.
         """
         if sum(task.state is TaskState.RUNNING for task in list(self._tasks.values())) >= MOST_RUNNING:
             raise RefusedRequest(429, f"{MOST_RUNNING} tasks run already", hint="wait for one of them, or cancel it")

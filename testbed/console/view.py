@@ -1,4 +1,4 @@
-"""What a view registers: its routes, and what it watches while a page looks at it."""
+"""A view as it is registered: its routes, and what it watches while a page looks at it."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _CHUNK = 65536
 
 def forward_console(target: RemoteTarget, arguments: Sequence[str]) -> int:
     """Start the console there, and forward connections to it until Ctrl-C; return its exit code."""
-    from testbed.cli.labs.console import console
+    from testbed.cli.machine.console import console
 
     asked = console.make_context("console", list(arguments)).params
     if asked["tls"] is not None or asked["of_lab"] is not None or asked["known_as"] is not None:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from testbed.base.errors import LabNotFound, TestbedError
 from testbed.console.answers import encode
-from testbed.console.counters.history import History, PortSeries
+from testbed.console.counters.history import TICK_S, History, PortSeries
 from testbed.console.counters.quantities import PortFrame, Totals, differences, nothing_known, quantities
 from testbed.console.counters.reading import LabCounters
 from testbed.console.live.event_reading import EventWatch, event_json
@@ -49,6 +49,8 @@ MOST_EVENTS = 2_000
 MOST_STATES = 2_000
 IDLE_EVERY = 4
 """Counters are read at each fourth tick while no page looks."""
+LEAST_SPAN_S = TICK_S / 2
+"""A tick that comes late is followed by one that is on time: the counts of a few milliseconds say nothing."""
 _NODES_CHANGED = ("daemon-", "thing-", "switch-", "service-", "power-")
 
 
@@ -87,6 +89,7 @@ class WatchedLab(Source):
         self._views: dict[str, object] = {}
         self._files = self._stamps()
         self._ticks = 0
+        self._ticked_s = 0.0
         self.feed = Feed(self._snapshot)
         self._watch = EventWatch(self._lab, self._happened, lambda: self._want("links"))
         self._reader = threading.Thread(target=self._read_on, name=f"state of {name}", daemon=True)
@@ -154,8 +157,10 @@ class WatchedLab(Source):
         """Read the counters, if it is time to; publish what changed. Raises nothing for a lab that goes meanwhile."""
         self._ticks += 1
         self._look_at_files()
-        if self.feed.listeners == 0 and self._ticks % IDLE_EVERY:
+        now = time.monotonic()
+        if (self.feed.listeners == 0 and self._ticks % IDLE_EVERY) or now - self._ticked_s < LEAST_SPAN_S:
             return
+        self._ticked_s = now
         with self._lock:
             counters, before = self._counters, self._before
             if counters is None:

@@ -26,7 +26,7 @@ class LabShape:
     nodes: Mapping[str, int]
     places: Mapping[str, int]
     rate_bps: NDArray[np.int64]
-    """What each port may send, in bits/s of lab time."""
+    """The rate that each port may send at, in bits/s of lab time."""
     networks: tuple[str, ...]
     network: NDArray[np.int64]
     """The place of each port's network in `networks`."""

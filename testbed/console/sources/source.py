@@ -1,4 +1,4 @@
-"""What a page looks at: a lab that is up, or a run of a record that is played back."""
+"""A source, which a page looks at: a lab that is up, or a run of a record that is played back."""
 
 from __future__ import annotations
 

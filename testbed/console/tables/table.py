@@ -59,7 +59,7 @@ class PageTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """What somebody wrote to choose rows: patterns of places, and values of columns."""
+    """The words that somebody wrote to choose rows: patterns of places, and values of columns."""
 
     places: tuple[str, ...] = ()
     values: tuple[tuple[str, str], ...] = ()
@@ -97,7 +97,10 @@ def check_places(source: Source, patterns: Sequence[str]) -> None:
 
 
 def table_page(table: PageTable, source: Source, query: TableQuery) -> dict[str, Any]:
-    """Return the rows that are wanted of a table, as a page gets them. Raises `RefusedRequest` for words that mean nothing."""
+    """Return the rows that are wanted of a table, as a page gets them.
+
+    Raises `RefusedRequest` for words that mean nothing.
+    """
     words = read_words(query.words)
     shown = [item for item in fields(table.kind) if column_of(item).in_csv and not column_of(item).hidden]
     by_name = {_name(item): item for item in shown}
@@ -106,7 +109,9 @@ def table_page(table: PageTable, source: Source, query: TableQuery) -> dict[str,
     values += [("class", query.class_name)] if query.class_name else []
     for name, _ in values:
         if name not in by_name:
-            raise RefusedRequest(400, f"{table.title} have no column {name!r}", hint=known_names_hint(name, list(by_name)))
+            raise RefusedRequest(
+                400, f"{table.title} have no column {name!r}", hint=known_names_hint(name, list(by_name))
+            )
     check_places(source, words.places)
     nodes = _node_filter(words.places)
     every = list(table.rows(source, query, nodes))

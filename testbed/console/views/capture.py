@@ -25,7 +25,7 @@ from starlette.responses import StreamingResponse
 
 from testbed.console.answers import RefusedRequest, not_found, whole_number
 from testbed.console.tasks import command_text
-from testbed.console.view import ViewCall, View, get, post
+from testbed.console.view import View, ViewCall, get, post
 from testbed.console.views.targets import check_link, lab_of
 from testbed.record.captures.decoders.packet import CapturedPacket
 from testbed.record.captures.decoders.registry import PacketFinder

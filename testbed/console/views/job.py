@@ -15,7 +15,7 @@ from testbed.base.errors import RecordError
 from testbed.base.rows import row_json
 from testbed.console.answers import RefusedRequest, whole_number
 from testbed.console.sources.recorded import RecordedLab
-from testbed.console.view import ViewCall, Publish, View, get
+from testbed.console.view import Publish, View, ViewCall, get
 from testbed.console.views.targets import lab_of
 from testbed.run.sweep.published import running
 

@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.console.action import PageAction, InputField
+from testbed.console.action import InputField, PageAction
 from testbed.console.answers import RefusedRequest
 from testbed.console.views.targets import lab_of
 
@@ -129,7 +129,9 @@ ACTIONS = (
         title="Run a scenario …",
         group=GROUP,
         fields=(
-            InputField(name="file", title="Scenario", kind="file", example="scenarios/incast-trimming.yml", required=True),
+            InputField(
+                name="file", title="Scenario", kind="file", example="scenarios/incast-trimming.yml", required=True
+            ),
             InputField(name="set", title="Set", example="workload.bytes=1MB repeat.runs=1"),
             InputField(name="only", title="Only points with", example="mode=spray"),
             InputField(name="repeat", title="Repeats", kind="number"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.base.errors import Problem, SpecError, TestbedError
 from testbed.base.rows import row_json
 from testbed.console.answers import RefusedRequest
-from testbed.console.view import ViewCall, View, get, post
+from testbed.console.view import View, ViewCall, get, post
 
 if TYPE_CHECKING:
     from testbed.api.changes import Changes

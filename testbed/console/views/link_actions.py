@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import TestbedError
 from testbed.base.units import Duration, Rate
-from testbed.console.action import PageAction, InputField, Undo
+from testbed.console.action import InputField, PageAction, Undo
 from testbed.console.views.targets import MOST_LINKS, check_link, lab_of, links_of
 from testbed.lab.core.deploy.links.recorded import WireChange, read_link_state
 from testbed.run.faults.links import link_change

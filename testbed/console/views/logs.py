@@ -13,7 +13,7 @@ from starlette.responses import StreamingResponse
 
 from testbed.console.answers import RefusedRequest
 from testbed.console.tasks import command_text
-from testbed.console.view import ViewCall, View, get
+from testbed.console.view import View, ViewCall, get
 from testbed.console.views.targets import lab_of
 
 MOST_FOLLOWED = 16

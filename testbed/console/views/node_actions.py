@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from testbed.console.action import PageAction, InputField, Undo
+from testbed.console.action import InputField, PageAction, Undo
 from testbed.console.views.targets import nodes_of
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from testbed.console.action import PageAction, InputField
+from testbed.console.action import InputField, PageAction
 from testbed.console.views.targets import links_of
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import numpy as np
 
 from testbed.base.errors import TestbedError
 from testbed.console.answers import number
-from testbed.console.view import ViewCall, Publish, View, get
+from testbed.console.view import Publish, View, ViewCall, get
 
 if TYPE_CHECKING:
     from testbed.console.sources.source import Source

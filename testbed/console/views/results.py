@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.base.errors import RecordError
 from testbed.console.answers import RefusedRequest, not_found
 from testbed.console.sources.recorded import run_address
-from testbed.console.view import ViewCall, View, get
+from testbed.console.view import View, ViewCall, get
 from testbed.console.views.job import outcome_json
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from testbed.console.action import PageAction, ActionRequest, InputField, Undo, answer_action, read_request
+from testbed.console.action import ActionRequest, InputField, PageAction, Undo, answer_action, read_request
 from testbed.console.answers import RefusedRequest
 from testbed.console.console import Console, ConsoleSettings
 from testbed.console.sources.source import Source
@@ -49,7 +49,9 @@ class FakeSource:
 
 def console(tmp_path: Path, *, write: bool) -> Console:
     async def make() -> Console:
-        return Console(ConsoleSettings(roots=(tmp_path,), write=write), StateDirectory(tmp_path / "state", tmp_path / "run"))
+        return Console(
+            ConsoleSettings(roots=(tmp_path,), write=write), StateDirectory(tmp_path / "state", tmp_path / "run")
+        )
 
     (tmp_path / "state" / "labs" / "demo").mkdir(parents=True, exist_ok=True)
     return asyncio.run(make())
@@ -136,6 +138,8 @@ def test_one_at_a_time_and_values_that_are_needed(tmp_path: Path) -> None:
     one = PageAction(name="one", title="One", on=("node",), command=lambda _: [["x"]], perform=_perform)
     with pytest.raises(RefusedRequest, match="one at a time"):
         do(one, tmp_path, {"targets": ["a", "b"]})
-    needed = PageAction(name="n", title="N", fields=(InputField(name="v", title="V", required=True),), command=lambda _: [["x"]])
+    needed = PageAction(
+        name="n", title="N", fields=(InputField(name="v", title="V", required=True),), command=lambda _: [["x"]]
+    )
     with pytest.raises(RefusedRequest, match="a value is needed"):
         do(needed, tmp_path, {"values": {"v": ""}})

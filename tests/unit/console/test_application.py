@@ -22,7 +22,7 @@ from testbed.console.guard import ConsoleGuard, Names
 from testbed.console.live.lab import WatchedLab
 from testbed.console.sessions import Sessions
 from testbed.console.sources.source import Source
-from testbed.console.view import ViewCall, View, get, post, put
+from testbed.console.view import View, ViewCall, get, post, put
 from testbed.lab.core.deploy.records.state import StateDirectory
 
 HOSTILE = '"><img src=x onerror=alert(1)>'

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.console.listening import ListenAt, CannotListen, Tls, is_loopback, open_socket, parse_bind
+from testbed.console.listening import CannotListen, ListenAt, Tls, is_loopback, open_socket, parse_bind
 
 TLS = Tls(certificate=Path("c.pem"), key=Path("k.pem"))
 

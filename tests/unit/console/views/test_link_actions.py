@@ -11,7 +11,7 @@ import pytest
 
 from testbed.base.errors import TestbedError
 from testbed.cli.nodes.link_changes import link_change
-from testbed.console.action import PageAction, ActionRequest, Undo, answer_action, read_request
+from testbed.console.action import ActionRequest, PageAction, Undo, answer_action, read_request
 from testbed.console.answers import RefusedRequest
 from testbed.console.views import lab_actions, link_actions, node_actions, pause_actions
 from testbed.console.views.link_actions import restoring
