@@ -104,7 +104,7 @@ const taskEnded = async (app, task) => {
   if (task.state === "failed") {
     const {lines} = await app.get(`/api/tasks/${task.id}`).catch(() => ({lines: []}));
     const from = lines.findLastIndex(line => line.startsWith("error:"));
-    const why = from < 0 ? `it ended with status ${task.code}` : lines.slice(from, from + 3).map(line => line.trim()).join(" ").replace(/^error: /, "");
+    const why = from < 0 ? `it ended with status ${task.code}` : lines.slice(from, from + 3).map(line => line.trim()).join(" ").replace(/^error: /, "").replace(" hint: ", " — ");
     app.say(`${plain(task.title)}: ${why}`, {kind: "bad", lasts: 20000});
   }
 };
