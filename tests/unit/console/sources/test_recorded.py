@@ -127,7 +127,7 @@ def test_each_moment_has_what_was_sampled_then(tmp_path: Path) -> None:
     assert int(found.now().frame.columns["use"][other]) == -1, "what was not sampled is unknown, and not nothing"
     series = found.series(["use", "errors"], [port], 0.1, 0.2)
     assert series.values["use"][:, 0].tolist() == [100, 200] and set(series.values["errors"][:, 0]) == {-1}
-    total = found.total("use", found.shape.weights([]), 0.0, 1.0)
+    total = found.total("use", found.shape.of_networks([]), 0.0, 1.0)
     assert total.values["use"][:, 0].tolist() == [0, 100, 200, 900]
 
 
