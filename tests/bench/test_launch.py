@@ -44,7 +44,7 @@ K = 20_000
 SIZE = 1 << 20
 LEAF = "p1-s1-rail1"
 RING = {
-    "MPIR_CVAR_CH4_NETMOD": "ofi",
+    "MPIR_CVAR_CH4_NETMOD": "ucx",
     "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": "ring",
     "MPIR_CVAR_DEVICE_COLLECTIVES": "none",
 }
