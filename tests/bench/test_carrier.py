@@ -89,7 +89,9 @@ def test_iperf3_over_uet(lab: RunningLab, tmp_path: Path) -> None:
     moved = [b - a for a, b in zip(sent_before, sent_after, strict=True)]
     packets = after["packets"] - before.get("packets", 0)
     (tmp_path / "counters.json").write_text(json.dumps({"before": before, "after": after, "uplinks": moved}))
-    print(json.dumps({"uplinks": moved, "packets": packets, "again": after.get("packets_again"), "cpus": os.cpu_count()}))
+    print(
+        json.dumps({"uplinks": moved, "packets": packets, "again": after.get("packets_again"), "cpus": os.cpu_count()})
+    )
     judge(
         Figure(
             "carrier: iperf3 over UET, NIC of 20 Mbit/s",
