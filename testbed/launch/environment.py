@@ -20,7 +20,7 @@ REMOTE_SHELL = "lab_rsh"
 LAUNCH_VARIABLE = "LAB_LAUNCH"
 """The variable by which whatever a launch started is known, whatever has become of its parents."""
 FIRST_PORT, PORTS = 20_000, 10_000
-"""The TCP ports at which rank 0 may listen for the others: below the ports that the kernel gives out by itself (32768 and up)."""
+"""The TCP ports at which rank 0 may listen for the others: below those that the kernel gives out (32768 and up)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

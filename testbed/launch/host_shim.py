@@ -31,9 +31,9 @@ HEADER = struct.Struct("!cII")
 MAX_FRAME_BYTES = 1 << 24
 
 START, PMI, SIGNAL, STARTED, OUT, ERR, ENDED = b"S", b"P", b"K", b"B", b"O", b"E", b"X"
-"""START: JSON: `ranks` to start, each with the fields of `RankToStart`, and `restore`, files by path with what is written
-into them in the end. PMI: bytes from or for a rank. SIGNAL: a number (1 byte) for all ranks. STARTED: a rank runs. OUT,
-ERR: what it prints. ENDED: its status, as subprocess has it, and in words why it was not started."""
+"""START: JSON: `ranks` to start, each with the fields of `RankToStart`, and `restore`, files by path with what is
+written into them in the end. PMI: bytes from or for a rank. SIGNAL: a number (1 byte) for all ranks. STARTED: a rank
+runs. OUT, ERR: what it prints. ENDED: its status, as subprocess has it, and in words why it was not started."""
 STATUS = struct.Struct("!i")
 NO_PROGRAM, CANNOT_RUN = 127, 126
 """The exit codes of shells for a program that is not there, and for one that cannot be run."""
