@@ -56,9 +56,8 @@ def _rank_problems(document: Document, workload: Workload) -> Iterator[Problem]:
 
 
 def _word_problems(document: Document, written: Mapping[str, object]) -> Iterator[Problem]:
-    """Return words of the command, variables and packages that cannot be such."""
+    """Return an empty command, and variables and packages that cannot be such."""
     rules = (
-        ("command", re.compile(r"[^\0]*"), "no word of a command has a NUL", None),
         ("env", _VARIABLE, "{} is no variable of an environment", "write NAME=value"),
         ("needs", _PACKAGE, "{} is no name of a Python package", "such as mpi4py"),
     )
