@@ -97,7 +97,7 @@ def _own_directory(lab: RunningLab) -> Iterator[Path]:
 
 
 def _settings(lab: RunningLab, nics: Sequence[PortPlan], directory: Path) -> list[ProviderSettings]:
-    """What each process is told: hosts take turns."""
+    """The settings of each process: hosts take turns."""
     plan = UetEndpointSettings(lab.model, lab.plan)
     hosts: dict[str, list[RailSettings]] = {}
     for nic in nics:
@@ -160,6 +160,11 @@ class ServedProvider:
             "OMPI_MCA_mtl": "ofi",
             "OMPI_MCA_mtl_ofi_provider_include": PROVIDER,
         }
+
+    @property
+    def pids(self) -> Sequence[int]:
+        """Return the IDs of the processes."""
+        return [process.process.pid for process in self._processes]
 
     def counters(self) -> Mapping[str, int]:
         """Return what was counted at all endpoints together."""

@@ -156,9 +156,8 @@ def _switch(nic: PortPlan) -> str:
 def _address(nic: PortPlan, *, ipv6: bool) -> IPv4Address | IPv6Address:
     found = nic.address6 if ipv6 else nic.address or nic.address6
     if found is None:
-        kind = "an IPv6 address" if ipv6 else "an address"
         raise LaunchRefused(
-            f"{nic.node}:{nic.name} has not {kind}",
+            f"{nic.node}:{nic.name} has no {'IPv6 ' if ipv6 else ''}address",
             hint="subnets of tenants have them with `prefix6`" if ipv6 else None,
         )
     return found.ip

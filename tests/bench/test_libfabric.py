@@ -1,9 +1,10 @@
-"""libfabric's own fi_pingpong over our provider, on two hosts of a lab at 20 Mbit/s: its rate, and the CPU of a message."""
+"""libfabric's own fi_pingpong over our provider, on two hosts of a lab at 20 Mbit/s: its rate, and the CPU it costs."""
 
 from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from figures import Figure, judge
 
 from testbed.api import Lab
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.launch.libfabric import ServedProvider, serve_provider
 
 pytestmark = [
@@ -51,20 +53,16 @@ def ping_pong(lab: Lab, served: ServedProvider, size: int, count: int) -> float:
     """The time of a transfer each way of so many bytes, in us. The data is checked."""
     near, far = (host.nics[0] for host in lab.plan.hosts)
     words = ["fi_pingpong", "-p", "uet", "-e", "rdm", "-c", "-S", str(size), "-I", str(count)]
-    environment = lambda nic: {"PATH": "/usr/bin:/bin", **served.environment(nic)}  # noqa: E731
-    import subprocess
-
     assert far.address is not None
-    server = lab.running.spawn(far.node, words, env=environment(far), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def spawn(nic: PortPlan, *more: str) -> subprocess.Popen[bytes]:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        return lab.running.spawn(nic.node, [*words, *more], env=environment(served, nic), **pipes)
+
+    server = spawn(far)
     try:
         time.sleep(1)  # it says nothing when it listens
-        client = lab.running.spawn(
-            near.node,
-            [*words, str(far.address.ip)],
-            env=environment(near),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
+        client = spawn(near, str(far.address.ip))
         said, _ = client.communicate(timeout=PATIENCE_S)
         assert client.returncode == 0, said
         assert server.wait(PATIENCE_S) == 0
@@ -74,6 +72,10 @@ def ping_pong(lab: Lab, served: ServedProvider, size: int, count: int) -> float:
     row = _ROW.search(said.decode())
     assert row is not None, said
     return float(row["us"])
+
+
+def environment(served: ServedProvider, nic: PortPlan) -> dict[str, str]:
+    return {"PATH": "/usr/bin:/bin", **served.environment(nic)}
 
 
 def cpu_s(served: ServedProvider) -> float:
@@ -88,16 +90,8 @@ def cpu_s(served: ServedProvider) -> float:
 def test_a_large_message_fills_the_link(lab: Lab, served: ServedProvider) -> None:
     size = 1 << 20
     us = ping_pong(lab, served, size, 4)
-    judge(
-        Figure(
-            "libfabric: fi_pingpong of 1 MiB",
-            8 * size / (us / 1e6) / RATE_BPS,
-            0.92,
-            "of line rate",
-            at_least=True,
-            is_ratio=True,
-        )
-    )
+    share = 8 * size / (us / 1e6) / RATE_BPS
+    judge(Figure("libfabric: fi_pingpong of 1 MiB", share, at_least=0.92, unit="of line rate", ratio=True))
 
 
 def test_a_small_message_is_cheap(lab: Lab, served: ServedProvider) -> None:
@@ -105,4 +99,5 @@ def test_a_small_message_is_cheap(lab: Lab, served: ServedProvider) -> None:
     before = cpu_s(served)
     ping_pong(lab, served, 8, count)
     messages = 2 * (count + 10)  # fi_pingpong warms up with ten
-    judge(Figure("libfabric: CPU of a message of 8 B", (cpu_s(served) - before) / messages * 1e6, 100, "us"))
+    us = (cpu_s(served) - before) / messages * 1e6
+    judge(Figure("libfabric: CPU of a message of 8 B", us, at_most=100, unit="us"))

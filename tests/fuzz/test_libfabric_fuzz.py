@@ -8,7 +8,7 @@ from fake_programs import BASE, FakePair
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.endpoints.libfabric.wire import BODY_BYTES, PLACE, REQUEST, RequestKind, WireError, address_bytes
+from testbed.endpoints.libfabric.wire import BODY_BYTES, PLACE, REQUEST, ProviderWireError, RequestKind, address_bytes
 
 NUMBERS = st.one_of(
     st.integers(0, 16),
@@ -46,7 +46,7 @@ def requests(draw: st.DrawFn) -> bytes:
 def test_requests_that_may_be_anything(said: list[bytes], cuts: list[int]) -> None:
     pair = FakePair.opened(size=8192)
     data = b"".join(said)
-    with contextlib.suppress(WireError):
+    with contextlib.suppress(ProviderWireError):
         for cut in cuts:
             pair.a.connection.receive(data[:cut], pair.wire.now)
             data = data[cut:]
@@ -65,6 +65,6 @@ def test_requests_that_may_be_anything(said: list[bytes], cuts: list[int]) -> No
 @given(st.binary(max_size=2000))
 def test_bytes_that_may_be_anything(data: bytes) -> None:
     pair = FakePair()
-    with contextlib.suppress(WireError):
+    with contextlib.suppress(ProviderWireError):
         pair.a.connection.receive(data, 0)
     pair.a.connection.close(0)

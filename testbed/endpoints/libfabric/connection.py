@@ -1,7 +1,7 @@
 """A connection of a program: the domain that it has opened, without its socket. Bytes go in, and bytes come out.
 
-It is closed by whoever has the socket; a `WireError` out of `receive` is a reason to. What is under way then goes on to
-its end at the endpoint, and is told to nobody.
+It is closed by whoever has the socket; a `ProviderWireError` out of `receive` is a reason to. What is under way then
+goes on to its end at the endpoint, and is told to nobody.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from testbed.endpoints.libfabric.atomic_codes import decode_atomic
-from testbed.endpoints.libfabric.fabric_errors import FabricError, error_of
+from testbed.endpoints.libfabric.fabric_errors import LibfabricError, error_of
 from testbed.endpoints.libfabric.operations import ProgramReceive, SentOperation
 from testbed.endpoints.libfabric.program_memory import PlacedMemory, ProgramRegion, room_for
 from testbed.endpoints.libfabric.rails import ProvidedRail
@@ -29,9 +29,9 @@ from testbed.endpoints.libfabric.wire import (
     VERSION,
     ProviderReply,
     ProviderRequest,
+    ProviderWireError,
     ReplyKind,
     RequestKind,
-    WireError,
     WireFlag,
     address_bytes,
     decode_places,
@@ -86,14 +86,14 @@ class ProgramConnection:
         """The data of its operations that this process has."""
         self._waiting: deque[tuple[ProviderRequest, bytes]] = deque()
         self.output = bytearray()
-        """What is to be written to the program."""
+        """The bytes that are to be written to the program."""
         self.requests = 0
         """Requests that were carried out."""
 
     # --- what comes in -----------------------------------------------------------------------------------
 
     def receive(self, data: bytes, now: int) -> None:
-        """Carry out what a program asks for. Raises `WireError` for what none of our providers says."""
+        """Carry out what a program asks for. Raises `ProviderWireError` for what none of our providers says."""
         if self._rest:
             data = self._rest + data
         at, end = 0, len(data)
@@ -102,7 +102,7 @@ class ProgramConnection:
             start = at + REQUEST.size
             stop = start + request.body
             if request.body > BODY_BYTES:
-                raise WireError(f"a body of {request.body} bytes")
+                raise ProviderWireError(f"a body of {request.body} bytes")
             if stop > end:
                 break
             self._carry_out(request, data[start:stop], now)
@@ -115,7 +115,7 @@ class ProgramConnection:
         if kind in _TRANSMITS:
             self._transmits += 1
             if self._transmits > TRANSMITS:
-                raise WireError(f"more than {TRANSMITS} operations under way")
+                raise ProviderWireError(f"more than {TRANSMITS} operations under way")
             if self._waiting:
                 self._waiting.append((request, body))
             else:
@@ -123,7 +123,7 @@ class ProgramConnection:
         elif kind in _RECEIVES:
             self._receives += 1
             if self._receives > RECEIVES:
-                raise WireError(f"more than {RECEIVES} receives that wait")
+                raise ProviderWireError(f"more than {RECEIVES} receives that wait")
             if kind == RequestKind.PEEK:
                 self._peek(request, body, now)
             else:
@@ -132,10 +132,10 @@ class ProgramConnection:
             self._cancel(request, now)
         elif kind in _QUESTIONS:
             if self._rail is None and kind not in _GREETINGS:
-                raise WireError(f"{RequestKind(kind).name} before HELLO")
+                raise ProviderWireError(f"{RequestKind(kind).name} before HELLO")
             _QUESTIONS[kind](self, request, body, now)
         else:
-            raise WireError(f"no such request: {kind}")
+            raise ProviderWireError(f"no such request: {kind}")
 
     def _tell(self, reply: ProviderReply) -> None:
         self.output += reply.encode()
@@ -144,27 +144,27 @@ class ProgramConnection:
 
     def _tell_rail(self, request: ProviderRequest, body: bytes, now: int) -> None:
         if request.tag >= len(self._rails):
-            self._answer(request, FabricError.NO_ENTRY)
+            self._answer(request, LibfabricError.NO_ENTRY)
             return
         rail = self._rails[request.tag]
         self.output += encode_rail(rail.name, rail.fep.address)
 
     def _hello(self, request: ProviderRequest, body: bytes, now: int) -> None:
         if self._rail is not None:
-            raise WireError("HELLO for a second time")
+            raise ProviderWireError("HELLO for a second time")
         if request.data != VERSION:
-            self._answer(request, FabricError.PROTOCOL)
+            self._answer(request, LibfabricError.PROTOCOL)
             return
         if len(body) > RAIL_BYTES:
-            raise WireError(f"the name of a rail has {len(body)} bytes")
+            raise ProviderWireError(f"the name of a rail has {len(body)} bytes")
         rail = next((item for item in self._rails if item.name.encode() == body), None)
         if rail is None:
-            self._answer(request, FabricError.NO_DEVICE)
+            self._answer(request, LibfabricError.NO_DEVICE)
             return
         try:
             self._pid = rail.take_pid()
         except UsageError:
-            self._answer(request, FabricError.BUSY)
+            self._answer(request, LibfabricError.BUSY)
             return
         self._rail = rail
         name = (address_bytes(rail.fep.address), self._pid, 0)
@@ -174,7 +174,7 @@ class ProgramConnection:
         assert self._rail is not None
         index = next((number for number in range(1, ENDPOINTS + 1) if number not in self._endpoints), 0)
         if not index:
-            self._answer(request, FabricError.BUSY)
+            self._answer(request, LibfabricError.BUSY)
             return
         core = self._rail.fep.endpoint(job_id=self._rail.job_id, pid_on_fep=self._pid, resource_index=index)
         mode = Mode.ROD if request.flags & WireFlag.ORDERED else Mode.RUD
@@ -184,12 +184,12 @@ class ProgramConnection:
     def _close_endpoint(self, request: ProviderRequest, body: bytes, now: int) -> None:
         endpoint = self._endpoints.pop(request.endpoint, None)
         if endpoint is None:
-            self._answer(request, FabricError.INVALID)
+            self._answer(request, LibfabricError.INVALID)
             return
         kept: deque[tuple[ProviderRequest, bytes]] = deque()
         for waiting, data in self._waiting:
             if waiting.endpoint == request.endpoint:
-                self._end_transmit(waiting.id, FabricError.CANCELLED)
+                self._end_transmit(waiting.id, LibfabricError.CANCELLED)
             else:
                 kept.append((waiting, data))
         self._waiting = kept
@@ -204,9 +204,9 @@ class ProgramConnection:
         if request.flags & WireFlag.OWN_KEY:
             key, self._next_key = self._next_key, self._next_key + 1
         if not places or request.data & ~_ACCESS or len(self._keys) >= MOST_REGIONS:
-            self._answer(request, FabricError.INVALID)
+            self._answer(request, LibfabricError.INVALID)
         elif key >> KEY_BITS or key in self._keys:
-            self._answer(request, FabricError.KEY_REJECTED)
+            self._answer(request, LibfabricError.KEY_REJECTED)
         else:
             region = ProgramRegion(self._memory, places)
             on_wire = wire_key(self._pid, key)
@@ -219,7 +219,7 @@ class ProgramConnection:
         assert self._rail is not None
         on_wire = self._keys.pop(request.tag, None)
         if on_wire is None:
-            self._answer(request, FabricError.NO_KEY)
+            self._answer(request, LibfabricError.NO_KEY)
             return
         self._rail.fep.retire(on_wire)
         self._answer(request, 0)
@@ -233,11 +233,11 @@ class ProgramConnection:
         """Begin an operation, or keep it until others have let go of enough memory."""
         endpoint = self._endpoints.get(request.endpoint)
         if endpoint is None or self._rail is None:
-            self._end_transmit(request.id, FabricError.INVALID)
+            self._end_transmit(request.id, LibfabricError.INVALID)
             return
         length = request.length
         if length > MESSAGE_BYTES:
-            raise WireError(f"a message of {length} bytes")
+            raise ProviderWireError(f"a message of {length} bytes")
         if self.loaded_bytes and self.loaded_bytes + length > MOST_LOADED_BYTES:
             self._waiting.append((request, body))
             return
@@ -252,11 +252,11 @@ class ProgramConnection:
             else:
                 self._send(endpoint, request, body, sent, peer, now)
         except UsageError:
-            self._give_up(sent, FabricError.INVALID)
+            self._give_up(sent, LibfabricError.INVALID)
         except MemoryError:
-            self._give_up(sent, FabricError.NO_MEMORY)
+            self._give_up(sent, LibfabricError.NO_MEMORY)
         except OSError:
-            self._give_up(sent, FabricError.FAULT)
+            self._give_up(sent, LibfabricError.FAULT)
 
     def _give_up(self, sent: SentOperation, error: int) -> None:
         self.loaded_bytes -= sent.length
@@ -270,11 +270,11 @@ class ProgramConnection:
         """The bytes that an operation sends: those that came with it, or those in the program's memory."""
         if request.flags & WireFlag.INLINE:
             if request.places or len(body) != request.length or len(body) > INLINE_BYTES:
-                raise WireError(f"{len(body)} bytes of data for {request.length}")
+                raise ProviderWireError(f"{len(body)} bytes of data for {request.length}")
             return body
         places = decode_places(body, request.places)
         if sum(length for _, length in places) != request.length:
-            raise WireError(f"places that are not {request.length} bytes")
+            raise ProviderWireError(f"places that are not {request.length} bytes")
         if len(places) == 1:
             return self._memory.load(*places[0])
         return b"".join(self._memory.load(address, length) for address, length in places)
@@ -309,7 +309,7 @@ class ProgramConnection:
     ) -> None:
         sent.places = decode_places(body, request.places)
         if sum(length for _, length in sent.places) != request.length:
-            raise WireError(f"places that are not {request.length} bytes")
+            raise ProviderWireError(f"places that are not {request.length} bytes")
         room = room_for(request.length) if request.length else memoryview(bytearray(0))
         endpoint.core.read(peer, room, _remote(request, peer), now, mode=endpoint.mode, context=sent)
 
@@ -326,10 +326,10 @@ class ProgramConnection:
         compares, fetches = bool(request.flags & WireFlag.COMPARE), bool(request.flags & WireFlag.FETCH)
         operands = length * (2 if compares else 1)
         if length > INLINE_BYTES or operands > len(body) or request.places * PLACE.size != len(body) - operands:
-            raise WireError(f"an atomic operation of {length} bytes with {len(body)} behind it")
+            raise ProviderWireError(f"an atomic operation of {length} bytes with {len(body)} behind it")
         sent.places = decode_places(body[operands:], request.places)
         if fetches and sum(size for _, size in sent.places) != length:
-            raise WireError(f"places that are not {length} bytes")
+            raise ProviderWireError(f"places that are not {length} bytes")
         opcode, kind = decode_atomic(op, datatype, compares=compares)
         amo = Amo(opcode, kind, body[:length], body[length:operands])
         fetch = bytearray(length) if fetches else None
@@ -343,19 +343,19 @@ class ProgramConnection:
         places = decode_places(body, request.places)
         length = sum(size for _, size in places)
         if length != request.length:
-            raise WireError(f"places that are not {request.length} bytes")
+            raise ProviderWireError(f"places that are not {request.length} bytes")
         posted = ProgramReceive(request.id, places, tagged=request.kind == RequestKind.TAGGED_RECEIVE)
         if request.flags & WireFlag.MULTI:
             if posted.tagged or len(places) != 1:
-                raise WireError("a receive of several messages is one buffer, without a tag")
+                raise ProviderWireError("a receive of several messages is one buffer, without a tag")
             posted.least_room = max(1, request.data)
         if endpoint is None or self._rail is None:
-            self._end_receive(posted, FabricError.INVALID)
+            self._end_receive(posted, LibfabricError.INVALID)
             return
         try:
             posted.source = self._rail.peer(request.peer) if request.flags & WireFlag.DIRECTED else None
         except UsageError:
-            self._end_receive(posted, FabricError.INVALID)
+            self._end_receive(posted, LibfabricError.INVALID)
             return
         try:
             posted.room = room_for(min(length, MESSAGE_BYTES))
@@ -367,17 +367,17 @@ class ProgramConnection:
             posted.post(endpoint.core, now)
         except UsageError:
             endpoint.posted.pop(posted.id, None)
-            self._end_receive(posted, FabricError.AGAIN)
+            self._end_receive(posted, LibfabricError.AGAIN)
         except (MemoryError, OSError):
             endpoint.posted.pop(posted.id, None)
-            self._end_receive(posted, FabricError.NO_MEMORY)
+            self._end_receive(posted, LibfabricError.NO_MEMORY)
 
     def _take_claimed(
         self, endpoint: ProgramEndpoint, request: ProviderRequest, posted: ProgramReceive, now: int
     ) -> None:
         found = endpoint.claimed.pop(request.data, None)
         if found is None:
-            self._end_receive(posted, FabricError.NO_MESSAGE)
+            self._end_receive(posted, LibfabricError.NO_MESSAGE)
         elif request.flags & WireFlag.DISCARD:
             self._end_receive(posted, 0)
         else:
@@ -393,7 +393,7 @@ class ProgramConnection:
         endpoint = self._endpoints.get(request.endpoint)
         self._receives -= 1
         if body:
-            raise WireError("a peek has no body")
+            raise ProviderWireError("a peek has no body")
         found = None
         if endpoint is not None and self._rail is not None:
             try:
@@ -402,14 +402,14 @@ class ProgramConnection:
             except UsageError:
                 found = None
         if endpoint is None or found is None:
-            self._tell(ProviderReply(kind=ReplyKind.DONE, id=request.id, error=FabricError.NO_MESSAGE, tag=request.tag))
+            self._end_peek(request, LibfabricError.NO_MESSAGE)
             return
         message = found.content
         if request.flags & WireFlag.DISCARD:
             endpoint.core.claim(found)
         elif request.flags & WireFlag.CLAIM:
             if len(endpoint.claimed) >= MOST_CLAIMED or request.data in endpoint.claimed:
-                self._tell(ProviderReply(kind=ReplyKind.DONE, id=request.id, error=FabricError.BUSY, tag=request.tag))
+                self._end_peek(request, LibfabricError.BUSY)
                 return
             endpoint.core.claim(found)
             endpoint.claimed[request.data] = found
@@ -425,6 +425,9 @@ class ProgramConnection:
                 peer=_name_of(message.source),
             )
         )
+
+    def _end_peek(self, request: ProviderRequest, error: int) -> None:
+        self._tell(ProviderReply(kind=ReplyKind.DONE, id=request.id, error=error, tag=request.tag))
 
     def _cancel(self, request: ProviderRequest, now: int) -> None:
         endpoint = self._endpoints.get(request.endpoint)
@@ -477,7 +480,7 @@ class ProgramConnection:
             try:
                 self._store(sent.places, operation.buffer)
             except OSError:
-                error = FabricError.FAULT
+                error = LibfabricError.FAULT
         self._end_transmit(sent.id, error, code)
 
     def _store(self, places: Sequence[tuple[int, int]], data: memoryview) -> None:
@@ -499,7 +502,7 @@ class ProgramConnection:
                 else:
                     self._store(posted.places, posted.room[:length])
             except OSError:
-                error = FabricError.FAULT
+                error = LibfabricError.FAULT
         flags = 0 if operation.header_data is None else int(WireFlag.HAS_DATA)
         if posted.least_room:
             posted.at += length

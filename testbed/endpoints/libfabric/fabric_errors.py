@@ -11,7 +11,7 @@ from typing import Final
 from testbed.protocols.uet.packets.codes import ReturnCode
 
 
-class FabricError(IntEnum):
+class LibfabricError(IntEnum):
     """Errors of <rdma/fi_errno.h>: those of the system keep their number, libfabric's own begin at 256."""
 
     NO_ENTRY = errno.ENOENT
@@ -33,31 +33,31 @@ class FabricError(IntEnum):
     NO_KEY = 266
 
 
-_ERRORS: Final[Mapping[ReturnCode, FabricError]] = MappingProxyType(
+_ERRORS: Final[Mapping[ReturnCode, LibfabricError]] = MappingProxyType(
     {
-        ReturnCode.NO_MATCH: FabricError.NO_MESSAGE,
-        ReturnCode.UNSUPPORTED_OP: FabricError.NOT_SUPPORTED,
-        ReturnCode.UNSUPPORTED_SIZE: FabricError.NOT_SUPPORTED,
-        ReturnCode.AT_PERM: FabricError.ACCESS,
-        ReturnCode.AT_OUT_OF_RANGE: FabricError.INVALID,
-        ReturnCode.HOST_UNSUCCESS_CMPL: FabricError.FAULT,
-        ReturnCode.AMO_UNSUPPORTED_OP: FabricError.NOT_SUPPORTED,
-        ReturnCode.AMO_UNSUPPORTED_DT: FabricError.NOT_SUPPORTED,
-        ReturnCode.AMO_UNSUPPORTED_SIZE: FabricError.NOT_SUPPORTED,
-        ReturnCode.AMO_UNALIGNED: FabricError.INVALID,
-        ReturnCode.PERM_VIOLATION: FabricError.ACCESS,
-        ReturnCode.OP_VIOLATION: FabricError.ACCESS,
-        ReturnCode.BAD_INDEX: FabricError.UNREACHABLE,
-        ReturnCode.BAD_PID: FabricError.UNREACHABLE,
-        ReturnCode.BAD_JOB_ID: FabricError.ACCESS,
-        ReturnCode.BAD_MKEY: FabricError.NO_KEY,
-        ReturnCode.CANCELLED: FabricError.CANCELLED,
-        ReturnCode.UNDELIVERABLE: FabricError.UNREACHABLE,
-        ReturnCode.TOO_LONG: FabricError.TRUNCATED,
+        ReturnCode.NO_MATCH: LibfabricError.NO_MESSAGE,
+        ReturnCode.UNSUPPORTED_OP: LibfabricError.NOT_SUPPORTED,
+        ReturnCode.UNSUPPORTED_SIZE: LibfabricError.NOT_SUPPORTED,
+        ReturnCode.AT_PERM: LibfabricError.ACCESS,
+        ReturnCode.AT_OUT_OF_RANGE: LibfabricError.INVALID,
+        ReturnCode.HOST_UNSUCCESS_CMPL: LibfabricError.FAULT,
+        ReturnCode.AMO_UNSUPPORTED_OP: LibfabricError.NOT_SUPPORTED,
+        ReturnCode.AMO_UNSUPPORTED_DT: LibfabricError.NOT_SUPPORTED,
+        ReturnCode.AMO_UNSUPPORTED_SIZE: LibfabricError.NOT_SUPPORTED,
+        ReturnCode.AMO_UNALIGNED: LibfabricError.INVALID,
+        ReturnCode.PERM_VIOLATION: LibfabricError.ACCESS,
+        ReturnCode.OP_VIOLATION: LibfabricError.ACCESS,
+        ReturnCode.BAD_INDEX: LibfabricError.UNREACHABLE,
+        ReturnCode.BAD_PID: LibfabricError.UNREACHABLE,
+        ReturnCode.BAD_JOB_ID: LibfabricError.ACCESS,
+        ReturnCode.BAD_MKEY: LibfabricError.NO_KEY,
+        ReturnCode.CANCELLED: LibfabricError.CANCELLED,
+        ReturnCode.UNDELIVERABLE: LibfabricError.UNREACHABLE,
+        ReturnCode.TOO_LONG: LibfabricError.TRUNCATED,
     }
 )
 
 
 def error_of(code: ReturnCode) -> int:
     """Return libfabric's number for a return code; 0 for success."""
-    return 0 if code is ReturnCode.OK else _ERRORS.get(code, FabricError.IO)
+    return 0 if code is ReturnCode.OK else _ERRORS.get(code, LibfabricError.IO)

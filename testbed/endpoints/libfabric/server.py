@@ -20,15 +20,15 @@ from testbed.endpoints.libfabric.connection import ProgramConnection
 from testbed.endpoints.libfabric.program_memory import ProgramMemory
 from testbed.endpoints.libfabric.rails import ProvidedRail
 from testbed.endpoints.libfabric.settings import HostSettings, ProviderSettings, RailSettings
-from testbed.endpoints.libfabric.wire import WireError
+from testbed.endpoints.libfabric.wire import ProviderWireError
 from testbed.endpoints.loop import Loop
 from testbed.endpoints.sockets import Marking, SocketConfig
 from testbed.protocols.uet.config import UetConfig
 
 MOST_OUTPUT_BYTES: Final = 1 << 20
-"""Of a program that takes no more replies, no more requests are taken."""
+"""A program that takes no more replies has no more requests taken."""
 MOST_CONNECTIONS: Final = 1024
-"""Of programs on one host."""
+"""The connections of programs on one host."""
 MOST_UNEXPECTED: Final = 1 << 14
 MOST_UNEXPECTED_BYTES: Final = 256 << 20
 """Messages that wait for their receive at each endpoint, and their bytes: programs of MPI send before anybody asks."""
@@ -52,9 +52,9 @@ class ProviderServer:
         self._listeners: list[tuple[socket.socket, Path]] = []
         self._namespaces: list[int] = []
         self.connections = 0
-        """Those that programs have opened."""
+        """The number of those that programs have opened."""
         self.broken = 0
-        """Those that were ended for what they said."""
+        """The number of those that were ended for what they said."""
         loop.set_tick(settings.tick_ns)
         try:
             for host in settings.hosts:
@@ -190,7 +190,7 @@ class _Client:
                 break
             try:
                 self._connection.receive(data, time.monotonic_ns())
-            except WireError as error:
+            except ProviderWireError as error:
                 self._server.broken += 1
                 _complain(f"{self._name}: its connection ends: {error}")
                 ended = True

@@ -1,4 +1,4 @@
-"""What the process that has the endpoints is told: JSON of these data classes, in one line."""
+"""The settings of the process that has the endpoints: JSON of these data classes, in one line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RailSettings:
     address: Text
     config: dict[str, bool | int | float | str]
     delays_ns: dict[str, Nanoseconds] = field(default_factory=dict)
-    """How long datagrams are held, by the address that they are from."""
+    """The times for which datagrams are held, by the address that they are from."""
     least_rtts_ns: dict[str, Nanoseconds] = field(default_factory=dict)
     """The round trip of a full packet while nothing else is sent, by the peer's address."""
 

@@ -1,4 +1,4 @@
-"""What a provider in a program and the process with the endpoints say to each other: fixed headers, little endian.
+"""The words between a provider in a program and the process with the endpoints: fixed headers, little endian.
 
 `testbed/native/libfabric/wire.h` is the same in C, and says what each field means to each kind; a contract test
 compares both.
@@ -45,7 +45,7 @@ class RequestKind(IntEnum):
 
 
 class ReplyKind(IntEnum):
-    """What a provider is told."""
+    """The replies that a provider gets."""
 
     ANSWER = 1
     DONE = 2
@@ -94,12 +94,12 @@ class ProviderRequest(NamedTuple):
     places: int
     address: bytes
     pid: int
-    index: int
+    resource: int
 
     @property
     def peer(self) -> PeerName:
         """Return the name of the peer that it is about."""
-        return self.address, self.pid, self.index
+        return self.address, self.pid, self.resource
 
 
 class ProviderReply(NamedTuple):
@@ -122,15 +122,15 @@ class ProviderReply(NamedTuple):
         return REPLY.pack(*self[:10], *self.peer)
 
 
-class WireError(Exception):
+class ProviderWireError(Exception):
     """A provider says what none of ours does: its connection ends."""
 
 
 def decode_places(body: bytes, count: int) -> tuple[Place, ...]:
-    """Return the places that a body consists of. Raises `WireError`."""
+    """Return the places that a body consists of. Raises `ProviderWireError`."""
     if count > PLACES or len(body) != count * PLACE.size:
-        raise WireError(f"{len(body)} bytes are not {count} places")
-    return tuple(PLACE.iter_unpack(body))  # type: ignore[arg-type]
+        raise ProviderWireError(f"{len(body)} bytes are not {count} places")
+    return tuple(PLACE.iter_unpack(body))
 
 
 @lru_cache(maxsize=4096)

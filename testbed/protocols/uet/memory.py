@@ -80,7 +80,7 @@ class MemoryRegion:
     buffer: memoryview
     """Bytes, writable or read-only; none where the memory is copied."""
     copied: CopiedMemory | None
-    """What the region is of, where that is no memory of this process."""
+    """The memory of the region, where it is none of this process."""
     base: int
     """The buffer offset of its first byte."""
     access: Access

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from testbed.base.errors import DriverError, ScenarioError
 from testbed.base.interrupt import Interrupt
@@ -23,7 +24,8 @@ from testbed.run.faults.timeline import FaultTimeline
 from testbed.run.machine.canary import Canary
 from testbed.run.machine.cpu import SoftnetCounts, read_softnet
 from testbed.run.measuring.measured import Measured
-from testbed.run.measuring.observation import observe
+from testbed.run.measuring.observation import Observation, observe
+from testbed.run.measuring.touches import read_touches
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.program import represent
 from testbed.run.placed.traffic import RunTraffic, bdp_bytes, lab_transports
@@ -32,9 +34,10 @@ from testbed.run.probes.traffic import THRESHOLD_S, ProbeTraffic
 from testbed.run.programs.timed_flows import SAMPLE_S, FlowFailed, FlowWatch
 from testbed.run.schema.model import Scenario
 from testbed.run.sweep.approximations import approximations
+from testbed.run.sweep.beside_record import keep_samples
 from testbed.run.sweep.point_runs import PointOutcome, PointRuns, RunOutcome, stamp
 from testbed.run.sweep.points import Point
-from testbed.run.sweep.progress import Phase, Progress, ProgressListener
+from testbed.run.sweep.progress import Phase, Progress, ProgressListener, RankBehind
 from testbed.run.transports.lab_transport import TCP_PROTOCOL
 from testbed.run.transports.registry import transport_on
 from testbed.run.trust.evidence import Evidence, read_ports
@@ -51,7 +54,8 @@ IDLE_PROBES = 10
 class EmulatedPoint(PointRuns):
     """Does the runs of one point on a lab that is up.
 
-    `workload_runners` gives the runner of a lab and a transport, whose workers move the data.
+    `workload_runners` gives the runner of a lab and a transport, whose workers move the data. Samples of ports go into
+    `directory`, beside the record, if there is one.
     """
 
     def __init__(
@@ -63,12 +67,16 @@ class EmulatedPoint(PointRuns):
         workload_runners: Callable[[LiveLab, Scenario], WorkloadRunner],
         canary: Canary,
         on_progress: ProgressListener,
+        directory: Path | None = None,
     ) -> None:
         super().__init__(point, whole)
         self.interrupt = interrupt
         self.workload_runners = workload_runners
         self.canary = canary
         self.on_progress = on_progress
+        self.directory = directory
+        self._share = 0.0
+        """The share of the traffic that has arrived, as it was told last."""
         # now, since ideals that are computed first while traffic runs would take CPU time of it
         self._unqueued_s = max(THRESHOLD_S, QUEUED_RTTS * self.ideals.base_rtt_s)
         self._running_faults: FaultTimeline | None = None
@@ -130,7 +138,15 @@ class EmulatedPoint(PointRuns):
         if measured.anything:
             result = self.run_result(index, stamp(started), measured)
             result = replace(result, checks=judge_run(self._evidence(traffic, measured, result)))
+            self._keep_samples(index, measured.observation)
         return RunOutcome(result=result, failure=measured.failure, interrupted=measured.interrupted)
+
+    def _keep_samples(self, index: int, seen: Observation) -> None:
+        if seen.port_samples is not None and seen.port_table is not None:
+            from testbed.run.measuring.port_samples import port_samples
+
+            samples = port_samples(seen.port_samples, seen.port_table, seen.begin_ns)
+            keep_samples(self.directory, self.point.name, index, samples)
 
     def _run_timed(self, index: int, traffic: RunTraffic, measured: Measured) -> None:
         measured.window_s = SAMPLE_S
@@ -188,6 +204,7 @@ class EmulatedPoint(PointRuns):
             interrupt=self.interrupt,
             around=lambda: self._watched(measured, traffic),
             on_progress=lambda share: self._tell(Phase.TRAFFIC, index, share, 1.0),
+            on_behind=lambda behind: self._tell(Phase.TRAFFIC, index, self._share, 1.0, behind),
         )
         runner = self.workload_runners(self.lab, self.scenario)
         runner.run(traffic.workload, traffic.placement.nics, options, measured)
@@ -234,6 +251,9 @@ class EmulatedPoint(PointRuns):
             if probes is not None:
                 measured.probes = probes.report(self._unqueued_s + measured.observation.longest_wait_s())
             measured.ports = read_ports(self.lab, measured.observation)
+            if isinstance(self.whole, RunningLab):
+                seen = measured.observation
+                measured.touches = read_touches(self.whole, seen.begin_ns, seen.elapsed_s)
         if timeline is not None:
             timeline.require_whole()
 
@@ -299,7 +319,10 @@ class EmulatedPoint(PointRuns):
             )
         )
 
-    def _tell(self, phase: Phase, run: int, done: float, total: float) -> None:
+    def _tell(
+        self, phase: Phase, run: int, done: float, total: float, behind: Sequence[RankBehind] | None = None
+    ) -> None:
+        self._share = done
         self.on_progress(
             Progress(
                 phase=phase,
@@ -309,5 +332,7 @@ class EmulatedPoint(PointRuns):
                 total=total,
                 point=self.point.index,
                 message=self.point.name,
+                lab=self.whole.name,
+                behind=behind,
             )
         )

@@ -73,7 +73,7 @@ def assemble_run(
         ports=ports,
         networks=networks,
         scale_up=domains,
-        events=measured.events,
+        events=sorted([*measured.events, *(measured.touches or ())], key=lambda event: event.at_s),
         series=[*([] if requests is None else requests.series()), *observation.series(), *probed.series],
         distributions=[*probed.distributions, *([] if requests is None else requests.distributions())],
         marking=observation.marking,

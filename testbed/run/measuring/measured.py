@@ -68,6 +68,8 @@ class Measured:
     """The `requests`, `computed_s`, `inside_s` and `storage` of each tenant of the workload alone, by name."""
 
     events: list[RunEvent] = field(default_factory=list)
+    touches: Sequence[RunEvent] | None = None
+    """What others did to the lab meanwhile; None where there is no real lab."""
     observation: Observation = field(default_factory=Observation)
     probes: ProbeReport | None = None
     window_s: float = 0.05

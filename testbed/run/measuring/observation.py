@@ -68,7 +68,10 @@ class Observation:
     samples: Samples | None = None
     table: PortTable | None = None
     port_samples: Samples | None = None
-    """The bytes that queues have sent, at longer intervals."""
+    """The bytes that queues have sent, at longer intervals; and where that is not too much, what else of ports is kept
+    beside a record."""
+    port_table: PortTable | None = None
+    """The ports of these."""
     marking: list[MarkingCurve] = field(default_factory=list)
     """A curve of each class that had packets which allowed a mark."""
 
@@ -239,7 +242,8 @@ def observe(lab: LiveLab, whole: LiveLab) -> Iterator[Observation]:
                 chosen = _worth_sampling(found.table)
                 if 0 < int(chosen.sum()) <= MOST_QUEUES:
                     sampler = Sampler(maps, found.table, columns=_COLUMNS, chosen=chosen, interval_ns=INTERVAL_NS)
-            ports = _port_sampler(maps, tabulate_ports(whole.plan))
+            found.port_table = tabulate_ports(whole.plan)
+            ports = _port_sampler(maps, found.port_table)
             before = take_snapshot(maps)
             if found.table is not None:
                 marks = watch_marks(maps, whole.plan.tables, found.table)
@@ -277,11 +281,15 @@ def observe(lab: LiveLab, whole: LiveLab) -> Iterator[Observation]:
 
 def _port_sampler(maps: LabMaps, table: PortTable) -> Sampler | None:
     """Return a sampler of what ports have sent: of switches alone in a large lab, None in a very large one."""
-    from testbed.lab.observe.sampler import MOST_QUEUES, Sampler
+    from testbed.lab.observe.sampler import MEMORY_BYTES, MOST_QUEUES, Sampler
+    from testbed.run.measuring.port_samples import COLUMNS, MOST_WORDS
 
     for chosen in (table.present, table.present & table.switch[:, None]):
         if 0 < int(chosen.sum()) <= MOST_QUEUES:
-            return Sampler(maps, table, columns=(_SENT,), chosen=chosen, interval_ns=PORT_INTERVAL_NS)
+            columns = COLUMNS if int(chosen.sum()) * len(COLUMNS) <= MOST_WORDS else (_SENT,)
+            memory = MEMORY_BYTES * len(columns)  # of which the kernel gives what is written to
+            interval = PORT_INTERVAL_NS
+            return Sampler(maps, table, columns=columns, chosen=chosen, interval_ns=interval, memory_bytes=memory)
     return None
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 from testbed.record.record import Check
 from testbed.run.faults.registry import lab_fault
+from testbed.run.measuring.touches import check_touches
 from testbed.run.probes.planning import is_single_path
 from testbed.run.trust.evidence import Evidence
 from testbed.run.trust.ideals import ahead_bytes, check_ideals
@@ -53,6 +54,7 @@ TRUST_CHECKS: tuple[TrustCheck, ...] = (
         else []
     ),
     lambda run: [] if run.measured.faults is None else check_faults(run.measured.faults),
+    lambda run: [] if run.measured.touches is None else check_touches(run.measured.touches),
     lambda run: [] if run.measured.program is None else check_fabric_used(run.measured.program),
     lambda run: [] if run.result is None else check_domains(run.result.scale_up),
     lambda run: [] if run.result is None else check_ideals(run.result, ahead_bytes(run.lab.plan)),

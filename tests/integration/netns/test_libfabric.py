@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,13 +38,13 @@ own = np.zeros(1000 + c.size, np.int64)
 window = MPI.Win.Create(own, 8, comm=c)
 after = (c.rank + 1) % c.size
 window.Fence()
-window.Put(np.arange(1000, dtype=np.int64) + c.rank, after, target=[c.size, 1000, MPI.INT64_T])
+window.Put(np.arange(1000, dtype=np.int64) + c.rank, after, target=[c.size, 1000, MPI.LONG])
 window.Fence()
 before = (c.rank - 1) % c.size
 assert (own[c.size:] == np.arange(1000) + before).all(), own
 for rank in range(c.size):
     window.Lock(rank)
-    window.Accumulate(np.array([c.rank + 1], np.int64), rank, target=[0, 1, MPI.INT64_T], op=MPI.SUM)
+    window.Accumulate(np.array([c.rank + 1], np.int64), rank, target=[0, 1, MPI.LONG], op=MPI.SUM)
     window.Unlock(rank)
 old = np.empty(1, np.int64)
 window.Lock(0)
@@ -57,7 +58,7 @@ if c.rank == 0:
     assert own[1] == c.size, own[1]
 got = np.empty(1000, np.int64)
 window.Lock(after, MPI.LOCK_SHARED)
-window.Get(got, after, target=[c.size, 1000, MPI.INT64_T])
+window.Get(got, after, target=[c.size, 1000, MPI.LONG])
 window.Unlock(after)
 assert (got == np.arange(1000) + c.rank).all()
 window.Free()
@@ -105,7 +106,7 @@ def test_all_that_an_endpoint_can_do(lab: RunningLab, check: Path, words: list[s
     assert result.exit_code == 0, [line.text for line in lines]
     for rank in (0, 1):
         assert [line.text for line in lines if line.rank == rank] == [f"ok {what}" for what in CHECKS]
-    assert result.rail_bytes > 4 << 20, "the bytes crossed the rails"
+    assert result.rail_bytes > 2 << 20, "the bytes crossed the rails"
     assert result.sent_again is not None
 
 
@@ -120,9 +121,9 @@ def test_the_provider_is_listed_with_the_rank_s_own_rail(lab: RunningLab) -> Non
 
 @needs_mpi
 def test_mpi_sums_and_reaches_memory_over_it(lab: RunningLab) -> None:
-    result, lines = launched(lab, [*python(ALL_REDUCE), "65536", "3"], pmi=True)
+    result, lines = launched(lab, [sys.executable, "-c", ALL_REDUCE, "65536", "3"], pmi=True)
     assert result.exit_code == 0, [line.text for line in lines]
-    one_sided, lines = launched(lab, python(ONE_SIDED), pmi=True)
+    one_sided, lines = launched(lab, [sys.executable, "-c", ONE_SIDED], pmi=True)
     assert one_sided.exit_code == 0, [line.text for line in lines]
     assert sorted(line.text for line in lines) == [f"one-sided {rank}" for rank in range(4)]
     assert result.rail_bytes > 100_000 and one_sided.rail_bytes > 4 * 8000

@@ -8,7 +8,7 @@ import pytest
 from fake_programs import BASE, FakePair, FakeProgram
 
 from testbed.endpoints.libfabric.connection import MOST_LOADED_BYTES
-from testbed.endpoints.libfabric.fabric_errors import FabricError
+from testbed.endpoints.libfabric.fabric_errors import LibfabricError
 from testbed.endpoints.libfabric.wire import PLACE, ProviderReply, ReplyKind, RequestKind, WireFlag, address_text
 from testbed.protocols.uet.packets.codes import Mode
 
@@ -37,13 +37,13 @@ def test_rails_are_told_before_hello() -> None:
     first = pair.a.ask(RequestKind.RAIL, tag=0)
     name = struct.pack("<QQ", first.tag, first.data).rstrip(b"\0")
     assert (name, address_text(first.peer[0])) == (b"rail1", "10.0.0.1")
-    assert pair.a.ask(RequestKind.RAIL, tag=1).error == FabricError.NO_ENTRY
+    assert pair.a.ask(RequestKind.RAIL, tag=1).error == LibfabricError.NO_ENTRY
 
 
 def test_another_version_and_an_unknown_rail_are_refused() -> None:
     pair = FakePair()
-    assert pair.a.ask(RequestKind.HELLO, b"rail1", data=99).error == FabricError.PROTOCOL
-    assert pair.a.ask(RequestKind.HELLO, b"rail7", data=1).error == FabricError.NO_DEVICE
+    assert pair.a.ask(RequestKind.HELLO, b"rail1", data=99).error == LibfabricError.PROTOCOL
+    assert pair.a.ask(RequestKind.HELLO, b"rail7", data=1).error == LibfabricError.NO_DEVICE
 
 
 def test_each_connection_has_a_pid_and_each_endpoint_an_index() -> None:
@@ -53,7 +53,7 @@ def test_each_connection_has_a_pid_and_each_endpoint_an_index() -> None:
     assert (pair.a.name[1:], other.name[1:]) == ((0, 1), (1, 1))
     for index in range(2, 16):
         assert other.ask(RequestKind.OPEN_ENDPOINT).endpoint == index
-    assert other.ask(RequestKind.OPEN_ENDPOINT).error == FabricError.BUSY
+    assert other.ask(RequestKind.OPEN_ENDPOINT).error == LibfabricError.BUSY
 
 
 # --- messages -----------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def test_what_is_longer_than_its_receive_is_an_error_of_the_receiver_alone(pair:
     pair.b.post(0, 4, tag=1)
     pair.a.send(b"too long", pair.b, tag=1)
     pair.run()
-    assert only(pair.b.replies()).error == FabricError.TRUNCATED
+    assert only(pair.b.replies()).error == LibfabricError.TRUNCATED
     assert only(pair.a.replies()).error == 0
 
 
@@ -128,7 +128,7 @@ def test_a_posted_receive_can_be_cancelled_once(pair: FakePair) -> None:
     receive = pair.b.post(0, 8, tag=1)
     pair.b.say(RequestKind.CANCEL, endpoint=1, data=receive)
     reply = only(pair.b.replies())
-    assert (reply.id, reply.error) == (receive, FabricError.CANCELLED)
+    assert (reply.id, reply.error) == (receive, LibfabricError.CANCELLED)
     pair.b.say(RequestKind.CANCEL, endpoint=1, data=receive)
     assert pair.b.replies() == []
 
@@ -138,7 +138,7 @@ def test_a_message_is_peeked_at_claimed_and_discarded(pair: FakePair) -> None:
         pair.b.say(RequestKind.PEEK, endpoint=1, tag=tag, flags=flags, data=data)
         return only(pair.b.replies())
 
-    assert peek(1).error == FabricError.NO_MESSAGE
+    assert peek(1).error == LibfabricError.NO_MESSAGE
     pair.a.send(b"kept", pair.b, tag=1, data=3, flags=WireFlag.HAS_DATA)
     pair.a.send(b"gone", pair.b, tag=2)
     pair.run()
@@ -146,13 +146,13 @@ def test_a_message_is_peeked_at_claimed_and_discarded(pair: FakePair) -> None:
         seen = peek(1)
         assert (seen.error, seen.length, seen.tag, seen.data, seen.peer) == (0, 4, 1, 3, pair.a.name)
     assert peek(1, WireFlag.CLAIM, 0xC0FFEE).error == 0
-    assert peek(1).error == FabricError.NO_MESSAGE
+    assert peek(1).error == LibfabricError.NO_MESSAGE
     assert peek(2, WireFlag.DISCARD).error == 0
-    assert peek(2).error == FabricError.NO_MESSAGE
+    assert peek(2).error == LibfabricError.NO_MESSAGE
     pair.b.post(0, 8, tag=1, flags=WireFlag.CLAIM, data=0xC0FFEE)
     assert (only(pair.b.replies()).length, pair.b.at(0, 4)) == (4, b"kept")
     pair.b.post(0, 8, tag=1, flags=WireFlag.CLAIM, data=0xC0FFEE)
-    assert only(pair.b.replies()).error == FabricError.NO_MESSAGE
+    assert only(pair.b.replies()).error == LibfabricError.NO_MESSAGE
 
 
 def test_a_buffer_takes_several_messages_until_it_is_nearly_full(pair: FakePair) -> None:
@@ -175,7 +175,7 @@ def test_a_buffer_for_several_messages_is_given_back_when_it_is_cancelled(pair: 
     receive = pair.b.post(1000, 100, flags=WireFlag.MULTI, data=20)
     pair.b.say(RequestKind.CANCEL, endpoint=1, data=receive)
     reply = only(pair.b.replies())
-    assert (reply.error, reply.flags) == (FabricError.CANCELLED, WireFlag.LAST)
+    assert (reply.error, reply.flags) == (LibfabricError.CANCELLED, WireFlag.LAST)
 
 
 # --- remote memory ------------------------------------------------------------------------------------------
@@ -207,10 +207,10 @@ def test_a_peer_writes_and_reads_the_memory_of_a_program(pair: FakePair) -> None
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
-        ({"tag": 6}, FabricError.NO_KEY),
-        ({"tag": 1 << 48}, FabricError.INVALID),
-        ({"ignore": 95}, FabricError.INVALID),
-        ({"ignore": 1 << 63}, FabricError.INVALID),
+        ({"tag": 6}, LibfabricError.NO_KEY),
+        ({"tag": 1 << 48}, LibfabricError.INVALID),
+        ({"ignore": 95}, LibfabricError.INVALID),
+        ({"ignore": 1 << 63}, LibfabricError.INVALID),
     ],
 )
 def test_memory_is_refused_by_key_and_range(pair: FakePair, fields: dict[str, int], error: int) -> None:
@@ -232,17 +232,17 @@ def test_memory_is_refused_by_access_and_after_its_end(pair: FakePair) -> None:
         pair.run()
         return only(pair.a.replies()).error
 
-    assert write() == FabricError.ACCESS
+    assert write() == LibfabricError.ACCESS
     assert pair.b.ask(RequestKind.DEREGISTER, tag=5).error == 0
-    assert write() == FabricError.NO_KEY
-    assert pair.b.ask(RequestKind.DEREGISTER, tag=5).error == FabricError.NO_KEY
+    assert write() == LibfabricError.NO_KEY
+    assert pair.b.ask(RequestKind.DEREGISTER, tag=5).error == LibfabricError.NO_KEY
 
 
 def test_keys_are_those_of_one_program(pair: FakePair) -> None:
     other = FakeProgram(pair, pair.rail_b, 1000)
     other.open()
     assert register(pair.b, 0, 100).error == register(other, 0, 100).error == 0
-    assert register(pair.b, 0, 100).error == FabricError.KEY_REJECTED
+    assert register(pair.b, 0, 100).error == LibfabricError.KEY_REJECTED
     flags = WireFlag.INLINE
     pair.a.say(RequestKind.WRITE, b"mine", length=4, endpoint=1, peer=other.name, tag=5, flags=flags)
     pair.run()
@@ -308,10 +308,10 @@ def test_atomic_operations_act_on_the_memory_of_a_program(pair: FakePair) -> Non
 
 def test_atomic_operations_that_there_are_not_are_refused(pair: FakePair) -> None:
     register(pair.b, 0, 100)
-    assert atomic(pair, 6, DOUBLE, bytes(8)).error == FabricError.NOT_SUPPORTED  # bits of a real number
-    assert atomic(pair, 99, INT64, bytes(8)).error == FabricError.INVALID
-    assert atomic(pair, SUM, 99, bytes(8)).error == FabricError.INVALID
-    assert atomic(pair, SUM, INT64, bytes(8), at=3).error == FabricError.INVALID  # not aligned
+    assert atomic(pair, 6, DOUBLE, bytes(8)).error == LibfabricError.NOT_SUPPORTED  # bits of a real number
+    assert atomic(pair, 99, INT64, bytes(8)).error == LibfabricError.INVALID
+    assert atomic(pair, SUM, 99, bytes(8)).error == LibfabricError.INVALID
+    assert atomic(pair, SUM, INT64, bytes(8), at=3).error == LibfabricError.INVALID  # not aligned
     assert pair.b.at(0, 100) == bytes(100)
 
 
@@ -320,16 +320,16 @@ def test_atomic_operations_that_there_are_not_are_refused(pair: FakePair) -> Non
 
 def test_memory_that_a_program_does_not_have_is_a_fault_of_its_operation(pair: FakePair) -> None:
     pair.a.say(RequestKind.SEND, PLACE.pack(1, 5000), length=5000, places=1, endpoint=1, peer=pair.b.name)
-    assert only(pair.a.replies()).error == FabricError.FAULT
+    assert only(pair.a.replies()).error == LibfabricError.FAULT
     pair.b.say(RequestKind.RECEIVE, PLACE.pack(1, 8), length=8, places=1, endpoint=1)
     pair.a.send(b"x", pair.b)
     pair.run()
-    assert only(pair.b.replies()).error == FabricError.FAULT
+    assert only(pair.b.replies()).error == LibfabricError.FAULT
     register(pair.b, 0, 100)
     pair.b.memory.is_gone = True
     pair.a.say(RequestKind.WRITE, b"x", length=1, endpoint=1, peer=pair.b.name, tag=5, flags=WireFlag.INLINE)
     pair.run()
-    assert [reply.error for reply in pair.a.replies()] == [0, FabricError.FAULT]
+    assert [reply.error for reply in pair.a.replies()] == [0, LibfabricError.FAULT]
 
 
 def test_a_peer_that_is_not_there_is_unreachable(pair: FakePair) -> None:
@@ -337,7 +337,7 @@ def test_a_peer_that_is_not_there_is_unreachable(pair: FakePair) -> None:
     nobody.name = (pair.b.name[0], 77, 1)
     pair.a.send(b"x", nobody)
     pair.run()
-    assert only(pair.a.replies()).error == FabricError.UNREACHABLE
+    assert only(pair.a.replies()).error == LibfabricError.UNREACHABLE
 
 
 def test_what_is_asked_for_beyond_the_memory_of_this_process_waits_in_order() -> None:
@@ -353,8 +353,8 @@ def test_what_is_asked_for_beyond_the_memory_of_this_process_waits_in_order() ->
     pair.a.say(RequestKind.CLOSE_ENDPOINT, endpoint=1)
     told = pair.a.replies()
     assert [(reply.id, reply.error) for reply in told[:2]] == [
-        (sends[1], FabricError.CANCELLED),
-        (sends[2], FabricError.CANCELLED),
+        (sends[1], LibfabricError.CANCELLED),
+        (sends[2], LibfabricError.CANCELLED),
     ]
 
 
@@ -369,7 +369,7 @@ def test_the_end_of_a_program_frees_all_that_it_had(pair: FakePair) -> None:
     pair.a.say(RequestKind.WRITE, b"x", length=1, endpoint=1, peer=pair.b.name, tag=5, flags=flags)
     pair.a.send(b"x", pair.b, tag=1)
     pair.run()
-    assert {reply.error for reply in pair.a.replies()} == {FabricError.NO_KEY, FabricError.ACCESS}
+    assert {reply.error for reply in pair.a.replies()} == {LibfabricError.NO_KEY, LibfabricError.ACCESS}
     again = FakeProgram(pair, pair.rail_b, 10)
     again.open()
     assert again.name[1] == 1  # not the one that messages to its forerunner may be on their way to

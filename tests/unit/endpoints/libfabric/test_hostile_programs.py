@@ -14,8 +14,8 @@ from testbed.endpoints.libfabric.wire import (
     RECEIVES,
     REQUEST,
     TRANSMITS,
+    ProviderWireError,
     RequestKind,
-    WireError,
     WireFlag,
 )
 
@@ -49,7 +49,7 @@ HERE = PLACE.pack(BASE, 8)
 )
 def test_what_does_not_add_up_ends_the_connection(kind: int, body: bytes, fields: dict[str, Any]) -> None:
     pair = FakePair.opened()
-    with pytest.raises(WireError):
+    with pytest.raises(ProviderWireError):
         pair.a.say(kind, body, endpoint=1, peer=pair.b.name, **fields)
     pair.a.connection.close(0)
 
@@ -59,7 +59,7 @@ def test_nothing_is_done_before_hello(kind: RequestKind) -> None:
     pair = FakePair()
     try:
         pair.a.say(kind)
-    except WireError:
+    except ProviderWireError:
         return
     assert all(reply.error for reply in pair.a.replies())
     assert [endpoint.address.job_id for endpoint in pair.wire.a.endpoints] == [7]
@@ -68,7 +68,7 @@ def test_nothing_is_done_before_hello(kind: RequestKind) -> None:
 def test_a_body_that_is_too_long_is_not_waited_for() -> None:
     pair = FakePair.opened()
     header = REQUEST.pack(RequestKind.SEND, 0, BODY_BYTES + 1, 1, 0, 0, 0, 0, 1, 0, *pair.b.name)
-    with pytest.raises(WireError):
+    with pytest.raises(ProviderWireError):
         pair.a.connection.receive(header, 0)
 
 
@@ -86,7 +86,7 @@ def test_operations_under_way_are_bounded() -> None:
     pair = FakePair.opened()
     for _ in range(TRANSMITS):
         pair.a.send(b"x", pair.b)
-    with pytest.raises(WireError, match="under way"):
+    with pytest.raises(ProviderWireError, match="under way"):
         pair.a.send(b"x", pair.b)
 
 
@@ -94,7 +94,7 @@ def test_receives_that_wait_are_bounded() -> None:
     pair = FakePair.opened()
     for _ in range(RECEIVES):
         pair.a.post(0, 8)
-    with pytest.raises(WireError, match="that wait"):
+    with pytest.raises(ProviderWireError, match="that wait"):
         pair.a.post(0, 8)
 
 

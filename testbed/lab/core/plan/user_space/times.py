@@ -55,5 +55,5 @@ class EndpointTimes:
         return tick_ns if tick_ns >= LEAST_TICK_NS else 0
 
     def held_ns(self, path: PathModel) -> int:
-        """How long an endpoint holds what arrives over a path, beside what the kernel delays."""
+        """The time for which an endpoint holds what arrives over a path, beside what the kernel delays."""
         return path.endpoint_ns + self.pipeline_ns

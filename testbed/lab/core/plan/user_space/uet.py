@@ -46,7 +46,7 @@ def uet_config(nic: PortPlan, base_rtt_ns: int, k: float, *, trimming: bool) -> 
 
 
 class UetEndpointSettings:
-    """What the UET endpoints of a lab's NICs are told, for whoever runs some beside a scenario."""
+    """The settings of the UET endpoints of a lab's NICs, for whoever runs some beside a scenario."""
 
     def __init__(self, model: Lab, plan: LabPlan) -> None:
         self._plan = plan
