@@ -34,7 +34,7 @@ from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.plan.lab_plan import PortPlan
 
 START_TIMEOUT_S = 120.0
-STOP_TIMEOUT_S = 3.0
+STOP_TIMEOUT_S = 5.0
 ASK_TIMEOUT_S = 5.0
 _LOCK = "carrier.lock"
 _LOG = "carrier.log"
