@@ -1,7 +1,7 @@
 """A network namespace as the kernel has it now, read in a few dumps, to be compared with the operations of a plan.
 
 Links, addresses, static routes, rules, queues with their classes and programs, neighbours that were told, ports of
-bridges, settings below /proc/sys, and how many rules the tables of nftables have. What comes back keeps the bodies of
+bridges, settings below /proc/sys, and the rules and sets of nftables. What comes back keeps the bodies of
 messages of addresses, routes and rules: rtnetlink deletes by the same words in which it tells of a thing.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from ipaddress import (
@@ -110,9 +110,17 @@ class SeenQueues:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SeenTable:
+    """A table of nftables: how many rules it has, and the keys of its sets, each with the name of the set."""
+
+    rules: int
+    elements: frozenset[tuple[str, bytes]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SeenPlace:
     """A network namespace. Links, queues and ports of bridges are by interface index; of a port of a bridge: whether
-    it learns, answers for neighbours, and is isolated. `filters` are the rules of each table, by family and name."""
+    it learns, answers for neighbours, and is isolated. `filters` are the tables of nftables, by family and name."""
 
     links: Mapping[int, SeenLink]
     addresses: Mapping[tuple[int, Interface], bytes]
@@ -124,7 +132,7 @@ class SeenPlace:
     neighbours: Mapping[tuple[int, Address], str]
     bridge_ports: Mapping[int, tuple[bool, bool, bool]]
     settings: Mapping[str, str]
-    filters: Mapping[tuple[int, str], int]
+    filters: Mapping[tuple[int, str], SeenTable]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,14 +300,22 @@ def _setting(key: str) -> str | None:
         return None
 
 
-def _filters() -> dict[tuple[int, str], int]:
+def _filters() -> dict[tuple[int, str], SeenTable]:
     with closing(NetfilterSocket()) as item:
-        return dict(Counter(item.rules()))
+        return _tables(item.rules(), item.elements())
 
 
-def filter_rules(transaction: Collection[bytes]) -> Counter[tuple[int, str]]:
-    """The rules of each table, by family and name, that a transaction of nftables makes."""
-    return Counter(nft.new_rules(transaction))
+def filter_tables(transaction: Collection[bytes]) -> dict[tuple[int, str], SeenTable]:
+    """The tables that a transaction of nftables makes, by family and name, as they are seen later."""
+    return _tables(nft.new_rules(transaction), nft.new_elements(transaction))
+
+
+def _tables(rules: Iterable[tuple[int, str]], elements: Iterable[nft.Element]) -> dict[tuple[int, str], SeenTable]:
+    counts = Counter(rules)
+    keys: defaultdict[tuple[int, str], set[tuple[str, bytes]]] = defaultdict(set)
+    for element in elements:
+        keys[element.family, element.table].add((element.set, element.key))
+    return {table: SeenTable(rules=count, elements=frozenset(keys[table])) for table, count in counts.items()}
 
 
 def _network(family: int, packed: bytes | None, length: int) -> Network:
