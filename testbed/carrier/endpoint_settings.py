@@ -70,7 +70,7 @@ class LabEndpoints:
 
     @cached_property
     def _pipeline_ns(self) -> int:
-        """What the declared base RTT has more than the links, each way: receivers add it."""
+        """The part of the declared base RTT that links do not have, each way: receivers add it."""
         declared = declared_base_rtt(self._model)
         if declared is None:
             return 0
