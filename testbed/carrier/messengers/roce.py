@@ -109,8 +109,8 @@ class RoceMessenger:
         self._domain = domain
         self._size = HEADER_BYTES + data_bytes
         self.completions: deque[Completion] = deque()
-        self._again = 0
-        """Packets that queue pairs sent again which are gone."""
+        self._gone: Counter[str] = Counter()
+        """Counts of queue pairs that are gone."""
         self._control = {peer: self._between(endpoints, peer) for peer in endpoints if peer != address}
         self._next_number = LEAST_QPN + len(endpoints)
 
@@ -153,7 +153,7 @@ class RoceMessenger:
 
     def destroy(self, flow: RoceFlow) -> None:
         """Forget the queue pair of a flow."""
-        self._again += flow.qp.retransmitted
+        self._gone.update(packets=flow.qp.sent, packets_again=flow.qp.retransmitted)
         self._rnic.destroy_qp(flow.qp, time.monotonic_ns())
 
     def tell(self, peer: str, frame: bytes, context: object) -> None:
@@ -195,12 +195,10 @@ class RoceMessenger:
             yield Told(context)
 
     def counters(self) -> Mapping[str, int]:
-        found: Counter[str] = Counter(
-            packets_again=self._again, socket_overflows=self._agent.sockets(self.address).overflows
-        )
+        found = Counter(self._gone)
+        found["socket_overflows"] = self._agent.sockets(self.address).overflows
         for qp in self._rnic.qps:
-            found["packets_again"] += qp.retransmitted
-            found["packets"] += qp.sent
+            found.update(packets=qp.sent, packets_again=qp.retransmitted)
         found.update({name.replace("-", "_"): count for name, count in self._rnic.counters.items()})
         return dict(found)
 
