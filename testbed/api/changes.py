@@ -18,10 +18,10 @@ from testbed.base.errors import DriverError, LabNotFound, PlanError, TestbedErro
 from testbed.base.rows import row_json
 from testbed.lab.core.deploy.changing.apply import ApplyOptions, apply_lab, planned_changes
 from testbed.lab.core.deploy.changing.differences import LabChanges, changes_of
-from testbed.lab.core.deploy.changing.drift import find_drift
-from testbed.lab.core.deploy.changing.grouping import ChangeGroup, counts, grouped, summary
+from testbed.lab.core.deploy.changing.drift.lab_drift import find_drift
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
-from testbed.lab.core.deploy.changing.stakes import waiting_bytes
+from testbed.lab.core.deploy.changing.telling.grouping import ChangeGroup, counts, grouped, summary
+from testbed.lab.core.deploy.changing.telling.stakes import waiting_bytes
 from testbed.lab.core.deploy.lifecycle import DEFAULT_TIMEOUT_S
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.lab_record import LabRecord, written_of
@@ -247,8 +247,8 @@ def changes_to(lab: Lab, state: StateDirectory) -> Changes:
 
 
 def _as_it_was(changes: LabChanges, record: LabRecord, state: StateDirectory) -> RunningLab:
-    """The lab of a change before it, whose plan is at hand."""
-    return RunningLab.planned(record, state, RunningLab(record, state).model, changes.old)
+    """The lab of a change before it, whose plan is at hand; its model is read where somebody asks."""
+    return RunningLab.planned(record, state, None, changes.old)
 
 
 def apply_changes(
@@ -300,10 +300,11 @@ def explained(changes: LabChanges, state: StateDirectory, most: int = MOST_OPERA
     """
     if changes.was is None:
         return Changes(lab=changes.lab.name, source=changes.lab.source, rows=changes.rows, deployed=False)
-    running = _as_it_was(changes, changes.was, state)
-    before, now = (replace(lab, written=written) for lab, written in _written(changes, running))
+    record = changes.record
+    before = written_of(changes.was)
+    now = replace(changes.lab, written=changes.lab.written if record is None else written_of(record))
     keys = lab_key_changes(before, now)
-    reasons = _reasons(running, changes, before, keys, most)
+    reasons = _reasons(_as_it_was(changes, changes.was, state), changes, before, keys, most)
     repairs = () if changes.obstacles else changes.drift.rows
     others = changes.rows[len(repairs) :]
     return Changes(
@@ -334,26 +335,20 @@ def _waiting_bytes(changes: LabChanges) -> int | None:
         return None
 
 
-def _written(changes: LabChanges, running: RunningLab) -> Iterator[tuple[Lab, WrittenLab | None]]:
-    """Both labs of a change, with what their files said."""
-    for lab, record in ((running.model, changes.was), (changes.lab, changes.record)):
-        yield lab, lab.written if record is None else written_of(record)
-
-
 def _reasons(
-    running: RunningLab, changes: LabChanges, before: Lab, keys: Sequence[KeyChange], most: int
+    running: RunningLab, changes: LabChanges, before: WrittenLab | None, keys: Sequence[KeyChange], most: int
 ) -> Callable[[ChangeRow], str]:
     """Return what tells the reason of a row: the keys that bring it about by themselves; or else those that nothing can
     be said of alone, or all."""
     every = _told(keys)
     work = len(keys) * len(changes.new.operations)
-    if len(keys) < 2 or len(keys) > MOST_KEYS or work > most or before.written is None:
+    if len(keys) < 2 or len(keys) > MOST_KEYS or work > most or before is None:
         return lambda _: every
     causes: dict[tuple[str, str, str], list[KeyChange]] = {}
     together: list[KeyChange] = []
     for key in keys:
         try:
-            alone = resolve_warned(document_of(key.alone(before.written.data), changes.lab.source), None)
+            alone = resolve_warned(document_of(key.alone(before.data), changes.lab.source), None)
             rows = changes_of(running, alone, alone.scale.time).rows
         except TestbedError:  # it is nothing without another one
             together.append(key)

@@ -31,6 +31,7 @@ PANELS = {
         "export": "labs.export",
         "schema": "labs.schema",
         "graph": "labs.graph",
+        "console": "labs.console",
     },
     "Nodes and links": {
         "exec": "nodes.execute",

@@ -10,13 +10,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from testbed.launch.kills import HostKills
     from testbed.launch.launcher import launch_ranks
     from testbed.launch.options import LaunchOptions, LaunchOrder, LaunchRefused
     from testbed.launch.ranks import RankPlace, place_ranks
-    from testbed.launch.result import LaunchResult, RankEnd, RankLine
+    from testbed.launch.result import LaunchEnd, LaunchResult, RankEnd, RankLine
     from testbed.launch.traffic import PortTraffic
 
 __all__ = [
+    "HostKills",
+    "LaunchEnd",
     "LaunchOptions",
     "LaunchOrder",
     "LaunchRefused",
@@ -29,10 +32,11 @@ __all__ = [
     "place_ranks",
 ]
 _MODULES = {
+    "HostKills": "kills",
     "launch_ranks": "launcher",
     **dict.fromkeys(("LaunchOptions", "LaunchOrder", "LaunchRefused"), "options"),
     **dict.fromkeys(("RankPlace", "place_ranks"), "ranks"),
-    **dict.fromkeys(("LaunchResult", "RankEnd", "RankLine"), "result"),
+    **dict.fromkeys(("LaunchEnd", "LaunchResult", "RankEnd", "RankLine"), "result"),
     "PortTraffic": "traffic",
 }
 

@@ -90,9 +90,13 @@ def _libfabric(ranks: ProgramRanks, place: RankPlace) -> Mapping[str, str]:
 
 
 def _ucx(ranks: ProgramRanks, place: RankPlace) -> Mapping[str, str]:
-    """UCX, below MPICH and OpenMPI; what is on one host goes by shared memory."""
-    del ranks
-    return {"UCX_NET_DEVICES": place.nic.name, "UCX_TLS": "tcp,self,sm"}
+    """UCX, below MPICH and OpenMPI; what is on one host goes by shared memory.
+
+    It takes an interface for one that leads to an address by the main routing table alone, where the first NIC has the
+    default route: ranks on several rails have all of these, their own first.
+    """
+    rails = dict.fromkeys((place.nic.name, *(each.nic.name for each in ranks.places)))
+    return {"UCX_NET_DEVICES": ",".join(rails), "UCX_TLS": "tcp,self,sm"}
 
 
 def _mpich(ranks: ProgramRanks, place: RankPlace) -> Mapping[str, str]:

@@ -117,9 +117,8 @@ class _Host:
             _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-            signal.signal(number, signal.SIG_IGN)  # the launch says when to end
+        for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(number, lambda *_: None)  # the launch says when to end; ranks would inherit SIG_IGN
         self._selector.register(0, selectors.EVENT_READ, ("launch", None))
         self._selector.register(reader, selectors.EVENT_READ, ("signals", None))
         try:
@@ -149,6 +148,7 @@ class _Host:
             elif what == "pmi":
                 self._on_pmi(rank)
             else:
+                assert isinstance(key.fileobj, io.BufferedReader)
                 self._on_output(key.fileobj, rank, what)
         return True
 

@@ -29,7 +29,7 @@ from testbed.launch.environment import LAUNCH_VARIABLE, ProgramRanks, environmen
 from testbed.launch.options import LaunchOptions, LaunchRefused
 from testbed.launch.pmi import PmiAbort, PmiError, PmiServer
 from testbed.launch.ranks import RankPlace, place_ranks, process_mapping
-from testbed.launch.result import INTERRUPTED, TIMED_OUT, UNDONE, LaunchResult, RankEnd, RankLine
+from testbed.launch.result import INTERRUPTED, TIMED_OUT, UNDONE, LaunchEnd, LaunchResult, RankEnd, RankLine
 from testbed.launch.shims import HostShim
 from testbed.launch.traffic import TrafficWatch
 from testbed.launch.transports import Served, find_transport
@@ -37,6 +37,7 @@ from testbed.launch.transports import Served, find_transport
 if TYPE_CHECKING:
     from testbed.base.interrupt import Interrupt
     from testbed.lab.core.deploy.live import RunningLab
+    from testbed.launch.kills import HostKills
 
 GRACE_S = 2.0
 """The time that ranks have to end by themselves after SIGTERM, and their shims after SIGKILL."""
@@ -63,17 +64,19 @@ def launch_ranks(
     on_line: Callable[[RankLine], None] = ignore_lines,
     on_started: Callable[[Sequence[RankPlace]], None] = ignore_start,
     interrupt: Interrupt | None = None,
+    kills: HostKills | None = None,
 ) -> LaunchResult:
     """Start a command as ranks, and return what came of it when the last of them has ended.
 
     `on_line` is called with every line that a rank prints, `on_started` once, when all run; both in this thread, and
-    they must be quick. `interrupt` ends all ranks, from any thread or a signal handler. Raises `LaunchRefused`,
-    `CapabilityError` and `DriverError` before a rank was started; what becomes of ranks is in the result.
+    they must be quick. `interrupt` ends all ranks, from any thread or a signal handler, and `kills` those of one host.
+    Raises `LaunchRefused`, `CapabilityError` and `DriverError` before a rank was started; what becomes of ranks is in
+    the result.
     """
     if not command:
         raise LaunchRefused("no command to start")
     serve = find_transport(options.transport)
-    seen = lab.of_network(BACKEND)
+    seen = lab if options.nics else lab.of_network(BACKEND)
     places = place_ranks(seen.model, seen.plan, options)
     hosts = list(dict.fromkeys(place.host for place in places))
     nics = list({(place.nic.node, place.nic.name): place.nic for place in places}.values())
@@ -85,7 +88,7 @@ def launch_ranks(
         served = held.enter_context(serve(seen, nics))
         watch = TrafficWatch(seen, hosts)
         launch = _Launch(lab, ranks, command, options, served, on_line, on_started)
-        launch.run(before, interrupt)
+        launch.run(before, interrupt, kills)
         sent_again = served.sent_again()
         carried, above = watch.read(nics)
         return LaunchResult(
@@ -95,6 +98,7 @@ def launch_ranks(
             ranks=tuple(launch.ends[place.rank] for place in places),
             exit_code=launch.exit_code,
             failure=launch.failure,
+            ended_by=launch.ended_by,
             started_s=launch.started_s,
             ended_s=max(end.ended_s for end in launch.ends.values()),
             nics=carried,
@@ -139,10 +143,11 @@ class _Launch:
         self.ends: dict[int, RankEnd] = {}
         self.exit_code = 0
         self.failure = ""
+        self.ended_by = LaunchEnd.SELF
 
     # --- from begin to end ---------------------------------------------------------------------------
 
-    def run(self, restore: Mapping[str, str], interrupt: Interrupt | None) -> None:
+    def run(self, restore: Mapping[str, str], interrupt: Interrupt | None, kills: HostKills | None) -> None:
         """Start the ranks, and return when all have ended and nothing of them is left.
 
         `restore` is the congestion control that each host is to have again, in which it was changed.
@@ -152,7 +157,11 @@ class _Launch:
                 self._selector.register(interrupt, selectors.EVENT_READ, (self._on_interrupt, interrupt))
             for name, descriptor in self._served.watched.items():
                 self._selector.register(descriptor, selectors.EVENT_READ, (self._on_served_end, name, descriptor))
+            if kills is not None:
+                self._selector.register(kills, selectors.EVENT_READ, (self._on_kills, kills))
             self._start(restore)
+            if kills is not None:
+                kills.serve(self._shims)
             if self._options.timeout_s is not None:
                 self._deadline, self._next = self.started_s + self._options.timeout_s, self._on_timeout
             while len(self.ends) < len(self._places):
@@ -161,6 +170,8 @@ class _Launch:
             self._signal(signal.SIGKILL)
             raise
         finally:
+            if kills is not None:
+                kills.serve(())
             self._end_shims()
             self._selector.close()
 
@@ -296,7 +307,7 @@ class _Launch:
         why = f"was killed by signal {-status}" if status < 0 else f"ended with {status}"
         whose = _listed([rank for rank in shim.ranks if rank not in self.ends])
         words = f": {shim.words}" if shim.words else ""
-        self._fail(UNDONE, f"{shim.host}: what starts ranks there {why}, and with it {whose}{words}")
+        self._fail(UNDONE, f"{shim.host}: what starts ranks there {why}, and with it {whose}{words}", LaunchEnd.LOST)
         for rank in shim.ranks:
             if rank not in self.ends:
                 self._note_end(rank, -signal.SIGKILL, "went with its host's shim")
@@ -362,23 +373,27 @@ class _Launch:
 
     # --- the end of all ---------------------------------------------------------------------------------
 
-    def _fail(self, exit_code: int, failure: str) -> None:
+    def _fail(self, exit_code: int, failure: str, ended_by: LaunchEnd = LaunchEnd.SELF) -> None:
         """Note who failed, if nobody did before, and have all others end."""
         if not self.failure:
-            self.exit_code, self.failure = exit_code, failure
+            self.exit_code, self.failure, self.ended_by = exit_code, failure, ended_by
             self._terminate()
 
     def _on_interrupt(self, interrupt: Interrupt) -> None:
         self._forget(interrupt)
-        self._fail(INTERRUPTED, "interrupted")
+        self._fail(INTERRUPTED, "interrupted", LaunchEnd.INTERRUPTED)
+
+    def _on_kills(self, kills: HostKills) -> None:
+        for host in kills.take():
+            self._send(self._shims[host], host_shim.SIGNAL, 0, bytes([signal.SIGKILL]))
 
     def _on_timeout(self) -> None:
         late = [rank for rank in self._places if rank not in self.ends]
-        self._fail(TIMED_OUT, f"{_listed(late)} had not ended after {self._options.timeout_s:g} s")
+        self._fail(TIMED_OUT, f"{_listed(late)} had not ended after {self._options.timeout_s:g} s", LaunchEnd.TIMEOUT)
 
     def _on_served_end(self, name: str, descriptor: int) -> None:
         self._forget(descriptor)
-        self._fail(UNDONE, f"{name} has ended, without which ranks reach nobody")
+        self._fail(UNDONE, f"{name} has ended, without which ranks reach nobody", LaunchEnd.SERVED)
 
     def _terminate(self) -> None:
         self._signal(signal.SIGTERM)

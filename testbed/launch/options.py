@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from testbed.base.errors import TestbedError
+
+if TYPE_CHECKING:
+    from testbed.lab.core.plan.lab_plan import PortPlan
 
 
 class LaunchRefused(TestbedError):
@@ -34,7 +38,9 @@ class LaunchOptions:
     `pmi` serves PMI-1 to the ranks. `env` is added to their environment, over all that the launch sets itself. `cc` is
     the congestion control of TCP in their hosts for as long as they run, as the kernel names it ("": as it is).
     `timeout_s` is how long they may take. `ipv6` has them find each other by addresses of IPv6. `directory` is their
-    working directory on hosts that are no containers; by default it is that of the caller.
+    working directory on hosts that are no containers; by default it is that of the caller. `nics` are the NICs of the
+    ranks, in their order, where somebody else has placed them: `hosts`, `ranks_per_host`, `per_gpu` and `order` say
+    nothing then.
     """
 
     hosts: tuple[str, ...] = ()
@@ -48,3 +54,4 @@ class LaunchOptions:
     timeout_s: float | None = None
     ipv6: bool = False
     directory: Path | None = None
+    nics: tuple[PortPlan, ...] = ()

@@ -7,6 +7,7 @@ ranks of a program must all reach each other.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -43,6 +44,11 @@ class RankPlace:
 
 def place_ranks(lab: Lab, plan: LabPlan, options: LaunchOptions) -> tuple[RankPlace, ...]:
     """Place the ranks of a launch on a lab. Raises `LaunchRefused`."""
+    if options.nics:
+        found = _given(options)
+        _require_few(found)
+        _require_one_network(lab, found)
+        return found
     if options.ranks_per_host < 1:
         raise LaunchRefused(f"{options.ranks_per_host} ranks a host: expected 1 or more")
     hosts = _ordered(_chosen(plan, options), options.order)
@@ -62,10 +68,34 @@ def place_ranks(lab: Lab, plan: LabPlan, options: LaunchOptions) -> tuple[RankPl
                     address=_address(nic, ipv6=options.ipv6),
                 )
             )
-    if len(places) > MOST_RANKS:
-        raise LaunchRefused(f"{len(places)} ranks are too many", hint=f"at most {MOST_RANKS} are started")
+    _require_few(places)
     _require_one_network(lab, places)
     return tuple(places)
+
+
+def _given(options: LaunchOptions) -> tuple[RankPlace, ...]:
+    """Return the ranks of NICs that somebody else has chosen; a host may come again later."""
+    counts = Counter(nic.node for nic in options.nics)
+    locals_: Counter[str] = Counter()
+    places = []
+    for rank, nic in enumerate(options.nics):
+        places.append(
+            RankPlace(
+                rank=rank,
+                host=nic.node,
+                local=locals_[nic.node],
+                hosts_ranks=counts[nic.node],
+                nic=nic,
+                address=_address(nic, ipv6=options.ipv6),
+            )
+        )
+        locals_[nic.node] += 1
+    return tuple(places)
+
+
+def _require_few(places: Sequence[RankPlace]) -> None:
+    if len(places) > MOST_RANKS:
+        raise LaunchRefused(f"{len(places)} ranks are too many", hint=f"at most {MOST_RANKS} are started")
 
 
 def process_mapping(places: Sequence[RankPlace]) -> str:
@@ -126,9 +156,8 @@ def _switch(nic: PortPlan) -> str:
 def _address(nic: PortPlan, *, ipv6: bool) -> IPv4Address | IPv6Address:
     found = nic.address6 if ipv6 else nic.address or nic.address6
     if found is None:
-        kind = "an IPv6 address" if ipv6 else "an address"
         raise LaunchRefused(
-            f"{nic.node}:{nic.name} has not {kind}",
+            f"{nic.node}:{nic.name} has no {'IPv6 ' if ipv6 else ''}address",
             hint="subnets of tenants have them with `prefix6`" if ipv6 else None,
         )
     return found.ip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from testbed.base.rows import row_json
@@ -12,6 +13,21 @@ from testbed.launch.traffic import PortTraffic
 TIMED_OUT, UNDONE, INTERRUPTED = 124, 125, 130
 """Exit codes of a launch that are not its program's: it took too long (as timeout(1) has it), what its ranks depend on
 has ended, and Ctrl-C."""
+
+
+class LaunchEnd(StrEnum):
+    """The cause of the end of a launch."""
+
+    SELF = ""
+    """Its ranks have ended: all of them well, or the others with one that failed."""
+    TIMEOUT = "timeout"
+    """They took too long."""
+    INTERRUPTED = "interrupted"
+    """Somebody wanted it."""
+    SERVED = "served"
+    """What carries their bytes has ended."""
+    LOST = "lost"
+    """What starts ranks on a host has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +65,9 @@ class LaunchResult:
     """What came of a launch.
 
     `exit_code` is 0, that of the first rank that failed, or one of this module's; `failure` says in a sentence who it
-    was. `nics` are the NICs that ranks were placed on, `uplinks` the ports from switches to those above them, with what
-    they carried. `sent_again` counts packets: TCP's in the ranks' hosts, or those of what carried their bytes; None
-    where nobody could be asked.
+    was, and `ended_by` why all ended. `nics` are the NICs that ranks were placed on, `uplinks` the ports from switches
+    to those above them, with what they carried. `sent_again` counts packets: TCP's in the ranks' hosts, or those of
+    what carried their bytes; None where nobody could be asked.
     """
 
     lab: str
@@ -60,6 +76,7 @@ class LaunchResult:
     ranks: tuple[RankEnd, ...]
     exit_code: int
     failure: str
+    ended_by: LaunchEnd = LaunchEnd.SELF
     started_s: float
     ended_s: float
     nics: tuple[PortTraffic, ...]
@@ -87,6 +104,7 @@ class LaunchResult:
             "congestion_control": self.congestion_control,
             "exit_code": self.exit_code,
             "failure": self.failure,
+            "ended_by": self.ended_by.value,
             "seconds": round(self.seconds, 6),
             "rail_bytes": self.rail_bytes,
             "sent_again": self.sent_again,

@@ -30,7 +30,8 @@ from testbed.base.linux.rtnetlink import (
 NETLINK_NETFILTER = 12
 SUBSYSTEM = 10 << 8
 BATCH_BEGIN, BATCH_END = 0x10, 0x11
-NEWTABLE, DELTABLE, NEWCHAIN, NEWRULE, GETRULE, NEWSET, NEWSETELEM, NEWOBJ, GETOBJ = 0, 2, 3, 6, 7, 9, 12, 18, 19
+NEWTABLE, DELTABLE, NEWCHAIN, NEWRULE, GETRULE, NEWSET, GETSET = 0, 2, 3, 6, 7, 9, 10
+NEWSETELEM, GETSETELEM, NEWOBJ, GETOBJ = 12, 13, 18, 19
 NFPROTO_IPV4, NFPROTO_NETDEV, NFPROTO_BRIDGE = 2, 5, 7
 COUNTER, LIMIT = 1, 4
 """Kinds of objects."""
@@ -291,6 +292,31 @@ def new_rules(transaction: Iterable[bytes]) -> Iterator[tuple[int, str]]:
                 yield _table_of(body)
 
 
+@dataclass(frozen=True, slots=True)
+class Element:
+    """A key of a set, or of a map, of a table."""
+
+    family: int
+    table: str
+    set: str
+    key: bytes
+
+
+def new_elements(transaction: Iterable[bytes]) -> Iterator[Element]:
+    """The keys of each set that the messages of a transaction make."""
+    for data in transaction:
+        for kind, _, _, body in messages(data):
+            if kind == SUBSYSTEM | NEWSETELEM:
+                yield from _elements_of(body)
+
+
+def _elements_of(body: memoryview) -> Iterator[Element]:
+    found = fields(body, 4)
+    table, name = (found.get(kind, b"").rstrip(b"\0").decode() for kind in (1, 2))
+    for _, element in attributes(found.get(3, b"")):
+        yield Element(body[0], table, name, fields(fields(element).get(1, b"")).get(1, b""))
+
+
 def delete_table(family: int, name: str) -> bytes:
     """`nft delete table FAMILY NAME`: with all that is in it."""
     return message(SUBSYSTEM | DELTABLE, 0, struct.pack("!BBH", family, 0, 0) + text(1, name))
@@ -361,3 +387,15 @@ class NetfilterSocket(RouteSocket):
         """Family and table of each rule in the namespace, of all families."""
         for body in self.dump(SUBSYSTEM | GETRULE, struct.pack("!BBH", 0, 0, 0)):
             yield _table_of(body)
+
+    def elements(self) -> Iterator[Element]:
+        """The keys of each set in the namespace, of all families."""
+        sets = [
+            (body[0], found[1], found[2])
+            for body in self.dump(SUBSYSTEM | GETSET, struct.pack("!BBH", 0, 0, 0))
+            if {1, 2} <= (found := fields(body, 4)).keys()
+        ]
+        for family, table, name in sets:
+            request = struct.pack("!BBH", family, 0, 0) + attribute(1, table) + attribute(2, name)
+            for body in self.dump(SUBSYSTEM | GETSETELEM, request):
+                yield from _elements_of(body)

@@ -39,6 +39,18 @@ def shell_directory(directory: Path) -> Path:
     return directory / "vtysh"
 
 
+def is_there(directory: Path, daemon: str) -> bool:
+    """Tell whether somebody listens at the socket of `daemon`, however busy it is."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as stream:
+        try:
+            stream.connect(str(directory / f"{daemon}.vty"))
+        except BlockingIOError:  # more than it takes wait for it
+            return True
+        except OSError:
+            return False
+    return True
+
+
 def ask(directory: Path, daemon: str, command: str, *, timeout_s: float = TIMEOUT_S) -> str:
     """The text that `daemon`, whose sockets are in `directory`, answers to `command`.
 
@@ -83,28 +95,48 @@ def configure(
         raise DriverError(f"{daemon} in {directory.name} does not answer: {error.strerror or error}") from error
 
 
-def await_answer(directory: Path, daemon: str, *, timeout_s: float = TIMEOUT_S) -> None:
-    """Wait until a daemon that has just been started answers. Raises `DriverError` where it does not in this time."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            ask(directory, daemon, "show version")
-            return
-        except DriverError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(ASKED_AGAIN_S)  # FRR tells nobody of it
-
-
 def ask_json(directory: Path, daemon: str, command: str, *, timeout_s: float = TIMEOUT_S) -> Any:
     """`ask`, for a `show ... json` command."""
-    answer = ask(directory, daemon, command, timeout_s=timeout_s)
+    return _parsed(directory, daemon, command, ask(directory, daemon, command, timeout_s=timeout_s))
+
+
+def _parsed(directory: Path, daemon: str, command: str, answer: str) -> Any:
     try:
         return json.loads(answer)
     except json.JSONDecodeError as error:
         raise DriverError(
             f"{daemon} in {directory.name} answered {command!r} with something that is not JSON"
         ) from error
+
+
+def await_text(
+    directory: Path,
+    daemon: str,
+    command: str,
+    ready: Callable[[str], bool],
+    awaited: str,
+    *,
+    runs: bool = False,
+    timeout_s: float = TIMEOUT_S,
+) -> None:
+    """Ask a command again and again until `ready` says of the answer that it is as it must be.
+
+    A daemon that does not answer yet is asked again, unless it `runs`. Raises `DriverError` where it has not `awaited`,
+    a noun such as "its VRFs", within `timeout_s`.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        last = None
+        try:
+            if ready(ask(directory, daemon, command)):
+                return
+        except DriverError as error:
+            if runs:
+                raise
+            last = error
+        if time.monotonic() > deadline:
+            raise DriverError(f"{daemon} of {directory.name} does not have {awaited} within {timeout_s:g} s") from last
+        time.sleep(ASKED_AGAIN_S)  # FRR tells nobody of it
 
 
 def await_json(
@@ -116,22 +148,17 @@ def await_json(
     *,
     timeout_s: float = TIMEOUT_S,
 ) -> None:
-    """Ask a `show ... json` command again and again until `ready` says of the answer that it is as it must be.
+    """`await_text`, for a `show ... json` command."""
 
-    A daemon that does not answer yet is asked again. Raises `DriverError` where it has not `awaited`, a noun such as
-    "its VRFs", within `timeout_s`.
-    """
-    deadline = time.monotonic() + timeout_s
-    while True:
-        last = None
-        try:
-            if ready(ask_json(directory, daemon, command)):
-                return
-        except DriverError as error:
-            last = error
-        if time.monotonic() > deadline:
-            raise DriverError(f"{daemon} of {directory.name} does not have {awaited} within {timeout_s:g} s") from last
-        time.sleep(ASKED_AGAIN_S)  # FRR tells nobody of it
+    def is_ready(answer: str) -> bool:
+        return ready(_parsed(directory, daemon, command, answer))
+
+    await_text(directory, daemon, command, is_ready, awaited, timeout_s=timeout_s)
+
+
+def await_answer(directory: Path, daemon: str, *, timeout_s: float = TIMEOUT_S) -> None:
+    """Wait until a daemon that has just been started answers. Raises `DriverError` where it does not in this time."""
+    await_text(directory, daemon, "show version", lambda _: True, "an answer", timeout_s=timeout_s)
 
 
 def _exchange(stream: socket.socket, command: str) -> tuple[int, str]:

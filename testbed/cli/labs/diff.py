@@ -61,7 +61,7 @@ def end_with_difference(changes: "Changes", form: options.Format) -> None:
 def print_changes(changes: "Changes", form: options.Format) -> None:
     """Print changes: for people what is alike in one line, for programs each by itself."""
     from testbed.cli.output import console, emit
-    from testbed.lab.core.deploy.changing.grouping import ChangeGroup
+    from testbed.lab.core.deploy.changing.telling.grouping import ChangeGroup
     from testbed.lab.core.plan.changes import ChangeRow
 
     if form is not options.Format.TABLE:
@@ -75,7 +75,7 @@ def print_changes(changes: "Changes", form: options.Format) -> None:
 def outlook(changes: "Changes") -> str:
     """Say in a line how much would be done, and what it could cost."""
     from testbed.base.units import ByteCount
-    from testbed.lab.core.deploy.changing.grouping import counted
+    from testbed.lab.core.deploy.changing.telling.grouping import counted
 
     if not changes:
         return f"{changes.lab}: nothing to change; it is what {changes.source or 'its file'} says"

@@ -14,7 +14,6 @@ import grpc
 from pygnmi.spec.v080 import gnmi_pb2_grpc
 
 from testbed.base.datapath.maps import LabMaps
-from testbed.base.errors import TestbedError
 from testbed.base.linux import syscalls
 from testbed.base.linux.namespaces import enter_namespace
 from testbed.daemons.gnmi.configuration import (
@@ -27,9 +26,9 @@ from testbed.daemons.gnmi.configuration import (
 )
 from testbed.daemons.gnmi.readings import SwitchReadings
 from testbed.daemons.gnmi.service import GnmiService
-from testbed.daemons.kit import configuration
 from testbed.daemons.kit.client import CONTROL_SOCKET
 from testbed.daemons.kit.control import ControlServer
+from testbed.daemons.kit.reloading import reload_switches
 
 CALLS_AT_ONCE = 16
 """Calls of one switch, streams among them; more are refused (RESOURCE_EXHAUSTED)."""
@@ -77,23 +76,20 @@ class GnmiProcess:
         return _Target(readings=readings, service=service, server=self._server(switch, service))
 
     def _reload(self) -> None:
-        """Serve what the configuration says now. The target of a switch of which it says the same goes on as it is.
+        """Serve what the configuration says now (`reload_switches`). Raises `TestbedError`."""
+        reload_switches(
+            self._source,
+            self._configuration,
+            stop=lambda names: _stop([self._targets.pop(name) for name in names]),
+            serve=self._serve,
+        )
 
-        Raises `TestbedError`.
-        """
-        if self._source is None:
-            raise TestbedError("the configuration is in no file")
-        try:
-            old, new = self._configuration, configuration.read(self._source, GnmiConfiguration)
-            wanted = {switch.name: switch for switch in new.switches}
-            _stop([self._targets.pop(item.name) for item in old.switches if wanted.get(item.name) != item])
-            self._configuration = new
-            for switch in new.switches:
-                if switch.name not in self._targets:
-                    self._targets[switch.name] = self._target(switch)
-                    self._targets[switch.name].server.start()
-        except (OSError, ValueError, RuntimeError) as error:
-            raise TestbedError(f"cannot serve the new configuration: {error}") from error
+    def _serve(self, new: GnmiConfiguration) -> None:
+        self._configuration = new
+        for switch in new.switches:
+            if switch.name not in self._targets:
+                self._targets[switch.name] = self._target(switch)
+                self._targets[switch.name].server.start()
 
     def _server(self, switch: TargetSwitch, service: GnmiService) -> grpc.Server:
         server = grpc.server(

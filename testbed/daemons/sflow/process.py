@@ -11,7 +11,7 @@ import os
 import select
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -24,9 +24,9 @@ from testbed.base.linux.counters import read_counters
 from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.port_counters import PortCounters
 from testbed.base.linux.rtnetlink import RouteSocket
-from testbed.daemons.kit import configuration
 from testbed.daemons.kit.client import CONTROL_SOCKET
 from testbed.daemons.kit.control import ControlServer
+from testbed.daemons.kit.reloading import reload_switches
 from testbed.daemons.sflow.agent import SflowAgent
 from testbed.daemons.sflow.configuration import (
     MACHINE_NETWORK,
@@ -100,6 +100,10 @@ class SflowProcess:
             agent, route = self._agents[name], routes[port.namespace]
             self._served.append(ServedPort(port=port, agent=agent, route=route, tap=tap))
 
+    def _stop_switches(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._stop_switch(name)
+
     def _stop_switch(self, name: str) -> None:
         agent = self._agents.pop(name)
         for served in [served for served in self._served if served.agent is agent]:
@@ -110,28 +114,24 @@ class SflowProcess:
         self._sockets.pop(name).close()
 
     def _reload(self) -> None:
-        """Serve what the configuration says now. The agent of a switch of which it says the same goes on as it is.
-
-        Raises `TestbedError`.
-        """
-        if self._source is None:
-            raise TestbedError("the configuration is in no file")
-        try:
-            old, new = self._configuration, configuration.read(self._source, SflowConfiguration)
-            alike = (old.sampling, old.collector) == (new.sampling, new.collector)
-            wanted = {switch.name: switch for switch in new.switches}
-            for switch in old.switches:
-                if not alike or wanted.get(switch.name) != switch:
-                    self._stop_switch(switch.name)
-            self._configuration = new
-            for switch in new.switches:
-                if switch.name not in self._agents:
-                    self._serve_switch(switch)
-        except (OSError, ValueError) as error:
-            raise TestbedError(f"cannot serve the new configuration: {error}") from error
+        """Serve what the configuration says now (`reload_switches`). Raises `TestbedError`."""
+        old = self._configuration
+        new = reload_switches(
+            self._source,
+            old,
+            stop=self._stop_switches,
+            serve=self._serve,
+            alike=lambda new: (old.sampling, old.collector) == (new.sampling, new.collector),
+        )
         self._number_ports()
         if self._data_path is not None and old.sampling != new.sampling:
             self._data_path.begin(new.sampling)
+
+    def _serve(self, new: SflowConfiguration) -> None:
+        self._configuration = new
+        for switch in new.switches:
+            if switch.name not in self._agents:
+                self._serve_switch(switch)
 
     def _sender(self, switch: SampledSwitch) -> socket.socket:
         """A socket of the switch's; or of this machine's, where the collector is there."""

@@ -263,7 +263,7 @@ class Feature:
         return None
 
     def subscribe(self, events: EventStream, lab: RunningLab) -> None:
-        """Have the stream of a lab's events tell those of the feature, too."""
+        """Have the stream of a lab's events tell those of the feature, too; again where the lab has changed since."""
 
     def environment(self, plan: LabPlan, run: Path, node: str) -> Mapping[str, str]:
         """Return variables for the environment of commands in a node."""
@@ -286,7 +286,12 @@ def register(*modules: str) -> None:
 
 
 def keep(old: Lab, new: Lab) -> Lab:
-    """Return `new` with the numbers that all features keep of `old`, the lab of its name that is up."""
+    """Return `new` with what it keeps of `old`, the lab of its name that is up: the names of ports, the bridges of
+    rails, and the numbers of all features."""
+    from testbed.lab.core.fabric.kept_bridges import keep_bridges
+    from testbed.lab.core.fabric.kept_ports import keep_ports
+
+    new = keep_bridges(old, keep_ports(old, new))
     for feature in features():
         new = feature.kept(old, new)
     return new

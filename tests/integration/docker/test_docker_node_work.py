@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from observed import observe
 
-from testbed.lab.core.deploy.changing.drift import find_drift, repair_lab
+from testbed.lab.core.deploy.changing.drift.lab_drift import find_drift, repair_lab
 from testbed.lab.core.deploy.changing.node import recreate_node, restart_node
 from testbed.lab.core.deploy.lifecycle import await_convergence
 from testbed.lab.core.deploy.live import RunningLab

@@ -51,12 +51,13 @@ BASE: dict[str, Any] = {
 }
 SOURCES, DESTINATION = ("p1-s1-h1", "p1-s1-h2"), "p1-s2-h1"
 
-# Rails and parallel links are not among them: ports between switches are numbered by the links before them, and a link
-# whose port has another name is made anew.
 CHANGES: dict[str, dict[str, Any]] = {
     "hosts": {"fabric.hosts": 4},
     "segments": {"fabric.segments": 3},
     "spines": {"fabric.spines": 3},
+    "rails": {"fabric.gpus": 2},
+    "parallel links": {"fabric.uplink.count": 2},
+    "rails and parallel links": {"fabric.gpus": 3, "fabric.uplink.count": 3, "fabric.segments": 3},
     "rate of NICs": {"fabric.nic.rate": "800G"},
     "rate of uplinks": {"fabric.uplink.rate": "800G"},
     "scale": {"scale.time": 9000},
@@ -85,10 +86,10 @@ CHANGES: dict[str, dict[str, Any]] = {
 class ChangingLab:
     """A lab that is deployed once, and changed by the command line."""
 
-    def __init__(self, sandbox: Any) -> None:
+    def __init__(self, sandbox: Any, values: Mapping[str, Any] = BASE) -> None:
         self._sandbox = sandbox
         self._file = sandbox.work / "lab.yml"
-        self._run("deploy", BASE)
+        self._run("deploy", values)
 
     @property
     def running(self) -> RunningLab:
@@ -161,6 +162,31 @@ def test_a_change_costs_no_packet_and_no_session(base: ChangingLab, what: str) -
     assert (account.missing, account.repeated) == (0, 0), f"of {account.sent} packets"
     still_and_reconciled(lab.running)
     assert not differences(snapshot(lab.running), before), "there and back"
+
+
+def test_a_host_that_is_left_alone_on_its_rail_loses_nothing(base: ChangingLab) -> None:
+    """A rail with one port is routed directly, where it has never had more: here it keeps its bridge."""
+    lab = base
+    with lossless_flows(lab.running, SOURCES[:1], DESTINATION, dscp=DSCP) as flows:
+        for values in (BASE | {"fabric.hosts": 1}, BASE):
+            sent = flows.sent
+            lab.apply(values)
+            until(lambda: flows.sent > sent + 1000, "the flow goes on")  # noqa: B023
+        account = flows.stop()
+    assert (account.missing, account.repeated) == (0, 0), f"of {account.sent} packets"
+    still_and_reconciled(lab.running)
+
+
+def test_a_host_that_was_alone_on_its_rail_loses_nothing_to_a_second_one(sandbox: Any) -> None:
+    """The rail becomes a bridge, which takes the gateway's address from the port of the first host."""
+    alone = ChangingLab(sandbox, BASE | {"fabric.hosts": 1})
+    with lossless_flows(alone.running, SOURCES[:1], DESTINATION, dscp=DSCP) as flows:
+        sent = flows.sent
+        alone.apply(BASE)
+        until(lambda: flows.sent > sent + 1000, "the flow goes on")
+        account = flows.stop()
+    assert (account.missing, account.repeated) == (0, 0), f"of {account.sent} packets"
+    still_and_reconciled(alone.running)
 
 
 def planned(lab: RunningLab) -> set[tuple[str, str]]:

@@ -23,6 +23,14 @@ scale: {{time: 10000}}
 fabric: {{design: rail-optimized, hosts: {hosts}, gpus: 2, spines: {spines}, nic: {{rate: {rate}}}}}
 qos: {{preset: uec}}
 """
+BESIDE = {
+    "link groups": """\
+networks:
+  frontend: {design: leaf-spine, homing: mlag, leaves: 2, spines: 1, nic: {per: host, ports: 2, rate: 100G}}
+""",
+    "scale-up": "",
+}
+"""The further parts of a lab whose changes are killed, too: there are more hosts afterwards, and so they change."""
 CUT_SHORT = """
 import os, signal, sys
 from pathlib import Path
@@ -56,21 +64,25 @@ print(acts)
 """Applies a topology, and dies right before it does one thing more to the machine than it is told to; else it says how
 many things it did: messages to the kernel, connections to daemons, files written, renamed and removed, programs
 started."""
-FEW, MANY = 6, 40
+FEW, SOME, MANY = 6, 12, 40
 FEW_DESTROYS, MANY_DESTROYS = 3, 30
 
 
 class Bench:
     """A lab that is deployed as `before`, its file; `after` is another file of it."""
 
-    def __init__(self, sandbox: Any) -> None:
+    def __init__(self, sandbox: Any, kind: str = "") -> None:
         self.sandbox = sandbox
+        self._kind = kind
         self.before = self.write("before", hosts=2, spines=2, rate="400G")
         self.after = self.write("after", hosts=3, spines=1, rate="200G")
 
     def write(self, file: str, **values: Any) -> Path:
         path: Path = self.sandbox.root / f"{file}.yml"
-        path.write_text(TOPOLOGY.format(name=self.sandbox.name(), **values))
+        text = TOPOLOGY.format(name=self.sandbox.name(), **values)
+        if self._kind == "scale-up":
+            text = text.replace("nic:", "scale_up: {rate: 3.6T, by: packets, planes: 2, credits: {limit: 64}}, nic:")
+        path.write_text(text + BESIDE.get(self._kind, ""))
         return path
 
     def deploy(self) -> None:
@@ -136,6 +148,29 @@ def test_a_change_killed_anywhere_is_finished_or_taken_back(bench: Bench, points
         assert differences(bench.seen(), expected) == [], f"{path.name} after a SIGKILL at act {number} of {acts}"
         bench.apply(bench.before)
     assert killed >= points // 2, "most of the moments lay within the change"
+    assert bench.sandbox.cli("check", "-n", bench.sandbox.name()).returncode == 0
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("kind", BESIDE)
+def test_a_change_of_what_features_run_is_finished_or_taken_back(sandbox: Any, kind: str) -> None:
+    bench = Bench(sandbox, kind)
+    bench.deploy()
+    first = bench.seen()
+    acts = bench.acts()
+    assert differences(bench.seen(), first) == [], "changed there and back it is the lab that it was"
+    bench.apply(bench.after)
+    wanted = bench.seen()
+    bench.apply(bench.before)
+    random_numbers = random.Random(kind)
+    for point in range(SOME):
+        number = 1 + int(acts * (point + random_numbers.random()) / SOME)
+        bench.cut_short(bench.after, number)
+        path, expected = (bench.after, wanted) if point % 2 == 0 else (bench.before, first)
+        bench.apply(path)
+        assert differences(bench.seen(), expected) == [], f"{path.name} after a SIGKILL at act {number} of {acts}"
+        bench.apply(bench.before)
     assert bench.sandbox.cli("check", "-n", bench.sandbox.name()).returncode == 0
 
 

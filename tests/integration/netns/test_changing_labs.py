@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from testbed.api import Lab
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import check_lab
+from testbed.lab.features.management.services_apply import read_services
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
@@ -238,6 +241,30 @@ def test_who_watches_sees_what_comes_after_a_change(deployed: Any, file: Path) -
         until(lambda: len(seen("lab-changed", deployed.name())) == 2, "the end of the second change")
         assert seen("thing-removed", "host p1-s1-h3")
         until(lambda: sockets_of(watcher.pid) == sockets, "it holds nothing of the node that is gone")
+    finally:
+        watcher.terminate()
+        watcher.wait()
+
+
+SERVICES = "networks.management={design: out-of-band, services: [ssh]}"
+
+
+def test_who_watches_is_told_of_services_that_came_later(deployed: Any, file: Path) -> None:
+    output = deployed.root / "events"
+    with output.open("wb") as stream:
+        watcher = deployed.start("events", "-n", deployed.name(), stdout=stream)
+    try:
+        until(lambda: output.read_text().count("snapshot") == 4, "the watcher knows all nodes")
+        for hosts in (2, 3):  # the second change finds services that are watched
+            edit(file, "hosts: 2", f"hosts: {hosts}")
+            assert deployed.cli("apply", "-q", "--set", SERVICES).returncode == 0
+        until(lambda: output.read_text().count('"lab-changed"') == 2, "the end of both changes")
+        service = next(item for item in read_services(running(deployed)) if item.node == "p1-s1-h1")
+        os.kill(next(iter(service.pids.values())), signal.SIGKILL)
+        until(lambda: '"service-ended"' in output.read_text(), "the end of the service")
+        assert deployed.cli("link", "down", "p1-s1-h1:rail1").returncode == 0
+        until(lambda: '"link-down"' in output.read_text(), "what follows")
+        assert output.read_text().count('"service-ended"') == 1
     finally:
         watcher.terminate()
         watcher.wait()

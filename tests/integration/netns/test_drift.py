@@ -17,7 +17,7 @@ from waiting import until
 from testbed.base.linux import vty
 from testbed.base.linux.namespaces import in_namespace
 from testbed.base.linux.nftables import NFPROTO_NETDEV, NetfilterSocket, delete_table
-from testbed.lab.core.deploy.changing.drift import Drift, find_drift, repair_lab
+from testbed.lab.core.deploy.changing.drift.lab_drift import Drift, find_drift, repair_lab
 from testbed.lab.core.deploy.lifecycle import destroy_lab
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 from testbed.lab.core.deploy.live import RunningLab

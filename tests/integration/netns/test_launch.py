@@ -111,7 +111,6 @@ def test_ranks_of_a_host_share_its_memory_and_see_their_processes_alone(lab: Run
         "while len(found()) < 2: time.sleep(0.01)\n"
         "time.sleep(0.2)\n"
         "print(*found(), sum(name.isdigit() for name in os.listdir('/proc')), os.readlink('/proc/self/ns/ipc'))\n"
-        "mine.unlink()\n"
     )
     _, lines = launched(lab, python(code), hosts=(H1, H2), ranks_per_host=2)
     by_rank = [line.text.split() for line in sorted(lines, key=lambda line: line.rank)]

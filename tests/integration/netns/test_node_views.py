@@ -272,7 +272,7 @@ def test_past_events_are_told(shared_sandbox: Any, lab: RunningLab) -> None:
     found = kinds()
     assert found[0] == "lab-deployed" and found.index("link-down") < found.index("link-set")
     table = shared_sandbox.cli("events", "--since", "deploy", "-f", "table", "-n", lab.name).stdout.splitlines()
-    assert table[0].split() == ["time", "node", "kind", "subject", "detail"]
+    assert table[0].split() == ["time", "node", "kind", "subject", "detail", "by"]
     assert any("link-set" in line and "rate_bps" in line for line in table)
     wrong = shared_sandbox.cli("events", "--since", "yesterday-ish", "-n", lab.name)
     assert wrong.returncode not in (0, 1) and "for example 10m" in wrong.stderr

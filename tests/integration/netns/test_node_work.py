@@ -21,7 +21,7 @@ from testbed.base.linux import namespaces, vty
 from testbed.base.linux.namespaces import NETNS_DIRECTORY, identities_of
 from testbed.lab.core.deploy.changing import node as node_module
 from testbed.lab.core.deploy.changing.apply import ApplyOptions, apply_lab
-from testbed.lab.core.deploy.changing.drift import find_drift
+from testbed.lab.core.deploy.changing.drift.lab_drift import find_drift
 from testbed.lab.core.deploy.changing.node import NEW, NodeRefused, recreate_node, restart_node
 from testbed.lab.core.deploy.lifecycle import destroy_lab
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl

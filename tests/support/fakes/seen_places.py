@@ -10,10 +10,10 @@ from typing import Any
 
 from testbed.base.linux import rtnetlink
 from testbed.base.linux import traffic_control as traffic
-from testbed.lab.core.deploy.changing.kernel_drift import KERNELS_RULES, NO_PROGRAMS, queues_of, worth_asking
+from testbed.lab.core.deploy.changing.drift.kernel_drift import KERNELS_RULES, NO_PROGRAMS, queues_of, worth_asking
 from testbed.lab.core.drivers.netlink.overlay_devices import LOCAL_PRIORITY
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
-from testbed.lab.core.drivers.nodes.seen import SeenLink, SeenPlace, SeenQueues, SeenRoute, SeenRule, filter_rules
+from testbed.lab.core.drivers.nodes.seen import SeenLink, SeenPlace, SeenQueues, SeenRoute, SeenRule, filter_tables
 from testbed.lab.core.feature import filters
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import (
@@ -114,7 +114,7 @@ def as_planned(plan: LabPlan) -> dict[str, SeenPlace]:
                 )
             case _ if type(item) in filters():
                 place = getattr(item, "vrf", "") or item.node
-                found[place]["filters"] |= dict(filter_rules(filters()[type(item)](item)))
+                found[place]["filters"] |= filter_tables(filters()[type(item)](item))
     return {
         place: SeenPlace(
             links=links[place],

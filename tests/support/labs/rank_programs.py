@@ -7,14 +7,15 @@ import os, socket, sys, time
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 peers, count = os.environ["LAB_PEERS"].split(","), int(sys.argv[1])
 family = socket.AF_INET6 if ":" in peers[rank] else socket.AF_INET
-listener = socket.create_server((peers[rank], int(os.environ["MASTER_PORT"])), family=family)
+port = int(os.environ["MASTER_PORT"])
+listener = socket.create_server((peers[rank], port + rank), family=family)
 if len(sys.argv) > 2 and rank == 0:
     time.sleep(float(sys.argv[2]))
 end = time.monotonic() + 20
 while True:
     try:
-        after = socket.create_connection((peers[(rank + 1) % size], int(os.environ["MASTER_PORT"])),
-                                         source_address=(peers[rank], 0), timeout=5)
+        there = (rank + 1) % size
+        after = socket.create_connection((peers[there], port + there), source_address=(peers[rank], 0), timeout=5)
         break
     except OSError:
         if time.monotonic() > end: raise

@@ -41,9 +41,12 @@ def test_torch_and_a_program_of_ones_own_find_rank_0() -> None:
 def test_the_rail_is_named_to_every_family_that_asks_for_an_interface() -> None:
     program = ranks()
     env = environment_of(program, program.places[1])
-    for name in ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "FI_TCP_IFACE", "UCX_NET_DEVICES", "HYDRA_IFACE"):
+    for name in ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "FI_TCP_IFACE", "HYDRA_IFACE"):
         assert env[name] == "rail2", name
     assert env["NCCL_SOCKET_IFNAME"] == "=rail2", "and not each that begins so"
+    assert env["UCX_NET_DEVICES"] == "rail2,rail1", "its own first: it finds no way from one to the other"
+    alone = replace(program, places=program.places[::2])
+    assert environment_of(alone, alone.places[1])["UCX_NET_DEVICES"] == "rail1"
     assert env["OMPI_MCA_btl_tcp_if_include"] == env["PRTE_MCA_prte_if_include"] == "rail2"
     assert env["HYDRA_LAUNCHER_EXEC"] == env["PRTE_MCA_plm_ssh_agent"] == remote_shell()
     assert Path(remote_shell()).is_absolute()

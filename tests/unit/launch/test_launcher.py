@@ -139,7 +139,7 @@ def test_ranks_are_in_our_directory_and_have_no_input(tmp_path: Path) -> None:
 
 
 def test_lines_come_whole_in_order_and_the_last_without_its_end(lab: FakeLaunchLab) -> None:
-    code = "import sys\nfor i in range(40000): sys.stdout.write(f'{i} {'x' * 40}\\n')\nsys.stdout.write('rest')"
+    code = "import sys\nfor i in range(40000): print(i, 40 * 'x')\nsys.stdout.write('rest')"
     result, lines = run(lab, python(code))
     assert result.exit_code == 0
     for rank in range(4):

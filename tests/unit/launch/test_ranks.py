@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest
@@ -95,8 +96,6 @@ def test_management_ports_are_no_rails() -> None:
 def test_what_cannot_work_is_refused(text: str, options: dict[str, object], says: str) -> None:
     with pytest.raises(LaunchRefused) as refused:
         places(text, **options)
-    import re
-
     assert re.search(says, str(refused.value), re.DOTALL), refused.value
 
 

@@ -104,10 +104,10 @@ class RunningLab:
         return cls(state.read(name), state)
 
     @classmethod
-    def planned(cls, record: LabRecord, state: StateDirectory, model: Lab, plan: LabPlan) -> RunningLab:
-        """A lab whose model and plan are at hand, and are not read and planned anew."""
+    def planned(cls, record: LabRecord, state: StateDirectory, model: Lab | None, plan: LabPlan) -> RunningLab:
+        """A lab whose plan is at hand, and its model unless that is None, and are not planned and read anew."""
         found = cls(record, state)
-        found.__dict__.update(model=model, plan=plan)
+        found.__dict__.update(plan=plan, **({} if model is None else {"model": model}))
         return found
 
     @cached_property

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from testbed.base.errors import CapabilityError, TestbedError
+from testbed.base.errors import CapabilityError, DriverError, TestbedError
 from testbed.base.linux import vty
-from testbed.base.linux.processes import Process, processes_in, terminate
+from testbed.base.linux.processes import Process, kill_processes, processes_in, terminate
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import state_error
-from testbed.lab.core.drivers.probing.machine import FrrInstallation, find_frr
+from testbed.lab.core.deploy.records.kept_events import keep_event
+from testbed.lab.core.drivers.probing.machine import KNOWN_DAEMONS, FrrInstallation, find_frr
 from testbed.lab.core.drivers.routing.frr import (
     DaemonLauncher,
     DaemonSet,
@@ -156,6 +157,24 @@ def running_daemons(lab: RunningLab, node: str) -> list[Process]:
     return [process for process in processes_in({lab.identities[node]}) if process.command in wanted]
 
 
+def kill_daemon(lab: RunningLab, node: str, daemon: str) -> None:
+    """Send SIGKILL to one of a switch's routing daemons, and wait until it has ended; `start_routing` brings it back.
+
+    Raises `NoSuchNode`, and `DriverError` where it does not run, or does not end.
+    """
+    known = lab.daemons.get(lab.node(node).name, ())
+    if daemon not in known:
+        hint = f"it has {', '.join(known)}" if known else "switches have daemons"
+        raise TestbedError(f"{node} has no daemon {daemon}", hint=hint)
+    running = [one for one in running_daemons(lab, node) if one.command == daemon]
+    if not running:
+        raise DriverError(f"{node} runs no {daemon} that could be killed", hint=f"testbed node restart {node}")
+    kill_processes(running)
+    if any(one.command == daemon for one in running_daemons(lab, node)):
+        raise DriverError(f"{daemon} of {node} has not ended after SIGKILL")
+    keep_event(lab.state_directory, lab.name, node, "daemon-killed", daemon)
+
+
 def start_routing(lab: RunningLab, node: str, elsewhere: Elsewhere | None = None) -> bool:
     """Start a switch's routing daemons as the plan configures them; False where all of them run already.
 
@@ -166,8 +185,9 @@ def start_routing(lab: RunningLab, node: str, elsewhere: Elsewhere | None = None
         raise TestbedError(
             f"{node} is a container: its daemons are started with it", hint=f"testbed node restart {node}"
         )
-    running = running_daemons(lab, node)
-    if len(running) >= len(lab.daemons.get(node, ())):
+    running, daemons = running_daemons(lab, node), lab.daemons.get(node, ())
+    if len(running) >= len(daemons):
+        await_daemons(lab.run_directory(node), daemons)
         return False
     if elsewhere is None:
         stop_routing(lab, node)  # those that are left of them: they depend on each other
@@ -181,11 +201,19 @@ def start_routing(lab: RunningLab, node: str, elsewhere: Elsewhere | None = None
         others = {} if elsewhere is None else {node: elsewhere}
         sets = daemon_sets(lab.model, lab.plan, run, frr, only={node}, elsewhere=others, password=password)
         start_daemons(launcher, sets, lab.plan, run)
+        await_daemons(run / node, daemons)
         for feature in features():
             feature.after_routing(lab.plan, lab.state, node)
     finally:
         launcher.release()
     return True
+
+
+def await_daemons(directory: Path, daemons: Iterable[str]) -> None:
+    """Wait until daemons whose sockets are in a directory answer. Raises `DriverError` for one that does not."""
+    for daemon in daemons:
+        if daemon in KNOWN_DAEMONS:
+            vty.await_answer(directory, daemon)
 
 
 def start_daemons(

@@ -1,6 +1,7 @@
-"""Port names and numbers of generated nodes: numbered so that growing the fabric renames nothing.
+"""Port names and numbers of generated nodes: numbered so that growing the fabric renames little. Numbers start at 1.
 
-Adding a host, segment, pod, spine or super-spine appends numbers; it never shifts one. Numbers start at 1.
+Adding a host, segment, pod, spine or super-spine appends numbers; it never shifts one. A rail switch or a parallel link
+more does; in a lab that is up, links keep the numbers that they have (`testbed.lab.core.fabric.kept_ports`).
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ def parallel_links(
                 a=End(node=below, interface=f"uplink{number * count + nth}"),
                 b=End(node=switch, interface=f"down{position * count + nth}"),
                 kind=LinkKind.FABRIC,
+                numbered=True,
             )
 
 

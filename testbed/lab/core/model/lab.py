@@ -191,6 +191,9 @@ class Link:
     prefix: IPv4Network | None = None
     """The subnet of a routed link where the file names one; None: the plan chooses."""
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    numbered: bool = False
+    """Its ports have the numbers of a generator, and in a lab that is up those that they got first
+    (`testbed.lab.core.fabric.kept_ports`)."""
 
     @property
     def nic(self) -> End:
@@ -213,6 +216,9 @@ class RailSubnet:
     slot: int
     prefix_length: int
     aggregate_length: int
+    bridged: bool = False
+    """It is a bridge though one port is on it: in this lab it has had several (`testbed.lab.core.fabric.kept_bridges`).
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

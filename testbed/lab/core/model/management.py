@@ -82,6 +82,10 @@ SERVICES: Mapping[str, ServiceKind] = MappingProxyType(
             runs_on=RunsOn.SERVER,
             description="Has every switch answer gNMI: OpenConfig's interfaces, queues and BGP, to be read.",
         ),
+        "console": ServiceKind(
+            runs_on=RunsOn.SERVER,
+            description="Has the page of `testbed console` on the server, of this lab alone and to be looked at.",
+        ),
         "lldp": ServiceKind(
             runs_on=RunsOn.MANAGED, description="Has lldpd on every node tell its neighbours who it is."
         ),

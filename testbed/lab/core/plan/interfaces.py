@@ -29,8 +29,10 @@ SCALE_UP_START = 1 << 16
 def interface_indexes(names: Iterable[str], node: str) -> dict[str, int]:
     """The index of every port of a node, from the name alone (`uplink3` is 1027 in every switch).
 
-    Names that a generator does not give are hashed and probed in sorted order. Indexes are sparse: the
-    kernel does not mind, and a port keeps its index when others come and go.
+    Names that a generator does not give are hashed with that of the node, and probed in sorted order: where both ends
+    of a veth have the same index, the kernel may wait for a second before it tells that it has a carrier, or has lost
+    it (net/core/link_watch.c, linkwatch_urgent_event). Indexes are sparse: the kernel does not mind, and a port keeps
+    its index when others come and go.
     """
     indexes: dict[str, int] = {}
     written: list[str] = []
@@ -41,8 +43,9 @@ def interface_indexes(names: Iterable[str], node: str) -> dict[str, int]:
         else:
             indexes[name] = index
     if written:
-        for name, number in probe_numbers(written, size=WRITTEN_SIZE, what=f"interface index in {node}").items():
-            indexes[name] = WRITTEN_START + number
+        keys = {f"{node} {name}": name for name in written}
+        for key, number in probe_numbers(keys, size=WRITTEN_SIZE, what=f"interface index in {node}").items():
+            indexes[keys[key]] = WRITTEN_START + number
     return indexes
 
 

@@ -24,7 +24,7 @@ from testbed.lab.core.plan.operations import AddAddress, CreateBridge
 
 @dataclass(slots=True)
 class Rail:
-    """A rail on a switch that has ports: its subnet, and the bridge if it has more than one of them."""
+    """A rail on a switch that has ports: its subnet, and the bridge if it has more than one of them, or has had."""
 
     subnet: RailSubnet
     net: Net
@@ -87,8 +87,11 @@ class Rails:
         return self._rails[link.b.node, link.rail].bridge_ifindex
 
     def number_bridges(self) -> list[Rail]:
-        """Give each rail of several ports a bridge, and return those rails: others are routed directly."""
-        bridged = [rail for rail in self._rails.values() if len(rail.links) > 1]
+        """Give each rail of several ports a bridge, and each that has one already; the rails come back.
+
+        Others are routed directly.
+        """
+        bridged = [rail for rail in self._rails.values() if len(rail.links) > 1 or rail.subnet.bridged]
         for rail in bridged:
             if rail.subnet.slot >= MAX_SLOTS:
                 raise PlanError(

@@ -19,6 +19,7 @@ from testbed.base.yaml.document import OVERRIDE_FILE, Document
 from testbed.base.yaml.paths import Path, format_path
 from testbed.base.yaml.reader import load_document, read_text
 from testbed.lab.core.model import Lab
+from testbed.lab.core.model.written import WrittenLab
 from testbed.lab.core.schema.load import topology_document
 
 SETTINGS: Final = "--set"
@@ -86,15 +87,16 @@ def key_changes(before: Mapping[str, Any], now: Document, *, placed: bool = True
     return [change for change in found if change.new] + [change for change in found if not change.new]
 
 
-def lab_key_changes(before: Lab, now: Lab) -> list[KeyChange]:
-    """Return the keys that the file of `now` says otherwise than that of `before`; none where one is from no file."""
-    if before.written is None or now.written is None:
+def lab_key_changes(before: WrittenLab | None, now: Lab) -> list[KeyChange]:
+    """Return the keys that the file of `now` says otherwise than what was read `before`; none where one is from no
+    file."""
+    if before is None or now.written is None or before.keys == now.written.keys:
         return []
     document = _read_again(now)
     if document is None:
         document = document_of(now.written.data, now.source)
-        return key_changes(before.written.data, document, placed=False)
-    return key_changes(before.written.data, document)
+        return key_changes(before.data, document, placed=False)
+    return key_changes(before.data, document)
 
 
 def document_of(keys: Mapping[str, Any], file: str) -> Document:

@@ -9,7 +9,6 @@ routes of a new one may be those that zebra loses the router of.
 from __future__ import annotations
 
 import re
-import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -34,7 +33,6 @@ from testbed.lab.core.plan.overlay_plan import OverlayPlan, VrfPlan
 from testbed.lab.core.render import FrrVersion, daemons_of
 from testbed.lab.features.overlay.keeper import EVENTS_FILE, end_keeper, keeper_configuration, start_keeper
 
-TIMEOUT_S = 10.0
 _ACTIVE = re.compile(r"^vrf (\S+) id ", re.MULTILINE)
 """A VRF in what zebra answers to `show vrf`; one that is not there is "inactive"."""
 
@@ -177,8 +175,6 @@ def _is_unknown(vrf: str, known: set[str]) -> bool:
 
 def _await_vrfs(directory: Path, ready: Callable[[set[str]], bool], awaited: str) -> None:
     """Wait until zebra has the VRFs that it is to have. Raises `DriverError`."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while not ready(set(_ACTIVE.findall(vty.ask(directory, "zebra", "show vrf")))):
-        if time.monotonic() > deadline:
-            raise DriverError(f"zebra of {directory.name} does not have {awaited} within {TIMEOUT_S:g} s")
-        time.sleep(vty.ASKED_AGAIN_S)  # FRR tells nobody of it
+    vty.await_text(
+        directory, "zebra", "show vrf", lambda answer: ready(set(_ACTIVE.findall(answer))), awaited, runs=True
+    )

@@ -113,6 +113,14 @@ def test_what_a_daemon_tells_nobody_of_is_asked_until_it_has_come(serve: Serve, 
     assert "the connection was closed" in str(raised.value.__cause__)
 
 
+def test_a_daemon_that_runs_is_not_waited_for_when_it_is_gone(tmp_path: Path) -> None:
+    with pytest.raises(DriverError, match="zebra in s1 does not answer: No such file"):
+        vty.await_text(tmp_path / "s1", "zebra", "show vrf", lambda _: True, "its VRFs", runs=True)
+    with pytest.raises(DriverError, match="zebra of s1 does not have its VRFs within 0 s") as raised:
+        vty.await_text(tmp_path / "s1", "zebra", "show vrf", lambda _: True, "its VRFs", timeout_s=0)
+    assert "No such file" in str(raised.value.__cause__)
+
+
 def _switch() -> SwitchPlan:
     lab = generate_fabric(FabricParams(design="rail-optimized", hosts=1, gpus=1, spines=2), name="x")
     switch = next(item for item in plan_lab(lab, k=1000).switches if item.node == "p1-s1-rail1")

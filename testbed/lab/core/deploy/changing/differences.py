@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from testbed.lab.core.deploy.changing.drift import Drift
+from testbed.lab.core.deploy.changing.carrying.routing import RoutingChanges, routing_changes
+from testbed.lab.core.deploy.changing.drift.lab_drift import Drift
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
-from testbed.lab.core.deploy.changing.routing import RoutingChanges, routing_changes
-from testbed.lab.core.deploy.changing.rows import ThingNames, kernel_rows, routing_rows
+from testbed.lab.core.deploy.changing.telling.rows import ThingNames, kernel_rows, routing_rows
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.mechanisms import choose_mechanisms, has_link_groups
 from testbed.lab.core.deploy.pausing.reaction import planned_reaction_ns
@@ -162,11 +162,14 @@ def changes_of(running: RunningLab, lab: Lab, k: float | None = None) -> LabChan
 
 def nothing_to_change(running: RunningLab, lab: Lab, k: float | None = None) -> LabChanges | None:
     """Return the changes that make a lab that is up what `lab` says where that is what it was made of; None where it is
-    something else. It takes no plan, which large labs take long to make. Raises as `changes_of`."""
-    lab = keep(running.model, lab)
+    something else. It takes no plan, which large labs take long to make, and reads the model that is recorded only
+    where a lab that keeps something of it could be the same. Raises as `changes_of`."""
     record = decided(running.record, lab, running.state)
-    if not _is_as_recorded(running, record, lab, record.k if k is None else k):
-        return None
+    k = record.k if k is None else k
+    if not _is_as_recorded(running, record, lab, k):
+        lab = keep(running.model, lab)
+        if not _is_as_recorded(running, record, lab, k):
+            return None
     plan = _no_plan(running.name, record.slot, record.k)
     return LabChanges(
         old=plan,

@@ -16,19 +16,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from testbed.base.datapath import pins
 from testbed.base.errors import TestbedError
-from testbed.base.linux import namespaces, rtnetlink, vty
+from testbed.base.linux import namespaces, rtnetlink
 from testbed.base.linux.namespaces import Namespace
 from testbed.base.linux.processes import kill_all, processes_in, terminate
 from testbed.base.names import namespace_name
-from testbed.lab.core.deploy.changing.kernel_drift import PlacedInterface
-from testbed.lab.core.deploy.changing.kernel_repair import look_at_kernel, repair_kernel
+from testbed.lab.core.deploy.changing.drift.kernel_drift import PlacedInterface
+from testbed.lab.core.deploy.changing.drift.kernel_repair import look_at_kernel, repair_kernel
 from testbed.lab.core.deploy.changing.refusal import ChangeStuck
-from testbed.lab.core.deploy.changing.telling import tell_changes
+from testbed.lab.core.deploy.changing.telling.events import tell_changes
 from testbed.lab.core.deploy.interruption import signals_later
 from testbed.lab.core.deploy.lifecycle import await_convergence, run_node_commands
 from testbed.lab.core.deploy.links.recorded import lock_links, read_link_state
@@ -47,7 +46,7 @@ from testbed.lab.core.drivers.netlink.rdma import remove_devices
 from testbed.lab.core.drivers.nodes.changing import ends_of, is_on, places_of
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.drivers.nodes.seen import read_links
-from testbed.lab.core.drivers.probing.machine import KNOWN_DAEMONS, require_root
+from testbed.lab.core.drivers.probing.machine import require_root
 from testbed.lab.core.drivers.routing.frr import remove_crash_directories
 from testbed.lab.core.feature import features, runtimes
 from testbed.lab.core.model import NETNS
@@ -206,7 +205,7 @@ def _end_processes(lab: RunningLab, node: str, places: Iterable[str]) -> None:
 def _start(lab: RunningLab, node: str, elsewhere: Elsewhere | None = None) -> None:
     """Start what the plan has on a node, as it gets its power. It returns when all of it answers."""
     if any(speaker.node == node for speaker in lab.plan.speakers):
-        start_daemons_of(lab, node, elsewhere)
+        start_routing(lab, node, elsewhere)
     else:
         for feature in features():
             feature.before_routing(lab.plan, lab.processes_directory, node)
@@ -214,19 +213,6 @@ def _start(lab: RunningLab, node: str, elsewhere: Elsewhere | None = None) -> No
             feature.after_routing(lab.plan, lab.state, node)
     for feature in features():
         feature.start_node(lab, node)
-
-
-def start_daemons_of(lab: RunningLab, node: str, elsewhere: Elsewhere | None = None) -> None:
-    """Start the routing daemons of a node, and wait until all of them answer. Raises `DriverError`."""
-    start_routing(lab, node, elsewhere)
-    await_daemons(lab.run_directory(node), lab.daemons.get(node, ()))
-
-
-def await_daemons(directory: Path, daemons: Iterable[str]) -> None:
-    """Wait until daemons whose sockets are in a directory answer. Raises `DriverError` for one that does not."""
-    for daemon in daemons:
-        if daemon in KNOWN_DAEMONS:
-            vty.await_answer(directory, daemon)
 
 
 # ------------------------------------------------------------------ made anew

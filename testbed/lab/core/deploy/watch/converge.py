@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -68,17 +68,18 @@ class _Table:
 
 
 class ConvergenceWatch:
-    """Subscribes to the routes of all switches of a lab; make it before the daemons start."""
+    """Subscribes to the routes of all switches of a lab, or of `only` some; make it before the daemons start."""
 
-    def __init__(self, plan: LabPlan, run_directory: Path) -> None:
+    def __init__(self, plan: LabPlan, run_directory: Path, only: Container[str] | None = None) -> None:
         self._plan = plan
         self._run = run_directory
+        self._speakers = [switch for switch in plan.speakers if only is None or switch.node in only]
         indexes = {(port.node, port.name): port.ifindex for port in plan.ports}
         now = time.monotonic()
 
         def subscribe() -> list[_Table]:
             tables = []
-            for switch in plan.speakers:
+            for switch in self._speakers:
                 enter_namespace(namespace_name(plan.lab, switch.node))
                 expected = wanted_routes(plan.expected_routes.get(switch.node, ()), indexes, switch.node)
                 tables.append(
@@ -117,7 +118,7 @@ class ConvergenceWatch:
         """
         deadline = time.monotonic() + timeout_s
         self._wait_tables(deadline, notify, timeout_s, check_daemons)
-        wait_sessions(self._plan, self._run, deadline, timeout_s, check_daemons)
+        wait_sessions(self._speakers, self._run, deadline, timeout_s, check_daemons)
         wait_hosts()
         for watch in self._watches:
             if missing := watch.wait(deadline, notify, check_daemons):
@@ -165,7 +166,7 @@ class ConvergenceWatch:
             for table in self._tables
             for key, mismatch in sorted(table.missing.items(), key=lambda item: item[0])
         ]
-        missing += missing_sessions(self._plan.speakers, self._run)
+        missing += missing_sessions(self._speakers, self._run)
         return convergence_error(missing, timeout_s)
 
 
@@ -181,15 +182,19 @@ def convergence_error(missing: Sequence[str], timeout_s: float) -> ConvergenceEr
 
 
 def wait_sessions(
-    plan: LabPlan, run: Path, deadline: float, timeout_s: float, check_daemons: Callable[[], None] = lambda: None
+    speakers: Sequence[SwitchPlan],
+    run: Path,
+    deadline: float,
+    timeout_s: float,
+    check_daemons: Callable[[], None] = lambda: None,
 ) -> None:
-    """Wait until every planned BGP session is established and every BFD peer is up.
+    """Wait until every planned BGP session of some switches is established, and every BFD peer is up.
 
     Woken by the logs of bgpd and bfdd, to which they write each session and each peer that changes state.
     """
     watch = DirectoryWatch()
     try:
-        pending: Sequence[SwitchPlan] = plan.speakers
+        pending = speakers
         for switch in pending:
             watch.add(run / switch.node, IN_MODIFY)
         while True:

@@ -22,7 +22,7 @@ from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.live import NodeStatus, RunningLab
 from testbed.lab.core.deploy.pausing import attachment
-from testbed.lab.core.deploy.records.kept_events import CHANGES_FILE, LAB_CHANGED
+from testbed.lab.core.deploy.records.kept_events import ACTIONS_FILE, CHANGES_FILE, LAB_CHANGED
 from testbed.lab.core.feature import features
 
 IFF_LOWER_UP = 1 << 16
@@ -43,15 +43,20 @@ class LabEvent:
     link lost its signal, or has it again, by a fault or `link down`; the two of a switch, whose node is the domain's
     namespace, that its process ended or began.
 
-    The last one says that things happened which nobody was told; what is known of them follows.
+    console-action: what a person asked for in a page of `testbed console`; its detail is the command line that does the
+    same. It comes before what it brings about.
 
-    Of the past alone (`past_events`): lab-deployed, power-off, power-on, and link-set, which says how what a port sends
-    was changed; its link-up and link-down are of the ends that were told so.
+    `notifications-lost` says that things happened which nobody was told; what is known of them follows.
+
+    Of the past alone (`past_events`): lab-deployed, power-off, power-on, daemon-killed, pfc-storm, and link-set, which
+    says how what a port sends was changed; its link-up and link-down are of the ends that were told so.
 
     Of the overlay's keeper: router-renewed, router-lost; their subject is a tenant.
 
     Of the pause agent: portd-attached, portd-died, portd-resumed, portd-guard-died, pfc-watchdog-freed,
     pfc-watchdog-restored, pfc-storm-began, pfc-storm-ended, pfc-malformed, pfc-failed.
+
+    `by` is the command that did it and its process, where testbed did; "" where nobody knows.
     """
 
     time: str
@@ -60,6 +65,7 @@ class LabEvent:
     kind: str
     subject: str
     detail: str = ""
+    by: str = ""
 
 
 def session_event(lab: str, node: str, match: re.Match[str], at: datetime.datetime) -> LabEvent:
@@ -78,7 +84,8 @@ class EventStream:
     def __init__(self, lab: RunningLab) -> None:
         self._lab = lab
         self._epoll = select.epoll()
-        self._daemons: dict[int, tuple[str, str, str, str]] = {}
+        self._processes: dict[int, tuple[int, tuple[str, str, str, str]]] = {}
+        """The processes that are watched and the event of their end, by their descriptor."""
         self._followed: dict[Path, Callable[[Path], Iterable[LabEvent]]] = {}
         """Who says what it means that a file has changed, by its directory."""
         self._told: set[Path] = set()
@@ -89,7 +96,7 @@ class EventStream:
         self._logs = DirectoryWatch()
         self._offsets: dict[Path, int] = {}
         self._watched: set[int] = set()
-        """The processes of daemons that are watched."""
+        """The numbers of these processes."""
         self._places: dict[str, int] = {}
         """The namespaces whose links are watched, each with the descriptor of its socket."""
         self._snapshot = lab.status()
@@ -102,8 +109,8 @@ class EventStream:
         self._watch_nodes(self._snapshot)
         self.tell(attachment.EVENTS_FILE)
         self.tell(CHANGES_FILE)
-        for feature in features():
-            feature.subscribe(self, self._lab)
+        self.tell(ACTIONS_FILE)
+        self._subscribe_features()
         try:
             # the events of other processes; and its removal, which is always told, ends the lab
             self._logs.add(self._lab.state_directory, IN_MODIFY | IN_CREATE)
@@ -111,13 +118,16 @@ class EventStream:
             self._destroyed = True
         self._epoll.register(self._logs.fileno(), select.EPOLLIN)
 
+    def _subscribe_features(self) -> None:
+        """Have features tell what happens to their parts of the lab; what they are watching already stays as it is."""
+        for feature in features():
+            feature.subscribe(self, self._lab)
+
     def _watch_nodes(self, snapshot: Sequence[NodeStatus]) -> None:
         """Watch the daemons, links and sessions that are not watched yet."""
         for status in snapshot:
             for daemon, pid in status.pids.items():
-                if pid not in self._watched:
-                    self._watched.add(pid)
-                    self.watch_process(pid, status.name, "daemon-ended", daemon)
+                self.watch_process(pid, status.name, "daemon-ended", daemon)
         places = {node.name: node.name for node in self._lab.model.nodes}
         places |= {port.place: port.node for port in self._lab.plan.ports}
         unknown = {place: node for place, node in places.items() if place not in self._places}
@@ -154,6 +164,7 @@ class EventStream:
             self._links.pop(descriptor)[1].close()
         self._followed = {path: changed for path, changed in self._followed.items() if path.is_dir()}
         self._watch_nodes(self._lab.status())
+        self._subscribe_features()
 
     def tell(self, name: str) -> None:
         """Pass on what another process writes to a file of the lab's state directory, an event in a line."""
@@ -169,14 +180,19 @@ class EventStream:
             self._followed[directory] = changed
 
     def read_on(self, path: Path) -> None:
-        """Have `added_lines` return what a file has from now on."""
-        self._offsets[path] = path.stat().st_size if path.exists() else 0
+        """Have `added_lines` return what a file has from now on; one that is read already is read on."""
+        size = path.stat().st_size if path.exists() else 0
+        if self._offsets.get(path, size + 1) > size:  # it is new, or another one than it was
+            self._offsets[path] = size
 
     def watch_process(self, pid: int, node: str, kind: str, subject: str, detail: str = "") -> None:
-        """Have the end of a process told as an event of this kind."""
+        """Have the end of a process told as an event of this kind. One that is watched already is told of once."""
+        if pid in self._watched:
+            return
         with contextlib.suppress(ProcessLookupError):
             fd = os.pidfd_open(pid)
-            self._daemons[fd] = (node, kind, subject, detail)
+            self._watched.add(pid)
+            self._processes[fd] = pid, (node, kind, subject, detail)
             self._epoll.register(fd, select.EPOLLIN)
 
     def stop(self) -> None:
@@ -185,7 +201,7 @@ class EventStream:
 
     def close(self) -> None:
         os.close(self._stopped)
-        for fd in self._daemons:
+        for fd in self._processes:
             os.close(fd)
         for _, item in self._links.values():
             item.close()
@@ -199,8 +215,9 @@ class EventStream:
             for fd, _ in self._epoll.poll():
                 if fd == self._stopped:
                     return
-                if fd in self._daemons:
-                    event = self._daemons.pop(fd)
+                if fd in self._processes:
+                    pid, event = self._processes.pop(fd)
+                    self._watched.discard(pid)
                     self._epoll.unregister(fd)
                     os.close(fd)
                     yield self.event(*event)

@@ -1,7 +1,7 @@
 """A network namespace as the kernel has it now, read in a few dumps, to be compared with the operations of a plan.
 
 Links, addresses, static routes, rules, queues with their classes and programs, neighbours that were told, ports of
-bridges, settings below /proc/sys, and how many rules the tables of nftables have. What comes back keeps the bodies of
+bridges, settings below /proc/sys, and the rules and sets of nftables. What comes back keeps the bodies of
 messages of addresses, routes and rules: rtnetlink deletes by the same words in which it tells of a thing.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from ipaddress import (
@@ -33,6 +33,7 @@ from testbed.base.linux.neighbours import NUD_PERMANENT, dump_neighbours
 from testbed.base.linux.nftables import NetfilterSocket
 from testbed.base.linux.rtnetlink import IFINFOMSG, RTMSG, TCMSG, RouteSocket, fields
 from testbed.lab.core.drivers.netlink.netem import HtbClass, read_classes
+from testbed.lab.core.plan.operations import STEERING_PRIORITIES
 
 Address = IPv4Address | IPv6Address
 Interface = IPv4Interface | IPv6Interface
@@ -46,8 +47,9 @@ _FRA_L3MDEV = 19
 _RTPROT_BOOT = 3
 _BY_HAND = (_RTPROT_BOOT, rt.RTPROT_STATIC)
 """The protocols of routes that ip(8) and plans make; all others are the kernel's and those of routing daemons."""
-_KERNELS_RULES = (0, 1000, 32765, 32766, 32767)
-"""Priorities of rules that name no source: the kernel's own, and those of VRF devices (`overlay_devices`)."""
+_KERNELS_RULES = (0, *STEERING_PRIORITIES, 1000, 32765, 32766, 32767)
+"""Priorities of rules that name no source: the kernel's own, those of VRF devices (`overlay_devices`), and those that
+lead TCP to a carrier, which takes them back itself."""
 _RTM_GETTFILTER = 46
 _NETEM_BYTES = 24
 _NETEM_LATENCY64, _NETEM_JITTER64 = 10, 11
@@ -108,9 +110,17 @@ class SeenQueues:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SeenTable:
+    """A table of nftables: how many rules it has, and the keys of its sets, each with the name of the set."""
+
+    rules: int
+    elements: frozenset[tuple[str, bytes]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SeenPlace:
     """A network namespace. Links, queues and ports of bridges are by interface index; of a port of a bridge: whether
-    it learns, answers for neighbours, and is isolated. `filters` are the rules of each table, by family and name."""
+    it learns, answers for neighbours, and is isolated. `filters` are the tables of nftables, by family and name."""
 
     links: Mapping[int, SeenLink]
     addresses: Mapping[tuple[int, Interface], bytes]
@@ -122,7 +132,7 @@ class SeenPlace:
     neighbours: Mapping[tuple[int, Address], str]
     bridge_ports: Mapping[int, tuple[bool, bool, bool]]
     settings: Mapping[str, str]
-    filters: Mapping[tuple[int, str], int]
+    filters: Mapping[tuple[int, str], SeenTable]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,14 +300,22 @@ def _setting(key: str) -> str | None:
         return None
 
 
-def _filters() -> dict[tuple[int, str], int]:
+def _filters() -> dict[tuple[int, str], SeenTable]:
     with closing(NetfilterSocket()) as item:
-        return dict(Counter(item.rules()))
+        return _tables(item.rules(), item.elements())
 
 
-def filter_rules(transaction: Collection[bytes]) -> Counter[tuple[int, str]]:
-    """The rules of each table, by family and name, that a transaction of nftables makes."""
-    return Counter(nft.new_rules(transaction))
+def filter_tables(transaction: Collection[bytes]) -> dict[tuple[int, str], SeenTable]:
+    """The tables that a transaction of nftables makes, by family and name, as they are seen later."""
+    return _tables(nft.new_rules(transaction), nft.new_elements(transaction))
+
+
+def _tables(rules: Iterable[tuple[int, str]], elements: Iterable[nft.Element]) -> dict[tuple[int, str], SeenTable]:
+    counts = Counter(rules)
+    keys: defaultdict[tuple[int, str], set[tuple[str, bytes]]] = defaultdict(set)
+    for element in elements:
+        keys[element.family, element.table].add((element.set, element.key))
+    return {table: SeenTable(rules=count, elements=frozenset(keys[table])) for table, count in counts.items()}
 
 
 def _network(family: int, packed: bytes | None, length: int) -> Network:

@@ -7,6 +7,7 @@ import json
 import shutil
 import socket
 import struct
+import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
@@ -179,6 +180,34 @@ def test_lost_notifications_are_said_and_the_state_is_read_anew(
         assert lab.asked == [NODE], "of this node alone"
         stream.stop()
         assert list(reader) == []
+
+
+@pytest.mark.process
+def test_a_process_that_is_watched_twice_ends_once(lab: FakeRunningLab, notifications: list[FakeSocket]) -> None:
+    """Features are asked again for what they watch when a lab has changed."""
+    with open_stream(lab) as stream, subprocess.Popen(["sleep", "100"]) as process:
+        reader = iter(stream)
+        take(reader, 1)
+        for _ in range(2):
+            stream.watch_process(process.pid, NODE, "service-ended", "ssh", "sshd")
+        process.kill()
+        assert take(reader, 1) == [(NODE, "service-ended", "ssh")]
+        (lab.state_directory / EVENTS_FILE).write_text(json.dumps(asdict(STORM)) + "\n")
+        assert take(reader, 1) == [(NODE, "pfc-storm-began", "uplink2")]
+
+
+def test_a_file_that_is_read_already_is_read_on(lab: FakeRunningLab, notifications: list[FakeSocket]) -> None:
+    path = lab.state_directory / "other.jsonl"
+    path.write_text("before\n")
+    with open_stream(lab) as stream:
+        stream.read_on(path)
+        with path.open("a") as file:
+            file.write("meanwhile\n")
+        stream.read_on(path)
+        assert stream.added_lines(path) == ["meanwhile"]
+        path.write_text("anew\n")  # another file by that name, which is shorter
+        stream.read_on(path)
+        assert stream.added_lines(path) == []
 
 
 def test_another_failure_of_the_socket_is_not_swallowed(lab: FakeRunningLab, notifications: list[FakeSocket]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.lab.core.deploy.changing.routing import comes_last
+from testbed.lab.core.deploy.changing.carrying.routing import comes_last
 from testbed.lab.core.render.difference import difference, only_at_start
 
 OLD = """\

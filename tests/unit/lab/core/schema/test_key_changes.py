@@ -109,9 +109,9 @@ def test_labs_know_the_files_that_they_came_from(tmp_path: Path) -> None:
     assert before.written.overrides == {"fabric.gpus": 2}
     file.write_text("# a line more\n" + FABRIC.replace("hosts: 2", "hosts: 3"))
     now = load_topology(file, overrides={"fabric.gpus": 2})
-    (change,) = lab_key_changes(before, now)
+    (change,) = lab_key_changes(before.written, now)
     assert str(change) == f"fabric.hosts: 2 -> 3 ({file}:3)"
-    (back,) = lab_key_changes(now, load_topology(file))
+    (back,) = lab_key_changes(now.written, load_topology(file))
     assert (back.key, back.old, back.new, back.place) == ("fabric.gpus", "2", "1", f"{file}:3")
 
 
@@ -122,7 +122,7 @@ def test_a_file_that_has_changed_again_has_no_lines(tmp_path: Path) -> None:
     file.write_text(FABRIC.replace("hosts: 2", "hosts: 3"))
     now = load_topology(file)
     file.write_text(FABRIC.replace("hosts: 2", "hosts: 4"))
-    (change,) = lab_key_changes(before, now)
+    (change,) = lab_key_changes(before.written, now)
     assert (change.new, change.position, change.place) == ("3", None, str(file))
 
 
@@ -130,7 +130,7 @@ def test_text_that_is_in_no_file_has_keys_and_no_lines() -> None:
     before, now = (
         load_topology_text(text, file="<stdin>") for text in (FABRIC, FABRIC.replace("hosts: 2", "hosts: 3"))
     )
-    (change,) = lab_key_changes(before, now)
+    (change,) = lab_key_changes(before.written, now)
     assert (change.key, change.place) == ("fabric.hosts", "<stdin>")
 
 

@@ -10,8 +10,8 @@ from typing import get_args
 import pytest
 
 from testbed.lab.core.deploy.changing.differences import changes_from_nothing
-from testbed.lab.core.deploy.changing.grouping import counted, grouped, plural, summary
-from testbed.lab.core.deploy.changing.rows import (
+from testbed.lab.core.deploy.changing.telling.grouping import counted, grouped, plural, summary
+from testbed.lab.core.deploy.changing.telling.rows import (
     NOUNS,
     ThingNames,
     kernel_rows,

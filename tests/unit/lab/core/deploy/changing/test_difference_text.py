@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from testbed.base.datapath.traffic_class import UNLIMITED, ClassPlan
-from testbed.lab.core.deploy.changing.difference_text import difference_text, told
+from testbed.lab.core.deploy.changing.telling.difference_text import difference_text, told
 from testbed.lab.core.model import BalancingMode, HashEngine
 from testbed.lab.core.plan.operations import CreateVeth, ShapePort, VethEnd
 from testbed.lab.core.plan.qos.qos_plan import BufferPlan, PortProfile

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from testbed.base.errors import DriverError
-from testbed.lab.core.deploy.changing import drift as drift_module
-from testbed.lab.core.deploy.changing.drift import Drift, NodeDrift, find_drift, repair
-from testbed.lab.core.deploy.changing.kernel_drift import KernelDrift
+from testbed.lab.core.deploy.changing.drift import lab_drift as drift_module
+from testbed.lab.core.deploy.changing.drift.kernel_drift import KernelDrift
+from testbed.lab.core.deploy.changing.drift.lab_drift import Drift, NodeDrift, find_drift, repair
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused, ChangeStuck
 from testbed.lab.core.deploy.live import NodeStatus, RunningLab
 from testbed.lab.core.deploy.node_files import DIRECTORY
@@ -114,7 +114,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
         found.lacking.pop(node)
         found.states[node] = "running"
 
-    monkeypatch.setattr(drift_module, "start_daemons_of", start)
+    monkeypatch.setattr(drift_module, "start_routing", start)
 
     def rebuild(lab: RunningLab, node: str, notify: Any, *, keep: bool = False) -> None:
         found.rebuilt.append(node)

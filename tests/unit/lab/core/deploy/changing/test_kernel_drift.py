@@ -13,7 +13,7 @@ import pytest
 from seen_places import as_planned
 
 from testbed.base.linux import rtnetlink
-from testbed.lab.core.deploy.changing.kernel_drift import KernelDrift, kernel_drift
+from testbed.lab.core.deploy.changing.drift.kernel_drift import KernelDrift, kernel_drift
 from testbed.lab.core.deploy.links.recorded import WireChange
 from testbed.lab.core.drivers.nodes.seen import SeenPlace, SeenRoute, SeenRule
 from testbed.lab.core.plan.changes import Effect
@@ -146,6 +146,16 @@ def test_a_setting_is_written_again(plan: LabPlan, seen: Seen) -> None:
     assert drift.rows[0].effect is Effect.CHANGED
 
 
+def test_an_optional_setting_is_written_again_where_there_is_one(plan: LabPlan, seen: Seen) -> None:
+    key = "net/bridge/bridge-nf-call-iptables"
+    there = dict(seen[SWITCH].settings) | {key: "0"}
+    drift = kernel_drift(plan, changed(seen, SWITCH, settings=there), {})
+    assert [(item.key, item.value) for item in drift.made if isinstance(item, SetSysctl)] == [(key, "1")]
+    assert not kernel_drift(plan, changed(seen, SWITCH, settings=without(there, key)), {}), "this kernel has none"
+    chosen = dict(seen[HOST].settings) | {"net/ipv4/tcp_congestion_control": "cubic"}
+    assert not kernel_drift(plan, changed(seen, HOST, settings=chosen), {}), "the machine may allow no other"
+
+
 def test_an_interface_that_is_down_comes_up_unless_somebody_wants_it_down(plan: LabPlan, seen: Seen) -> None:
     item = operation(plan, SetUp, HOST)
     links = dict(seen[HOST].links)
@@ -255,12 +265,22 @@ def test_a_delay_is_set_again_unless_it_is_recorded() -> None:
 
 
 def test_a_filter_that_lacks_a_rule_is_put_in_force_anew(plan: LabPlan, seen: Seen) -> None:
-    (table, count), *_ = seen[SWITCH].filters.items()
-    drift = kernel_drift(plan, changed(seen, SWITCH, filters={**seen[SWITCH].filters, table: count - 1}), {})
+    (table, content), *_ = seen[SWITCH].filters.items()
+    less = replace(content, rules=content.rules - 1)
+    drift = kernel_drift(plan, changed(seen, SWITCH, filters={**seen[SWITCH].filters, table: less}), {})
     assert [type(item) for item in drift.rest] == [GuardSwitch]
     assert drift.tables == ((SWITCH, *table),)
     gone = kernel_drift(plan, changed(seen, SWITCH, filters={}), {})
     assert [type(item) for item in gone.rest] == [GuardSwitch] and gone.tables == ()
+
+
+def test_a_filter_whose_set_has_other_keys_is_put_in_force_anew(plan: LabPlan, seen: Seen) -> None:
+    table, content = next((table, content) for table, content in seen[SWITCH].filters.items() if content.elements)
+    more = replace(content, elements=content.elements | {("stations", b"\x02\0\0\0\0\x01")})
+    for other in (more, replace(content, elements=frozenset(list(content.elements)[1:]))):
+        drift = kernel_drift(plan, changed(seen, SWITCH, filters={**seen[SWITCH].filters, table: other}), {})
+        assert [type(item) for item in drift.rest] == [GuardSwitch]
+        assert drift.tables == ((SWITCH, *table),)
 
 
 def test_a_link_local_address_that_bgp_is_spoken_from_comes_back(plan: LabPlan, seen: Seen) -> None:

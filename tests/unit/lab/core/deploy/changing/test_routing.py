@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
 import pytest
 
-from testbed.lab.core.deploy.changing import routing
+from testbed.base.errors import DriverError
+from testbed.base.linux.processes import Process
+from testbed.lab.core.deploy.changing.carrying import routing
+from testbed.lab.core.deploy.changing.carrying.routing import (
+    RoutingChanges,
+    comes_last,
+    require_alive,
+    routing_changes,
+    tell,
+    with_ended_anew,
+)
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
-from testbed.lab.core.deploy.changing.routing import RoutingChanges, comes_last, routing_changes, tell
-from testbed.lab.core.deploy.changing.rows import routing_rows
+from testbed.lab.core.deploy.changing.telling.rows import routing_rows
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.drivers.routing.frr import own_directory, remove_daemon_files, write_configurations
 from testbed.lab.core.model import ConfigText, Lab, Node, StartupConfig
@@ -28,6 +38,10 @@ class Running:
 
     model: Lab
     directory: Path
+
+    @property
+    def identities(self) -> dict[str, int]:
+        return {node.name: number for number, node in enumerate(self.model.nodes, 1)}
 
     @property
     def processes_directory(self) -> Path:
@@ -202,3 +216,33 @@ def test_a_file_that_says_something_else_is_the_reason_of_what_is_told(tmp_path:
     assert (row.detail, row.reason) == ("timers bgp 6 18", "configs/leaf.conf")
     other = lab("{bfd: off, ecmp: 8}")
     assert {row.reason for row in routing_rows(found, plan_lab(old, k=1000), plan_lab(other, k=1000))} == {""}
+
+
+def test_a_daemon_that_ended_when_it_was_told_is_named_with_its_last_words(tmp_path: Path) -> None:
+    (tmp_path / LEAF).mkdir()
+    (tmp_path / LEAF / "bgpd.out").write_text("Received signal 11\n")
+    commands = {LEAF: {"bgpd": ["router bgp 65001"]}}
+    with pytest.raises(DriverError, match=f"bgpd of {LEAF} ended when it was told of the change: Received signal 11"):
+        tell(commands, tmp_path, lambda _: True)
+    with pytest.raises(DriverError, match="ended when it was told"):
+        require_alive(commands, tmp_path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(str(tmp_path / LEAF / "bgpd.vty"))
+        listening.listen()
+        require_alive(commands, tmp_path)
+
+
+def test_daemons_one_of_which_has_ended_are_started_anew_on_the_way_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = lab(), lab(routing="{bfd: off, ecmp: 8}")
+    found = changes(tmp_path, old, new)
+    running = Running(model=old, directory=tmp_path)
+    numbers = running.identities
+    there = [Process(pid=1, identity=numbers[node], command="bgpd") for node in found if node != LEAF]
+    monkeypatch.setattr(routing, "processes_in", lambda _: there)
+    anew = with_ended_anew(cast(RunningLab, running), found)
+    assert LEAF in found and LEAF not in anew and set(anew) == set(found) - {LEAF}
+    assert [node.node for node in anew.nodes if node.anew] == [LEAF]
+    there.append(Process(pid=2, identity=numbers[LEAF], command="bgpd"))
+    assert with_ended_anew(cast(RunningLab, running), found) is found

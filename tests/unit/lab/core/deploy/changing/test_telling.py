@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from testbed.lab.core.deploy.changing.telling import tell_begin, tell_changes, tell_undone
+from testbed.lab.core.deploy.changing.telling.events import tell_begin, tell_changes, tell_undone
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.kept_events import CHANGES_FILE
 from testbed.lab.core.plan.changes import ChangeRow, Effect

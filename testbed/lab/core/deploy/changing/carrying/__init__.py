@@ -1,0 +1,1 @@
+"""Carrying out a change of a lab that is up, part by part: its data path, addresses, routing and transit."""
