@@ -88,14 +88,14 @@ class BuildWithMadeFiles(build_py):
             return
         bare_package("testbed.api")
         from testbed.api.json_schema import write_schemas
-        from testbed.api.shipped_files import FOLDERS
+        from testbed.api.shipped_files import shipped_paths
 
         package = Path(self.build_lib) / "testbed"
         write_schemas(package / "api")
-        for folder in FOLDERS:
-            (package / "api" / "shipped" / folder).mkdir(parents=True)
-            for path in (ROOT / folder).glob("*.yml"):
-                shutil.copy(path, package / "api" / "shipped" / folder)
+        for path in shipped_paths(ROOT):
+            copy = package / "api" / "shipped" / path.relative_to(ROOT)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, copy)
         if compiles():
             compile_into(package / "base" / "compiled" / "built")
         for path in package.rglob("*"):
@@ -104,7 +104,7 @@ class BuildWithMadeFiles(build_py):
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:
         package = Path(self.build_lib) / "testbed"
         made = [*map(str, sorted((package / "api").glob("*.schema.json")))]
-        made += map(str, sorted((package / "api" / "shipped").glob("*/*.yml")))
+        made += map(str, sorted(path for path in (package / "api" / "shipped").rglob("*") if path.is_file()))
         made += map(str, sorted((package / "base" / "compiled" / "built").glob("*/*.so")))
         return [*super().get_outputs(include_bytecode), *made]
 
@@ -122,10 +122,10 @@ class SourcesToBuildFrom(sdist):
 
     def make_distribution(self) -> None:
         bare_package("testbed.api")
-        from testbed.api.shipped_files import FOLDERS
+        from testbed.api.shipped_files import shipped_paths
 
-        shipped = (path for folder in FOLDERS for path in (ROOT / folder).glob("*.yml"))
-        self.filelist.extend(["CHANGELOG.md", *sorted(str(path.relative_to(ROOT)) for path in shipped)])
+        shipped = (str(path.relative_to(ROOT)) for path in shipped_paths(ROOT))
+        self.filelist.extend(["CHANGELOG.md", *sorted(shipped)])
         super().make_distribution()
 
 

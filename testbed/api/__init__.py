@@ -16,12 +16,16 @@ if TYPE_CHECKING:
     from testbed.api.lab import CommandFailed, DeployKeywords, Lab, Node, load_model
     from testbed.api.scenarios import RunOptions, ScenarioResult, run_scenario
     from testbed.lab.core.deploy.links.changes import LinkChange
+    from testbed.launch import LaunchOptions, LaunchOrder, LaunchResult
 
 __all__ = [
     "Changes",
     "CommandFailed",
     "DeployKeywords",
     "Lab",
+    "LaunchOptions",
+    "LaunchOrder",
+    "LaunchResult",
     "LinkChange",
     "Node",
     "RunOptions",
@@ -34,6 +38,7 @@ _MODULES = {
     **dict.fromkeys(("RunOptions", "ScenarioResult", "run_scenario"), "testbed.api.scenarios"),
     "Changes": "testbed.api.changes",
     "LinkChange": "testbed.lab.core.deploy.links.changes",
+    **dict.fromkeys(("LaunchOptions", "LaunchOrder", "LaunchResult"), "testbed.launch"),
 }
 
 

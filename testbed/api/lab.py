@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
@@ -27,6 +27,7 @@ from testbed.run.sweep.progress import ProgressListener, ignore_progress
 if TYPE_CHECKING:
     from testbed.api.changes import Changes
     from testbed.api.scenarios import ScenarioResult
+    from testbed.launch import LaunchOptions, LaunchResult, RankLine
 
 
 def load_model(topology: str | Path, *, name: str | None, overrides: Mapping[str, object] | None) -> LabModel:
@@ -294,6 +295,24 @@ class Lab:
             report=report,
             on_progress=on_progress,
         )
+
+    def launch(
+        self,
+        command: Sequence[str],
+        *,
+        options: LaunchOptions | None = None,
+        on_line: Callable[[RankLine], None] | None = None,
+    ) -> LaunchResult:
+        """Start a program as ranks on the hosts of this lab, and return what came of it when the last has ended.
+
+        `options` says where, how many and in which order; without them each host has one rank. `on_line` is called with
+        every line that a rank prints. Raises `LaunchRefused` before a rank was started; how ranks ended, and who failed
+        first, is in the result.
+        """
+        from testbed.launch.launcher import ignore_lines, launch_ranks
+        from testbed.launch.options import LaunchOptions
+
+        return launch_ranks(self._running, command, options or LaunchOptions(), on_line=on_line or ignore_lines)
 
     def counters(self) -> Mapping[tuple[str, str], PortCounters]:
         """Read the kernel's port counters, by (node, interface)."""

@@ -1,4 +1,5 @@
-"""The topologies and scenarios that come with testbed: a checkout has them at its root, a wheel beside this module.
+"""The topologies and scenarios that come with testbed, and the programs that these run: a checkout has them at its
+root, a wheel beside this module.
 
 `setup.py` copies them into `shipped/` when it builds a package.
 """
@@ -13,6 +14,8 @@ from testbed.base.files import CHECKOUT
 
 FOLDERS = ("topologies", "scenarios")
 """The folders of shipped files. A scenario names its topology by `../topologies/`, so that they stay side by side."""
+PATTERNS = ("topologies/*.yml", "scenarios/*.yml", "scenarios/programs/*.py")
+"""The shipped files. A scenario names a program of its own by `programs/`."""
 PACKAGED = Path(__file__).parent / "shipped"
 
 
@@ -38,7 +41,7 @@ def shipped_directory() -> Path:
 
 def shipped_paths(directory: Path) -> list[Path]:
     """Return the shipped files below `directory`, in the order of their names."""
-    return [path for folder in FOLDERS for path in sorted((directory / folder).glob("*.yml"))]
+    return [path for pattern in PATTERNS for path in sorted(directory.glob(pattern))]
 
 
 def shipped_files() -> list[ShippedFile]:
@@ -73,7 +76,10 @@ def _is(path: Path, content: bytes) -> bool:
 
 
 def _first_sentence(text: str) -> str:
-    """Return the first sentence of the comment that a file begins with."""
+    """Return the first sentence of the comment, or of the docstring, that a file begins with."""
+    if text.startswith('"""'):
+        sentence, end, _ = " ".join(text[3:].partition('"""')[0].split()).partition(". ")
+        return sentence + end.strip()
     lines = []
     for line in text.splitlines():
         if not line.startswith("#") or line == "#":

@@ -37,6 +37,7 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "Keys and values": {
             "ambiguous-key": "The short name of a key may mean several keys of the matrix.",
             "bad-name": "A name has letters that names of its kind may not have.",
+            "bad-pattern": "A pattern is no regular expression, or has groups that mean nothing.",
             "bad-prefix": "A value is not an IPv4 prefix with room for two addresses.",
             "bad-quantity": "A value is not a quantity, such as a rate, a size or a duration.",
             "contradiction": "Two keys cannot both be as they are written.",

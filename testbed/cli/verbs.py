@@ -31,10 +31,12 @@ PANELS = {
         "export": "labs.export",
         "schema": "labs.schema",
         "graph": "labs.graph",
+        "console": "labs.console",
     },
     "Nodes and links": {
         "exec": "nodes.execute",
         "shell": "nodes.shell",
+        "launch": "nodes.launch",
         "logs": "nodes.logs",
         "trace": "nodes.trace",
         "capture": "nodes.capture",

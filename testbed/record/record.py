@@ -22,6 +22,7 @@ from testbed.record.samples import (
     NetworkLoad,
     Number,
     PortLoad,
+    ProgramRun,
     RunEvent,
     ScaleUpLoad,
     Series,
@@ -252,6 +253,8 @@ class RunResult:
     """Other counters, by name: for the doubter, not for the eye."""
     requests: InferenceRequests = field(default_factory=InferenceRequests)
     """The requests over HTTP; none but where the workload has them."""
+    program: ProgramRun | None = None
+    """The program of the user's own that was the workload; None where it is none."""
 
     @property
     def is_valid(self) -> bool:

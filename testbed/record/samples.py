@@ -89,6 +89,72 @@ class InferenceRequests:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramStepTable:
+    """The steps that a program told of, in the order in which they were done."""
+
+    number: list[Count] = field(default_factory=list)
+    """The number of the step, as the program counts."""
+    at_s: list[Number] = field(default_factory=list)
+    """When it was said to be done."""
+    seconds: list[Number | None] = field(default_factory=list)
+    """The time that it took; None: nobody knows."""
+    warm_up: list[bool] = field(default_factory=list)
+    """It is left out of the figures."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramRank:
+    """A rank of a program, and how it ended."""
+
+    rank: Count
+    """Its number."""
+    host: str
+    """The host that it ran on."""
+    interface: str
+    """Its NIC there."""
+    status: Count
+    """Its exit code; -n where signal n ended it."""
+    reason: str
+    """Why it ended, where that was not of its own will."""
+    seconds: Number
+    """From its start to its end."""
+    last_lines: list[str] = field(default_factory=list)
+    """The last of what it printed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramRun:
+    """A run of a program of the user's own."""
+
+    command: list[str]
+    """Its words."""
+    exit_code: Count
+    """0, or that of the first rank that failed; 128 + n where signal n ended it."""
+    failure: str
+    """Who failed first, in a sentence; "" where nobody did."""
+    ranks: list[ProgramRank]
+    """Every rank, in order."""
+    speaker: Count = 0
+    """The rank of which more last lines are kept than of others: that which failed first, else rank 0."""
+    steps: ProgramStepTable = field(default_factory=ProgramStepTable)
+    """The steps that it told of."""
+    sent_bytes: Count = 0
+    """What the NICs of its ranks sent, headers included, without probes."""
+    stated_bytes: Count | None = None
+    """The payload that a step is stated to send over the fabric, of all ranks together."""
+    ideal_step_s: Number | None = None
+    """The least time of a step of the stated bytes, its padding included."""
+    padding_s: Number | None = None
+    """What a step waits for instead of computing."""
+    represented: Number | None = None
+    """So many bytes of the real step is each of its bytes."""
+    congestion_control: str = ""
+    """That of TCP in its hosts; "" where they differ, or nobody looked."""
+    sent_again: Count | None = None
+    """TCP's segments, or the packets of what carries its sockets, that were sent again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelSamples:
     """A channel over time; the columns that its transport cannot tell are empty."""
 

@@ -69,6 +69,7 @@ _FAMILIES = {
     "services": "inference inference-requests kv-cache-incast",
     "storage": "checkpoint dataset-streaming model-staging kv-offload fio",
     "tenants": "tenants trace",
+    "programs": "program",
 }
 """The kinds of each module of `testbed.workload.kinds`."""
 _FAMILY_OF = {name: family for family, names in _FAMILIES.items() for name in names.split()}

@@ -19,6 +19,7 @@ INTERPRETED = (
     "testbed/endpoints/timer.py",
     "testbed/endpoints/namespace.py",
     "testbed/endpoints/gpus/",
+    "testbed/endpoints/libfabric/",
     "testbed/endpoints/storage/",
     "testbed/protocols/congestion/controller.py",
     "testbed/protocols/congestion/registry.py",

@@ -11,7 +11,9 @@ from pathlib import Path
 from testbed.base.errors import CapabilityError, DriverError
 
 _SYS_BPF = 321  # x86-64
-_UPDATE_ELEM, _DELETE_ELEM, _OBJ_GET, _OBJ_GET_INFO = 2, 3, 7, 15
+_UPDATE_ELEM, _DELETE_ELEM, _OBJ_GET, _OBJ_GET_INFO, _LINK_CREATE = 2, 3, 7, 15, 28
+_SK_LOOKUP = 36
+"""BPF_SK_LOOKUP of enum bpf_attach_type."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -49,10 +51,12 @@ def map_entries(fd: int) -> int:
 
 def update_u32(fd: int, key: int, value: int) -> None:
     """Set an entry of a map whose keys and values are 32 bits. Raises `OSError`."""
-    k, v = (
-        ctypes.create_string_buffer(struct.pack("=I", key), 4),
-        ctypes.create_string_buffer(struct.pack("=I", value), 4),
-    )
+    update(fd, struct.pack("=I", key), struct.pack("=I", value))
+
+
+def update(fd: int, key: bytes, value: bytes) -> None:
+    """Set an entry of a map; that of a map of sockets is a descriptor in 64 bits. Raises `OSError`."""
+    k, v = (ctypes.create_string_buffer(item, len(item)) for item in (key, value))
     _bpf(_UPDATE_ELEM, struct.pack("=I4xQQQ", fd, ctypes.addressof(k), ctypes.addressof(v), 0))
 
 
@@ -60,3 +64,11 @@ def delete_u32(fd: int, key: int) -> None:
     """Remove an entry of a map whose keys are 32 bits. Raises `OSError`."""
     k = ctypes.create_string_buffer(struct.pack("=I", key), 4)
     _bpf(_DELETE_ELEM, struct.pack("=I4xQ8xQ", fd, ctypes.addressof(k), 0))
+
+
+def attach_socket_lookup(program: int, namespace: int) -> int:
+    """Have a program (sk_lookup) choose the listening sockets of a network namespace.
+
+    It does so as long as the descriptor that comes back is open. Both arguments are descriptors. Raises `OSError`.
+    """
+    return _bpf(_LINK_CREATE, struct.pack("=IIII", program, namespace, _SK_LOOKUP, 0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 
@@ -32,9 +31,4 @@ def mount(directory: Path) -> None:
 
 def unmount(directory: Path) -> None:
     """Unmount whatever is mounted there, and with it drop every pin. Nothing mounted is fine."""
-    try:
-        while True:
-            syscalls.umount(str(directory))
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOENT):
-            raise
+    syscalls.unmount_all(str(directory))

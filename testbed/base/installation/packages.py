@@ -127,6 +127,13 @@ PROGRAMS = (
         pip=True,
     ),
     KnownProgram(
+        name="uvicorn",
+        package="'testbed[console]'",
+        needed_for="`testbed console`, and the service console",
+        question=None,
+        pip=True,
+    ),
+    KnownProgram(
         name="mn",
         package="mininet",
         needed_for="Mininet without testbed",

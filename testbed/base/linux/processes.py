@@ -15,12 +15,12 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from testbed.base.errors import DriverError
 from testbed.base.files import CHECKOUT
 from testbed.base.linux import syscalls
-from testbed.base.linux.namespaces import identities_of, in_namespace
+from testbed.base.linux.namespaces import enter_namespace, identities_of, in_namespace
 from testbed.base.linux.views import NodeView, own_mounts
 
 KILL_TIMEOUT_S = 60.0
@@ -49,10 +49,12 @@ def spawn(
     """Start `argv` in the published namespace; `options` are those of `subprocess.Popen`.
 
     `own_sysfs` gives the process a mount namespace whose /sys shows the node's interfaces, as
-    `ip netns exec` does, and `view` the name and files of the node.
+    `ip netns exec` does, and `view` the name, the files and the shared memory of the node.
     """
 
     def start() -> subprocess.Popen[bytes]:
+        if view is not None:
+            view.join()
         if own_sysfs or view is not None:
             own_mounts()
         if view is not None:
@@ -62,6 +64,19 @@ def spawn(
         return subprocess.Popen(list(argv), **options)
 
     return in_namespace(namespace, start)
+
+
+def become(namespace: str, argv: Sequence[str], *, view: NodeView, env: Mapping[str, str]) -> NoReturn:
+    """Become `argv`, in the published namespace, with the view of a node and a /sys of its network.
+
+    The process must have one thread. Raises `OSError`.
+    """
+    enter_namespace(namespace)
+    view.join()
+    own_mounts()
+    view.enter()
+    _mount_own_sysfs(namespace)
+    os.execvpe(argv[0], list(argv), dict(env))
 
 
 def launch(
@@ -288,9 +303,13 @@ def disown(process: subprocess.Popen[bytes]) -> None:
         _disowned.add(process.pid)
 
 
+_HANDED_ON = ("HOME", "TERM", "LANG", "LC_ALL", "USER", "SHELL", "TESTBED_STATE_DIR", "TESTBED_RUN_DIR")
+
+
 def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a node's process: PATH, terminal and locale of ours, then the node's own."""
-    kept = {key: os.environ[key] for key in ("HOME", "TERM", "LANG", "LC_ALL", "USER", "SHELL") if key in os.environ}
+    """The environment of a node's process: PATH, terminal and locale of ours, where labs are recorded, then the node's
+    own."""
+    kept = {key: os.environ[key] for key in _HANDED_ON if key in os.environ}
     return kept | {"PATH": search_path()} | dict(extra)
 
 

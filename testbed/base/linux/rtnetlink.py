@@ -26,6 +26,7 @@ RTM_NEWRULE, RTM_DELRULE, RTM_GETRULE = 32, 33, 34
 RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC = 36, 37, 38
 RTM_NEWTCLASS, RTM_GETTCLASS = 40, 42
 RTM_NEWTFILTER = 44
+RTM_GETSTATS = 94
 
 NLMSG_ERROR, NLMSG_DONE = 2, 3
 NLM_F_REQUEST, NLM_F_ACK = 0x001, 0x004
@@ -462,6 +463,29 @@ class RouteSocket:
                     code = -int.from_bytes(payload[:4], "little", signed=True)
                     raise DriverError(f"netlink dump {kind}: {os.strerror(code)}", errno=code)
                 yield payload
+
+    def dump_whole(self, kind: int, body: bytes) -> list[bytes]:
+        """The datagrams of all answers to a dump request as they came: for who takes many alike answers apart at once.
+        The last one ends with NLMSG_DONE.
+        """
+        sequence = self._sequence
+        self._sequence += 1
+        self._socket.sendto(
+            _NLMSGHDR.pack(16 + len(body), kind, NLM_F_REQUEST | NLM_F_DUMP, sequence, 0) + body, (0, 0)
+        )
+        found = []
+        while True:
+            data = self._socket.recv(RECEIVE_BYTES)
+            found.append(data)
+            offset = 0
+            while offset + 16 <= len(data):
+                length, answer, _, _, _ = _NLMSGHDR.unpack_from(data, offset)
+                if answer == NLMSG_DONE:
+                    return found
+                if answer == NLMSG_ERROR:
+                    code = -int.from_bytes(data[offset + 16 : offset + 20], "little", signed=True)
+                    raise DriverError(f"netlink dump {kind}: {os.strerror(code)}", errno=code)
+                offset += (max(length, 16) + 3) & ~3
 
     def ask(self, kind: int, body: bytes) -> memoryview:
         """The body of the one answer to a request that is no dump. Raises `DriverError` with the kernel's errno."""

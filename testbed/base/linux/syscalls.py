@@ -8,6 +8,7 @@ process each.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import threading
 from collections.abc import Callable
@@ -58,6 +59,16 @@ def mount(source: str, target: str, filesystem: str | None, flags: int, data: st
 def umount(target: str, flags: int = MNT_DETACH) -> None:
     """umount2(2)."""
     _check(_libc.umount2(target.encode(), flags), "umount2", target)
+
+
+def unmount_all(target: str) -> None:
+    """Unmount all that is mounted on `target`, one over the other. Nothing mounted there, or no such path, is fine."""
+    try:
+        while True:
+            umount(target)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOENT):
+            raise
 
 
 def detached_mount(filesystem: str) -> int:

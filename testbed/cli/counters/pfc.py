@@ -65,6 +65,7 @@ def storm(port: str, duration: str, traffic_class: str | None, priority: int | N
     """Have NODE:IF pause a lossless class of its peer without a reason, as a broken NIC does."""
     from testbed.base.units import Duration, QuantityError
     from testbed.cli.lab_choice import open_lab
+    from testbed.lab.core.deploy.records.kept_events import keep_event
     from testbed.lab.observe.port_table import tabulate_ports
 
     try:
@@ -81,6 +82,8 @@ def storm(port: str, duration: str, traffic_class: str | None, priority: int | N
         raise TestbedError(f"{port} has no traffic classes", hint="add `qos:` to its network and deploy again")
     chosen = storm_priority(table, number, traffic_class, priority)
     lab.pause_agent.storm(lab.name, number, chosen, length.ns)
+    paused = f"class {table.class_name(number, chosen)} for {duration}"
+    keep_event(lab.state_directory, lab.name, node, "pfc-storm", interface, paused)
     peer = table.place(int(table.peer[number]))
     print(f"{port} pauses {table.class_name(number, chosen)} at {peer} for {duration}")
 

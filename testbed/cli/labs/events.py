@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from testbed.lab.core.deploy.live import RunningLab
     from testbed.lab.core.deploy.watch.events import LabEvent
 
-_COLUMNS = ("time", "node", "kind", "subject", "detail")
-_KIND_WIDTH, _SUBJECT_WIDTH = 20, 16
+_COLUMNS = ("time", "node", "kind", "subject", "detail", "by")
+_KIND_WIDTH, _SUBJECT_WIDTH, _DETAIL_WIDTH = 20, 16, 24
 
 
 @command("events")
@@ -87,14 +87,21 @@ def _writer(lab: "RunningLab", form: options.Format) -> "Callable[[LabEvent], No
     if form is options.Format.CSV:
         import csv
 
+        from testbed.lab.core.deploy.watch.events import LabEvent
+
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(("time", "lab", "node", "kind", "subject", "detail"))
+        writer.writerow([field.name for field in dataclasses.fields(LabEvent)])
         return lambda event: writer.writerow(dataclasses.astuple(event))
     width = max((len(node.name) for node in lab.model.nodes), default=4)
 
     def line(*texts: str) -> None:
-        time, node, kind, subject, detail = texts
-        print(f"{time:23}  {node:{width}}  {kind:{_KIND_WIDTH}}  {subject:{_SUBJECT_WIDTH}}  {detail}".rstrip())
+        time, node, kind, subject, detail, by = texts
+        place = f"{time:23}  {node:{width}}  {kind:{_KIND_WIDTH}}  {subject:{_SUBJECT_WIDTH}}"
+        print(f"{place}  {detail:{_DETAIL_WIDTH}}  {by}".rstrip())
+
+    def print_event(event: "LabEvent") -> None:
+        time = event.time[:23].replace("T", " ")
+        line(time, event.node, event.kind, event.subject, event.detail, event.by)
 
     line(*_COLUMNS)
-    return lambda event: line(event.time[:23].replace("T", " "), event.node, event.kind, event.subject, event.detail)
+    return print_event

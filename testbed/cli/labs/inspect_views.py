@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from testbed.base.errors import DriverError, LabNotFound, TestbedError
-from testbed.base.rows import column, for_programs, if_known, row_json, text_of
+from testbed.base.errors import LabNotFound, TestbedError
+from testbed.base.rows import column, for_programs, row_json, text_of
 from testbed.cli.lab_choice import DeclaredLab, check_network, open_lab, open_or_declare, read_topology
 from testbed.cli.options import Format
 from testbed.cli.output import emit, emit_json
@@ -72,22 +72,6 @@ class LinkRow:
             lab_rate=_beside(self.lab_rate, self.declared_lab_rate),
             delay=_beside(self.delay, self.declared_delay),
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRow:
-    """A BGP session at one of its ends; of a daemon that does not answer, only why."""
-
-    node: str
-    asn: int
-    interface: str | None = if_known()
-    remote: str
-    remote_asn: int | None = if_known()
-    state: str
-    bfd: str | None = if_known()
-    received: int | None = if_known()
-    sent: int | None = if_known()
-    uptime_s: float | None = if_known()
 
 
 def show_view(
@@ -273,33 +257,9 @@ def _beside(now: str, declared: str) -> str:
 
 
 def _bgp(lab: RunningLab, nodes: Nodes, form: Format) -> None:
-    from testbed.lab.core.deploy.watch.sessions import read_sessions
+    from testbed.lab.observe.routing_rows import SessionRow, session_rows
 
-    rows: list[SessionRow] = []
-    for switch in lab.plan.speakers:
-        if not nodes(switch.node):
-            continue
-        try:
-            sessions = read_sessions(switch, lab.run_directory(switch.node))
-        except DriverError as error:
-            rows.append(SessionRow(node=switch.node, asn=switch.asn, state="unknown", remote=error.message))
-            continue
-        rows += [
-            SessionRow(
-                node=session.node,
-                asn=switch.asn,
-                interface=session.interface,
-                remote=session.remote,
-                remote_asn=session.remote_asn,
-                state=session.state,
-                bfd=session.bfd or "off",
-                received=session.prefixes_received,
-                sent=session.prefixes_sent,
-                uptime_s=round(session.uptime_s, 1),
-            )
-            for session in sessions
-        ]
-    emit(rows, SessionRow, form, title=_title(lab))
+    emit(session_rows(lab, nodes), SessionRow, form, title=_title(lab))
 
 
 def _routes(lab: RunningLab, nodes: Nodes, form: Format) -> None:

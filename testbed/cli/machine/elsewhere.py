@@ -23,6 +23,10 @@ TIMEOUT_S = 4 * 3600.0
 def run_elsewhere(on: str, clock: str, arguments: list[str]) -> int:
     """Run a verb where `on` says; returns its exit code. `clock` is wall or virtual."""
     target = parse_target(on)
+    if clock == "wall" and arguments[:1] == ["console"]:
+        from testbed.cli.machine.forwarded_console import forward_console
+
+        return forward_console(target, arguments[1:])
     if clock == "wall":
         return run_there(target, arguments)
     if clock != "virtual":

@@ -20,6 +20,7 @@ from testbed.lab.core.deploy.links.changes import (
     declared_values,
 )
 from testbed.lab.core.deploy.links.recorded import WireChange, read_link_state
+from testbed.lab.core.deploy.links.words import TITLES, changed_words, value_text
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.model import DelayBy, Link
 from testbed.lab.core.model.link_condition import LinkCondition
@@ -90,18 +91,6 @@ def wrong(message: str, hint: str | None = None) -> TestbedError:
     return TestbedError(message, hint=hint)
 
 
-_TITLES = {
-    "rate_bps": "rate in the lab",
-    "delay_ns": "delay in lab time",
-    "jitter_ns": "jitter in lab time",
-    "loss": "loss",
-    "loss_every": "loss, one in",
-    "corruption": "corruption",
-    "silent": "silent",
-    "up": "up",
-}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueRow:
     """A property of a link that can be changed: as declared, as it was set, and as it is."""
@@ -117,7 +106,7 @@ class ValueRow:
 def direction_rows(direction: LinkDirection, *, everything: bool) -> Iterator[ValueRow]:
     """Yield declared, changed and actual values side by side; without `everything` only those that were changed."""
     declared, change = asdict(direction.declared), asdict(direction.change)
-    for field, title in _TITLES.items():
+    for field, title in TITLES.items():
         if change[field] is None and not everything:
             continue
         is_delayed = field == "delay_ns" and direction.delay_by is not DelayBy.IGNORE
@@ -125,25 +114,12 @@ def direction_rows(direction: LinkDirection, *, everything: bool) -> Iterator[Va
             port=direction.port,
             to=direction.peer,
             what=f"{title} (by {direction.delay_by.value})" if is_delayed else title,
-            declared=_text(field, declared[field]),
-            set="" if change[field] is None else _text(field, change[field]),
-            actual=_text(field, direction.actual[field]) if field in direction.actual else "",
+            declared=value_text(field, declared[field]),
+            set="" if change[field] is None else value_text(field, change[field]),
+            actual=value_text(field, direction.actual[field]) if field in direction.actual else "",
         )
     if everything:
         yield ValueRow(port=direction.port, to=direction.peer, what="carrier", actual=direction.actual["carrier"])
-
-
-def _text(field: str, value: Any) -> str:
-    match field:
-        case "rate_bps":
-            return "unshaped" if value is None else str(Rate(value))
-        case "delay_ns" | "jitter_ns":
-            return str(Duration(value))
-        case "loss" | "corruption":
-            return f"{100 * value:.6g}%"
-        case "loss_every":
-            return str(value) if value else "none"
-    return "yes" if value else "no"
 
 
 def direction_document(direction: LinkDirection) -> dict[str, Any]:
@@ -165,12 +141,6 @@ def direction_sentence(direction: LinkDirection) -> str:
     if direction.delay_by is DelayBy.ENDPOINT and (direction.change.delay_ns or direction.change.jitter_ns):
         text += "\n  delay by the endpoints: transports of ours that start from now on hold it; TCP gets none"
     return text
-
-
-def changed_words(change: WireChange) -> Sequence[str]:
-    """Each value that a change sets, in words."""
-    named = asdict(change).items()
-    return [f"{_TITLES[name]} {_text(name, value)}" for name, value in named if value is not None]
 
 
 # --- links of scale-up domains -------------------------------------------------------------------------

@@ -1,15 +1,15 @@
-"""The verbs `node restart` and `node recreate`."""
+"""The verbs `node restart`, `node recreate` and `node kill`."""
 
 import time
 from typing import TYPE_CHECKING
 
 from testbed.cli import options
-from testbed.cli.command import Group
+from testbed.cli.command import Group, argument
 
 if TYPE_CHECKING:
     from testbed.lab.core.deploy.changing.node import NodeWork
 
-node = Group("node", help="Restart a node, or make it anew; all others stay as they are.")
+node = Group("node", help="Restart a node, make it anew, or kill a daemon of it; all others stay as they are.")
 
 
 @node.command("restart")
@@ -34,6 +34,19 @@ def recreate(node: str, name: str | None, timeout: float, quiet: bool) -> None:
     from testbed.lab.core.deploy.changing.node import recreate_node
 
     _do(recreate_node, node, name, timeout, quiet)
+
+
+@node.command("kill")
+@options.node
+@argument("daemon", metavar="DAEMON", help="zebra, bgpd or bfdd.")
+@options.lab_name
+def kill(node: str, daemon: str, name: str | None) -> None:
+    """Kill a routing daemon of a switch at once, as a crash would; `node restart` brings it back."""
+    from testbed.cli.lab_choice import open_lab
+    from testbed.lab.core.deploy.routing import kill_daemon
+
+    kill_daemon(open_lab(name), node, daemon)
+    print(f"{daemon} of {node} is dead; `testbed node restart {node}` starts it again")
 
 
 def _do(work: "NodeWork", node: str, name: str | None, timeout: float, quiet: bool) -> None:

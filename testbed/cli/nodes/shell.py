@@ -1,6 +1,5 @@
 """The verb `shell`."""
 
-import os
 import sys
 
 from testbed.cli import options
@@ -12,21 +11,12 @@ from testbed.cli.command import command
 @options.lab_name
 def shell(node: str, name: str | None) -> None:
     """Open a shell in a node."""
-    from testbed.base.linux.processes import search_path
+    from testbed.api.shells import shell_command
     from testbed.cli.lab_choice import open_lab
     from testbed.cli.signals import code_of, terminal_handed_over
-    from testbed.lab.features.management.client_environment import service_environment
 
     lab = open_lab(name)
-    prompt = {"PS1": f"{lab.name}/{node}# ", "TESTBED_NODE": node}
-    if lab.runtime(node) is not None:
-        # Of a container it is only known that it has a shell, if it has any.
-        with terminal_handed_over():
-            sys.exit(code_of(lab.spawn(node, ["/bin/sh"], env=prompt).wait()))
-    program = os.environ.get("SHELL") or "/bin/sh"
-    own = {**lab.environment(node), **service_environment(lab, node)}
-    environment = {**os.environ, "PATH": search_path(), **own, **prompt}
-    argv = [program, "--norc"] if program.endswith("bash") else [program]
-    process = lab.spawn(node, argv, own_sysfs=True, env=environment)
+    argv, settings = shell_command(lab, node)
+    process = lab.spawn(node, argv, **settings)
     with terminal_handed_over():
         sys.exit(code_of(process.wait()))

@@ -116,7 +116,8 @@ def _kinds(scenario: Scenario) -> str:
 
 
 def _row(sweep: Sweep, one: PointOutlook) -> PointRow:
-    timed = sweep.scenario.workload.duration is not None
+    workload = sweep.scenario.workload
+    unknown = "its own" if workload.is_program else "timed" if workload.duration is not None else ""
     return PointRow(
         file=sweep.scenario.source,
         scenario=sweep.scenario.name,
@@ -127,8 +128,8 @@ def _row(sweep: Sweep, one: PointOutlook) -> PointRow:
         workload=one.workload,
         ranks=one.ranks,
         transfers=one.transfers,
-        bytes="timed" if timed else str(ByteCount(one.bytes)),
-        fabric_bytes="timed" if timed else str(ByteCount(one.fabric_bytes)),
+        bytes=unknown or str(ByteCount(one.bytes)),
+        fabric_bytes=unknown or str(ByteCount(one.fabric_bytes)),
         ideal="" if one.traffic_s is None else f"{one.traffic_s:.3g} s",
         runs=one.runs,
         estimate=duration(one.estimated_s),

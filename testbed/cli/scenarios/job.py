@@ -76,6 +76,8 @@ def job(kind: str, parameters: tuple[str, ...], transport: str, name: str | None
         **{f"workload.{key}": value for key, value in written.items()},
     }
     scenario = load_scenario_text("name: job\ntopology: {file: lab.yml}\n", file="job", overrides=overrides).scenario
+    if scenario.workload.is_program:
+        raise ScenarioError("a program of one's own is no workload of a job", hint="srun starts it in the job itself")
     if scenario.by_programs:
         raise ScenarioError("a job's hosts move bytes, and do not send for a time", hint="bytes=16MiB")
     lab = JobLab(open_lab(name or os.environ.get("SLURM_CLUSTER_NAME")))

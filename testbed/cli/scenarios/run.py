@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -163,8 +163,11 @@ def _check_simulated(sweeps: "Sequence[Sweep]") -> None:
         raise ScenarioError("\n".join(refused), hint="leave these files or --backend out: emulation can")
 
 
-def run_all(sweeps: "Sequence[Sweep]", command: RunCommand) -> int:
-    """Run scenarios in order; the worst verdict is the exit code, 130 where the user interrupted one."""
+def run_all(sweeps: "Sequence[Sweep]", command: RunCommand, measured: Callable[[Path], None] = lambda _: None) -> int:
+    """Run scenarios in order; the worst verdict is the exit code, 130 where the user interrupted one.
+
+    `measured` gets the directory of each record.
+    """
     from testbed.run.sweep.scale_proof import check_provable
 
     if command.resume is not None and len(sweeps) != 1:
@@ -175,7 +178,7 @@ def run_all(sweeps: "Sequence[Sweep]", command: RunCommand) -> int:
     worst, told = int(ExitCode.PASS), list["ToldRow"]()
     try:
         for sweep in sweeps:
-            record = _run_one(sweep, command, told).record
+            record = _run_one(sweep, command, told, measured).record
             worst = max(worst, record.verdict.outcome.exit_code)
             if record.incomplete.startswith("interrupted"):
                 return ExitCode.INTERRUPTED
@@ -194,13 +197,16 @@ def _tell(told: list["ToldRow"], form: options.Format, *, several: bool) -> None
         emit(told, ToldRow, form, document=documents if several else documents[0])
 
 
-def _run_one(sweep: "Sweep", command: RunCommand, told: list["ToldRow"]) -> "SweepOutcome":
+def _run_one(
+    sweep: "Sweep", command: RunCommand, told: list["ToldRow"], measured: Callable[[Path], None]
+) -> "SweepOutcome":
     """Run all points of a scenario, print and report what was measured, then raise what stopped it, if anything.
 
     `told` gets a row for programs.
     """
     outcome, directory = measure(sweep, command)
     _show(outcome, directory, command)
+    measured(directory)
     verdict = outcome.record.verdict.outcome.value
     told.append(ToldRow(file=sweep.scenario.source, directory=str(directory), verdict=verdict))
     if outcome.failure is not None:

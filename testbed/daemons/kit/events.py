@@ -11,11 +11,15 @@ from pathlib import Path
 
 
 class EventLog:
-    """Never raises for a file that cannot be written: the daemon goes on, `lost` counts."""
+    """Never raises for a file that cannot be written: the daemon goes on, `lost` counts.
 
-    def __init__(self, path: Path, lab: str) -> None:
+    `by` is the command that brings these events about, where it is one that somebody gave.
+    """
+
+    def __init__(self, path: Path, lab: str, by: str = "") -> None:
         self._path = path
         self._lab = lab
+        self._by = {"by": by} if by else {}
         self.lost = 0
 
     def write(self, kind: str, node: str = "", subject: str = "", detail: str = "") -> None:
@@ -28,6 +32,7 @@ class EventLog:
         lines = "".join(
             json.dumps(
                 {"time": time, "lab": self._lab, "node": node, "kind": kind, "subject": subject, "detail": detail}
+                | self._by
             )
             + "\n"
             for kind, node, subject, detail in events

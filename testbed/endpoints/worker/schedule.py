@@ -26,6 +26,10 @@ class Schedule:
         self._open: set[int] = set()
         self._timers: list[tuple[int, int]] = []
         self._begin_ns: int | None = None
+        self._order: list[int] = []
+        """The numbers of all steps, ascending."""
+        self._first_open = 0
+        """The place in it of the first step that has not ended, as far as was looked."""
         for step in steps:
             self._open.add(step.number)
             if step.begins_at in own:
@@ -33,6 +37,18 @@ class Schedule:
                 self._waiting[step.number] = len(step.after)
                 for before in step.after:
                     self._followers.setdefault(before, []).append(step.number)
+        self._order = sorted(self._open)
+
+    @property
+    def oldest(self) -> int:
+        """Return the number of the first step that has not ended, in the order of the workload; -1 where none is left.
+
+        What has ended is passed over once in a run, however often this is asked.
+        """
+        order, number_of_steps = self._order, len(self._order)
+        while self._first_open < number_of_steps and order[self._first_open] not in self._open:
+            self._first_open += 1
+        return order[self._first_open] if self._first_open < number_of_steps else -1
 
     @property
     def left(self) -> int:

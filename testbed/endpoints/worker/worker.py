@@ -4,7 +4,7 @@ Commands come in and events go out, one JSON object a line:
 
     prepare   program -> listening: it has checked the program, filled its buffers and can be reached
     connect   -> ready: every channel from and to here is there
-    start     at_ns (CLOCK_MONOTONIC) -> progress (bytes arrived so far), ..., done
+    start     at_ns (CLOCK_MONOTONIC) -> progress (bytes arrived so far, the first step that has not ended), ..., done
     stop      -> report: what it has measured, the check of its data included; nothing moves any more. Of arrays that
                  all ranks share, the first rank's is checked, and the others' digests are told. `failure` says what
                  is wrong with data that only now can be looked at
@@ -307,13 +307,16 @@ class ProgramRun:
             return
         if not self._left():
             self._running = False
-            self._tell({"event": "progress", "bytes": self._arrived_bytes})
+            self._tell_progress()
             self._tell({"event": "done"})
         elif now >= self._progress_at:
             self._progress_at = now + PROGRESS_NS
             if self._arrived_bytes != self._told_bytes:
                 self._told_bytes = self._arrived_bytes
-                self._tell({"event": "progress", "bytes": self._arrived_bytes})
+                self._tell_progress()
+
+    def _tell_progress(self) -> None:
+        self._tell({"event": "progress", "bytes": self._arrived_bytes, "step": self._schedule.oldest})
 
     def _left(self) -> int:
         """Return how many steps, and requests of this host's clients, are not over."""

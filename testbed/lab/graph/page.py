@@ -7,6 +7,7 @@ left out without them, too, as that is the style's doing.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -19,24 +20,16 @@ from testbed.lab.core.fabric import Sizing, measure_sizing
 from testbed.lab.core.fabric.figures.design import load_text
 from testbed.lab.core.fabric.figures.traffic import TrafficLoad
 from testbed.lab.core.fabric.sizing import seen_for_sizing
-from testbed.lab.core.model import BACKEND, OUT_OF_BAND, Lab, Link, NodeKind
+from testbed.lab.core.model import BACKEND, OUT_OF_BAND, Lab
 from testbed.lab.core.model.link_condition import LinkCondition
-from testbed.lab.graph.back_end import lay_out
-from testbed.lab.graph.grouping import (
-    LEAF_NAME,
-    ROUTER_NAME,
-    TIER_NAMES,
-    Grouping,
-    Tier,
-    counted,
-    group_lab,
-    network_alone,
-)
-from testbed.lab.graph.layers import Layer, group_layers, lay_out_layers, layers_of
-from testbed.lab.graph.layout import Layout
-from testbed.lab.graph.management import pictured, sized, special_names
-from testbed.lab.graph.scale_up import SCALE_UP, described_domains, domain_scales, with_domains
+from testbed.lab.graph.composition import Composition
+from testbed.lab.graph.grouping import counted, network_alone
+from testbed.lab.graph.layers import Layer
+from testbed.lab.graph.management import sized
+from testbed.lab.graph.scale_up import SCALE_UP, described_domains, domain_scales
 from testbed.lab.graph.svg import colour_class, draw_svg, state_class
+
+_EXPORT = re.compile(r"^export ", re.MULTILINE)
 
 
 def render_html(
@@ -54,26 +47,22 @@ def render_html(
     are down, or otherwise not as declared, are drawn so, and listed.
     """
     status, k, conditions = status or {}, k or lab.scale.time, conditions or {}
-    written, whole = lab, with_domains(lab)
-    lab = pictured(whole)
-    layers = layers_of(lab)
-    grouping = group_layers(lab, layers) if layers else group_lab(lab)
-    layout = lay_out_layers(lab, grouping, layers) if layers else lay_out(lab, grouping)
-    measured = [MeasuredNetwork.of_layer(written, whole, one, k) for one in layers] or [MeasuredNetwork.of(lab)]
-    here = files(__package__)
+    composed = Composition.of(lab)
+    written, lab, layout, grouping = lab, composed.lab, composed.layout, composed.grouping
+    measured = measure_networks(composed, k)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string((here / "page.html.j2").read_text(encoding="utf-8"))
+    template = environment.from_string(_text("page.html.j2"))
     return template.render(
         lab=lab,
-        css=Markup((here / "page.css").read_text(encoding="utf-8")),
-        js=Markup((here / "page.js").read_text(encoding="utf-8")),
+        css=Markup(_text("picture.css") + _text("page.css")),
+        js=Markup(_EXPORT.sub("", _text("picture.js")) + _text("page.js")),
         svg=Markup(draw_svg(lab, grouping, layout, status, conditions)),
-        data=Markup(_script_json(_data(lab, whole, grouping, layout, layers, status, conditions))),
+        data=Markup(_script_json(composed.data(status, conditions))),
         rails=[
             (rail, colour_class(rail)) for rail in sorted({rail for has in grouping.rails.values() for rail in has})
         ],
         alone=network_alone(lab),
-        layers=layers,
+        layers=composed.layers,
         figures=_figures(measured[0].sizing, written),
         measured=measured,
         trays=len(layout.trays),
@@ -84,6 +73,17 @@ def render_html(
             if str(link.a) in conditions and not conditions[str(link.a)].as_declared
         ],
     )
+
+
+def _text(name: str) -> str:
+    """A file beside this one."""
+    return (files(__package__) / name).read_text(encoding="utf-8")
+
+
+def measure_networks(composed: Composition, k: float | None) -> Sequence[MeasuredNetwork]:
+    """Return the figures of each network of a lab, whose time scale is `k`, where it is known."""
+    written, whole, layers = composed.written, composed.whole, composed.layers
+    return [MeasuredNetwork.of_layer(written, whole, one, k) for one in layers] or [MeasuredNetwork.of(composed.lab)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,79 +178,6 @@ def _carried(load: TrafficLoad, sizing: Sizing) -> str:
         return load_text(load, sizing)
     share = f"{load.bandwidth_bps / load.access_bps * 100:.3g} % of what NICs can send"
     return f"{Rate(load.bandwidth_bps)}, {share}"
-
-
-def _data(
-    lab: Lab,
-    whole: Lab,
-    grouping: Grouping,
-    layout: Layout,
-    layers: Sequence[Layer],
-    status: Mapping[str, str],
-    conditions: Mapping[str, LinkCondition],
-) -> dict[str, object]:
-    """Return what the script knows of the lab; `page.js` names the columns. Where there are several networks, nodes and
-    links have one column more, the number of theirs: -1 for a host. Rails are those of the back end then."""
-    numbered = {layer.name: layer.number for layer in layers}
-    numbers = {node.name: position for position, node in enumerate(lab.nodes)}
-    trays = {host.name: tray.number for tray in layout.trays for host in tray.group.hosts}
-    named = {node.name: ROUTER_NAME for node in lab.nodes if node.kind is NodeKind.ROUTER} | special_names(whole)
-    interfaces: dict[str, int] = {}
-    properties: dict[str, int] = {}
-
-    def number(text: str, among: dict[str, int]) -> int:
-        """The number of a string that occurs many times, and is kept once."""
-        return among.setdefault(text, len(among))
-
-    links = [
-        [
-            numbers[link.a.node],
-            number(link.a.interface, interfaces),
-            numbers[link.b.node],
-            number(link.b.interface, interfaces),
-            link.rail if not layers or link.network == BACKEND else 0,
-            number(_properties(link, conditions.get(str(link.a))), properties),
-            (conditions[str(link.a)].rate if str(link.a) in conditions else link.rate).bps // 1_000_000,
-            *((numbered[link.network],) if layers else ()),
-        ]
-        for link in lab.links
-    ]
-    nodes = [
-        [
-            node.name,
-            int(grouping.tiers[node.name]),
-            trays.get(node.name, -1),
-            status.get(node.name, ""),
-            node.place.pod if node.place else 0,
-            node.place.segment if node.place else 0,
-            list(grouping.rails.get(node.name, ())),
-            dict(node.labels),
-            *((-1 if node.kind is NodeKind.HOST else numbered.get(node.network, 0),) if layers else ()),
-        ]
-        for node in lab.nodes
-    ]
-    return {
-        "nodes": nodes,
-        "links": links,
-        "interfaces": list(interfaces),
-        "properties": list(properties),
-        "tiers": [
-            LEAF_NAME if tier is Tier.RAIL and network_alone(lab) else TIER_NAMES[tier] for tier in sorted(TIER_NAMES)
-        ],
-        **({"named": named} if named else {}),
-        **({"rail": "NIC port"} if network_alone(lab) else {}),
-        **({"leaf": LEAF_NAME, "networks": {layer.number: layer.name for layer in layers}} if layers else {}),
-    }
-
-
-def _properties(link: Link, condition: LinkCondition | None) -> str:
-    """Describe a link for the side panel, in parts."""
-    parts = [str(link.rate), f"MTU {link.mtu_bytes}", *([f"delay {link.delay.value}"] if link.delay else [])]
-    if condition is not None and not condition.as_declared:
-        if condition.rate != link.rate:
-            parts[0] = f"{condition.rate} (declared {link.rate})"
-        parts.insert(0, "not as declared" if condition.up else "down")
-    return "|".join(parts)
 
 
 def _script_json(data: object) -> str:

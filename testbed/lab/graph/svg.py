@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 
 from testbed.base.units import Rate
-from testbed.lab.core.model import BACKEND, Lab, NodeKind
+from testbed.lab.core.model import BACKEND, End, Lab, NodeKind
 from testbed.lab.core.model.link_condition import LinkCondition
 from testbed.lab.graph.grouping import LEAF_NAME, ROUTER_NAME, TIER_NAMES, Grouping, Tier, counted, network_alone
 from testbed.lab.graph.layout import (
@@ -60,9 +60,14 @@ def draw_svg(
     layout: Layout,
     status: Mapping[str, str],
     conditions: Mapping[str, LinkCondition],
+    *,
+    with_links: bool = False,
 ) -> str:
-    """The `<svg>` element."""
-    return _Drawing(lab, grouping, layout, status, conditions).text()
+    """Return the `<svg>` element. `with_links`: lines say by number which links they stand for."""
+    drawing = _Drawing(lab, grouping, layout, status, conditions)
+    if with_links:
+        drawing.links = {link.a: str(number) for number, link in enumerate(lab.links)}
+    return drawing.text()
 
 
 def _short(rate_bps: int) -> str:
@@ -71,12 +76,12 @@ def _short(rate_bps: int) -> str:
 
 
 def _weight(line: LinkLine) -> str:
-    """The style of a line that stands for several links."""
+    """The width of a line that stands for several links, as an attribute: a style would want a policy for it."""
     count = len(line.bundle.links)
     if count == 1:
         return ""
     weight = 1.1 + (0.5 if line.kind == "mesh" else 0.75) * math.log2(count)
-    return f' style="stroke-width:{_number(weight)}"'
+    return f' stroke-width="{_number(weight)}"'
 
 
 def _number(value: float) -> str:
@@ -93,6 +98,7 @@ class _Drawing:
         conditions: Mapping[str, LinkCondition],
     ) -> None:
         self.conditions = conditions
+        self.links: Mapping[End, str] = {}
         self.grouping = grouping
         self.layout = layout
         self.status = status
@@ -265,6 +271,8 @@ class _Drawing:
         ends = f'data-a="{self.numbers[line.bundle.upper]}" data-b="{self.numbers[line.bundle.lower]}"'
         if line.shelves != (0, 0):
             ends += f' data-u="{line.shelves[0]}" data-v="{line.shelves[1]}"'
+        if self.links:
+            ends += f' data-l="{" ".join(self.links[link.a] for link in line.bundle.links)}"'
         return ends
 
     def _frame(self, frame: Frame) -> str:

@@ -24,7 +24,7 @@ from testbed.protocols.uet.delivery.receiver import encode_nack
 from testbed.protocols.uet.delivery.start_psn import SECRET_BYTES
 from testbed.protocols.uet.delivery.states import PdcState
 from testbed.protocols.uet.delivery.window import PacketSource
-from testbed.protocols.uet.memory import Access, MemoryRegion, MemoryTable
+from testbed.protocols.uet.memory import Access, CopiedMemory, MemoryRegion, MemoryTable
 from testbed.protocols.uet.packets.acks import Ack, Nack
 from testbed.protocols.uet.packets.codes import (
     ControlFlag,
@@ -135,6 +135,12 @@ class Fep:
     ) -> MemoryRegion:
         """Let the peers of a job at this memory; None: of any job."""
         return self.memory.register(buffer, access, job_id, key=key, random=self._random)
+
+    def register_copied(
+        self, memory: CopiedMemory, access: Access, job_id: int | None, *, base: int = 0, key: int | None = None
+    ) -> MemoryRegion:
+        """Do as `register`, for memory that is reached by copies; `base` is the buffer offset of its first byte."""
+        return self.memory.register_copied(memory, access, job_id, base=base, key=key, random=self._random)
 
     def retire(self, key: int) -> None:
         """Close this memory again; what is on its way from it still arrives."""

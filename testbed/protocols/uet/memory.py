@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import IntFlag
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from testbed.protocols.errors import TransportError, UsageError
 from testbed.protocols.uet.addressing import JOB_LIMIT
@@ -29,6 +29,7 @@ class Access(IntFlag):
 
 
 _ALL_ACCESS: Final = 0x0F
+_REMOTE_WRITE: Final = int(Access.REMOTE_WRITE)
 # The `&` of IntFlag costs more than all the rest of `MemoryTable.resolve`; membership of a set costs 30 ns.
 _PERMITTED: Final = tuple(
     frozenset(asked for asked in range(_ALL_ACCESS + 1) if asked & ~granted == 0) for granted in range(_ALL_ACCESS + 1)
@@ -45,6 +46,21 @@ class RemoteBuffer(NamedTuple):
     """`buffer_offset` of the first byte, 64 bits."""
 
 
+class CopiedMemory(Protocol):
+    """Memory that is reached by copies alone, such as that of another process."""
+
+    size: int
+    """Bytes."""
+
+    def load(self, offset: int, length: int) -> bytearray:
+        """Return a copy of `length` bytes. Raises `OSError` where they cannot be read (any longer)."""
+        ...
+
+    def store(self, offset: int, data: memoryview) -> None:
+        """Copy `data` to its place. Raises `OSError` where it cannot be written (any longer)."""
+        ...
+
+
 class AccessRefused(TransportError):
     """A request names memory that it may not touch; `return_code` is what the response to it says."""
 
@@ -57,21 +73,35 @@ class AccessRefused(TransportError):
 class MemoryRegion:
     """A buffer under a key. `MemoryTable.register` makes it."""
 
-    __slots__ = ("access", "buffer", "job_id", "key", "registered")
+    __slots__ = ("access", "base", "buffer", "copied", "job_id", "key", "registered")
 
     key: int
     """64 bits."""
     buffer: memoryview
-    """Bytes, writable or read-only."""
+    """Bytes, writable or read-only; none where the memory is copied."""
+    copied: CopiedMemory | None
+    """The memory of the region, where it is none of this process."""
+    base: int
+    """The buffer offset of its first byte."""
     access: Access
     job_id: int | None
     """The job whose requests are let in; None: any."""
     registered: bool
     """False once deregistered: who keeps a view from before must not write through it any longer."""
 
-    def __init__(self, key: int, buffer: memoryview, access: Access, job_id: int | None) -> None:
+    def __init__(
+        self,
+        key: int,
+        buffer: memoryview,
+        access: Access,
+        job_id: int | None,
+        copied: CopiedMemory | None = None,
+        base: int = 0,
+    ) -> None:
         self.key = key
         self.buffer = buffer
+        self.copied = copied
+        self.base = base
         self.access = access
         self.job_id = job_id
         self.registered = True
@@ -79,19 +109,42 @@ class MemoryRegion:
     def view(self, offset: int, length: int, access: int) -> memoryview:
         """`length` bytes at the buffer offset `offset`, zero at the very end included.
 
-        Raises `AccessRefused` with PERM_VIOLATION, or AT_OUT_OF_RANGE where not all of it lies inside; sums beyond 64
-        bits do not wrap.
+        Of memory that is copied it is a copy, which a WRITE fills, so that it has nothing in it then; what is in it in
+        the end goes to its place by `keep`.
+
+        Raises `AccessRefused` with PERM_VIOLATION, AT_OUT_OF_RANGE where not all of it lies inside (sums beyond 64
+        bits do not wrap), or HOST_UNSUCCESS_CMPL where memory that is copied cannot be read.
         """
         if access not in _PERMITTED[self.access]:
             raise AccessRefused(
                 ReturnCode.PERM_VIOLATION, f"{Access(access)!r} of a region registered for {self.access!r}"
             )
-        end = offset + length
-        if offset < 0 or end < offset or end > len(self.buffer):
-            raise AccessRefused(
-                ReturnCode.AT_OUT_OF_RANGE, f"{length} bytes at offset {offset} of {len(self.buffer)} bytes"
-            )
-        return self.buffer[offset:end]
+        copied = self.copied
+        size = len(self.buffer) if copied is None else copied.size
+        start = offset - self.base
+        end = start + length
+        if start < 0 or end < start or end > size:
+            raise AccessRefused(ReturnCode.AT_OUT_OF_RANGE, f"{length} bytes at offset {start} of {size} bytes")
+        if copied is None:
+            return self.buffer[start:end]
+        if access == _REMOTE_WRITE:
+            return memoryview(bytearray(length))
+        try:
+            return memoryview(copied.load(start, length))
+        except OSError as error:
+            raise AccessRefused(ReturnCode.HOST_UNSUCCESS_CMPL, f"the memory cannot be read: {error}") from None
+
+    def keep(self, offset: int, data: memoryview) -> None:
+        """Put what was written into a `view` of memory that is copied to its place.
+
+        Raises `AccessRefused` with HOST_UNSUCCESS_CMPL where that cannot be written.
+        """
+        if self.copied is None or not len(data):
+            return
+        try:
+            self.copied.store(offset - self.base, data)
+        except OSError as error:
+            raise AccessRefused(ReturnCode.HOST_UNSUCCESS_CMPL, f"the memory cannot be written: {error}") from None
 
 
 def _as_bytes(buffer: bytes | bytearray | memoryview) -> memoryview:
@@ -135,19 +188,39 @@ class MemoryTable:
         view = _as_bytes(buffer)
         if view.readonly and access & (Access.REMOTE_WRITE | Access.REMOTE_ATOMIC):
             raise UsageError("read-only memory cannot be registered for remote writes or atomics")
+        return self._add(MemoryRegion(self._chosen_key(key, random), view, Access(access), job_id))
+
+    def register_copied(
+        self,
+        memory: CopiedMemory,
+        access: Access,
+        job_id: int | None,
+        *,
+        base: int = 0,
+        key: int | None = None,
+        random: Random | None = None,
+    ) -> MemoryRegion:
+        """Do as `register`, for memory that is reached by copies; `base` is the buffer offset of its first byte."""
+        chosen = self._chosen_key(key, random)
+        return self._add(MemoryRegion(chosen, memoryview(b""), Access(access), job_id, memory, base))
+
+    def _add(self, region: MemoryRegion) -> MemoryRegion:
+        access, job_id = region.access, region.job_id
         if not 0 <= int(access) <= _ALL_ACCESS:
             raise UsageError(f"no such access: {int(access):#x}")
         if job_id is not None and not 0 <= job_id < JOB_LIMIT:
             raise UsageError(f"JobID must be 0 to {JOB_LIMIT - 1}, not {job_id}")
-        if key is None:
-            key = self._draw_key(random)
-        elif not 0 <= key < KEY_LIMIT:
-            raise UsageError(f"a memory key has 64 bits: {key}")
-        elif key in self._regions:
-            raise UsageError(f"memory key {key:#x} is taken")
-        region = MemoryRegion(key, view, Access(access), job_id)
-        self._regions[key] = region
+        self._regions[region.key] = region
         return region
+
+    def _chosen_key(self, key: int | None, random: Random | None) -> int:
+        if key is None:
+            return self._draw_key(random)
+        if not 0 <= key < KEY_LIMIT:
+            raise UsageError(f"a memory key has 64 bits: {key}")
+        if key in self._regions:
+            raise UsageError(f"memory key {key:#x} is taken")
+        return key
 
     def _draw_key(self, random: Random | None) -> int:
         if random is None:

@@ -42,6 +42,16 @@ class PeerCounters:
                 found.update(dict(_sent(pdc)))
         return found
 
+    def sent(self) -> Counter[str]:
+        """Return `packets` and `packets-again`, as `of` has them, to all peers together."""
+        found: Counter[str] = Counter()
+        for counters in self._kept.values():
+            found["packets"] += counters["packets"]
+            found["packets-again"] += counters["packets-again"]
+        for pdc in self._pdcs.values():
+            found.update(dict(_sent(pdc)))
+        return found
+
     def settle(self) -> None:
         """Bring the totals up to date with what PDCs count packet by packet (`ce-marked`, `out-of-order`)."""
         for pdc in self._pdcs.values():

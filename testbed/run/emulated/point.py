@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from testbed.base.errors import DriverError, ScenarioError
 from testbed.base.interrupt import Interrupt
@@ -21,19 +22,22 @@ from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOpti
 from testbed.run.faults.outcome import LabLeftChanged
 from testbed.run.faults.timeline import FaultTimeline
 from testbed.run.machine.canary import Canary
-from testbed.run.machine.cpu import read_softnet
+from testbed.run.machine.cpu import SoftnetCounts, read_softnet
 from testbed.run.measuring.measured import Measured
-from testbed.run.measuring.observation import observe
+from testbed.run.measuring.observation import Observation, observe
+from testbed.run.measuring.touches import read_touches
 from testbed.run.placed.lab import LiveLab
-from testbed.run.placed.traffic import RunTraffic, lab_transports
+from testbed.run.placed.program import represent
+from testbed.run.placed.traffic import RunTraffic, bdp_bytes, lab_transports
 from testbed.run.probes.planning import QUEUED_RTTS, plan_probes
 from testbed.run.probes.traffic import THRESHOLD_S, ProbeTraffic
 from testbed.run.programs.timed_flows import SAMPLE_S, FlowFailed, FlowWatch
 from testbed.run.schema.model import Scenario
 from testbed.run.sweep.approximations import approximations
+from testbed.run.sweep.beside_record import keep_samples
 from testbed.run.sweep.point_runs import PointOutcome, PointRuns, RunOutcome, stamp
 from testbed.run.sweep.points import Point
-from testbed.run.sweep.progress import Phase, Progress, ProgressListener
+from testbed.run.sweep.progress import Phase, Progress, ProgressListener, RankBehind
 from testbed.run.transports.lab_transport import TCP_PROTOCOL
 from testbed.run.transports.registry import transport_on
 from testbed.run.trust.evidence import Evidence, read_ports
@@ -50,7 +54,8 @@ IDLE_PROBES = 10
 class EmulatedPoint(PointRuns):
     """Does the runs of one point on a lab that is up.
 
-    `workload_runners` gives the runner of a lab and a transport, whose workers move the data.
+    `workload_runners` gives the runner of a lab and a transport, whose workers move the data. Samples of ports go into
+    `directory`, beside the record, if there is one.
     """
 
     def __init__(
@@ -62,14 +67,22 @@ class EmulatedPoint(PointRuns):
         workload_runners: Callable[[LiveLab, Scenario], WorkloadRunner],
         canary: Canary,
         on_progress: ProgressListener,
+        directory: Path | None = None,
     ) -> None:
         super().__init__(point, whole)
         self.interrupt = interrupt
         self.workload_runners = workload_runners
         self.canary = canary
         self.on_progress = on_progress
+        self.directory = directory
+        self._share = 0.0
+        """The share of the traffic that has arrived, as it was told last."""
         # now, since ideals that are computed first while traffic runs would take CPU time of it
         self._unqueued_s = max(THRESHOLD_S, QUEUED_RTTS * self.ideals.base_rtt_s)
+        self._running_faults: FaultTimeline | None = None
+        self._kill_ranks: Callable[[str], None] | None = None
+        """Ends the ranks of a program on a host, while it runs."""
+        self._softnet = SoftnetCounts(dropped=0, squeezed=0)
 
     def run(self) -> PointOutcome:
         """Every repeat, until one fails or somebody interrupts. Raises `ScenarioError` where the lab cannot."""
@@ -113,7 +126,9 @@ class EmulatedPoint(PointRuns):
         started = datetime.now(UTC)
         measured = Measured()
         try:
-            if self.scenario.by_programs:
+            if self.scenario.workload.is_program:
+                self._run_program(index, traffic, measured)
+            elif self.scenario.by_programs:
                 self._run_timed(index, traffic, measured)
             else:
                 self._run_workers(index, traffic, measured)
@@ -123,7 +138,15 @@ class EmulatedPoint(PointRuns):
         if measured.anything:
             result = self.run_result(index, stamp(started), measured)
             result = replace(result, checks=judge_run(self._evidence(traffic, measured, result)))
+            self._keep_samples(index, measured.observation)
         return RunOutcome(result=result, failure=measured.failure, interrupted=measured.interrupted)
+
+    def _keep_samples(self, index: int, seen: Observation) -> None:
+        if seen.port_samples is not None and seen.port_table is not None:
+            from testbed.run.measuring.port_samples import port_samples
+
+            samples = port_samples(seen.port_samples, seen.port_table, seen.begin_ns)
+            keep_samples(self.directory, self.point.name, index, samples)
 
     def _run_timed(self, index: int, traffic: RunTraffic, measured: Measured) -> None:
         measured.window_s = SAMPLE_S
@@ -135,6 +158,45 @@ class EmulatedPoint(PointRuns):
         )
         transport_on(self.lab, self.scenario.transport).run_timed(self.scenario.workload, traffic, watch, measured)
 
+    def _run_program(self, index: int, traffic: RunTraffic, measured: Measured) -> None:
+        from testbed.run.programs.launched import LaunchedProgram, ProgramWatch, launched_on
+
+        workload = self.scenario.workload
+        stands = represent(workload, bdp_bytes=bdp_bytes(self.lab, traffic.placement), k=self.lab.plan.k)
+        stated = stands.bytes_here is not None
+        program = launched_on(
+            self.lab,
+            lambda lab: LaunchedProgram(
+                lab=lab,
+                scenario=self.scenario,
+                traffic=traffic,
+                stands=stands,
+                ideal_s=self.ideals.roofline_s(traffic) if stated else None,
+            ),
+        )
+        watch = ProgramWatch(
+            interrupt=self.interrupt,
+            around=lambda: self._watched(measured, traffic),
+            on_warm=lambda: self._judge_machine_from_now(measured),
+            on_step=self._on_step,
+            on_elapsed=lambda elapsed_s, whole_s: self._tell(Phase.TRAFFIC, index, elapsed_s, whole_s),
+        )
+        self._kill_ranks = program.kills.kill
+        try:
+            program.run(watch, measured)
+        finally:
+            self._kill_ranks = None
+
+    def _judge_machine_from_now(self, measured: Measured) -> None:
+        """Leave out what a program does before its first steps, such as importing its modules."""
+        self.canary.read()
+        self._softnet = read_softnet()
+        measured.observation.count_cpu_from_now()
+
+    def _on_step(self, step: int, at_ns: int) -> None:
+        if self._running_faults is not None:
+            self._running_faults.step_done(step, at_ns)
+
     def _run_workers(self, index: int, traffic: RunTraffic, measured: Measured) -> None:
         options = WorkloadRunOptions(
             seed=traffic.seed,
@@ -142,6 +204,7 @@ class EmulatedPoint(PointRuns):
             interrupt=self.interrupt,
             around=lambda: self._watched(measured, traffic),
             on_progress=lambda share: self._tell(Phase.TRAFFIC, index, share, 1.0),
+            on_behind=lambda behind: self._tell(Phase.TRAFFIC, index, self._share, 1.0, behind),
         )
         runner = self.workload_runners(self.lab, self.scenario)
         runner.run(traffic.workload, traffic.placement.nics, options, measured)
@@ -172,20 +235,25 @@ class EmulatedPoint(PointRuns):
                 if timeline is not None:
                     timeline.begin(measured.observation.begin_ns)
                 self.canary.read()
-                softnet = read_softnet()
+                self._softnet = read_softnet()
                 if probes is not None:
                     probes.begin(measured.observation.begin_ns)
+                self._running_faults = timeline
                 try:
                     yield
                 finally:
+                    self._running_faults = None
                     if timeline is not None:
                         timeline.end()
                     if probes is not None:
                         probes.halt()
-                    measured.lateness, measured.softnet = self.canary.read(), (softnet, read_softnet())
+                    measured.lateness, measured.softnet = self.canary.read(), (self._softnet, read_softnet())
             if probes is not None:
                 measured.probes = probes.report(self._unqueued_s + measured.observation.longest_wait_s())
             measured.ports = read_ports(self.lab, measured.observation)
+            if isinstance(self.whole, RunningLab):
+                seen = measured.observation
+                measured.touches = read_touches(self.whole, seen.begin_ns, seen.elapsed_s)
         if timeline is not None:
             timeline.require_whole()
 
@@ -198,7 +266,11 @@ class EmulatedPoint(PointRuns):
         return FaultTimeline(self.whole, self.scenario.faults, kill_worker=self._kill_worker)
 
     def _kill_worker(self, host: str) -> None:
-        """Ends the worker of a host at once. Raises `ScenarioError` where the host has none."""
+        """Ends the worker of a host at once, or the ranks of a program there. Raises `ScenarioError` where the host has
+        none."""
+        if self._kill_ranks is not None:
+            self._kill_ranks(host)
+            return
         if self.scenario.by_programs:
             raise ScenarioError(f"{host} has no worker: the traffic is that of programs such as iperf3")
         self.workload_runners(self.lab, self.scenario).kill(host)
@@ -247,7 +319,10 @@ class EmulatedPoint(PointRuns):
             )
         )
 
-    def _tell(self, phase: Phase, run: int, done: float, total: float) -> None:
+    def _tell(
+        self, phase: Phase, run: int, done: float, total: float, behind: Sequence[RankBehind] | None = None
+    ) -> None:
+        self._share = done
         self.on_progress(
             Progress(
                 phase=phase,
@@ -257,5 +332,7 @@ class EmulatedPoint(PointRuns):
                 total=total,
                 point=self.point.index,
                 message=self.point.name,
+                lab=self.whole.name,
+                behind=behind,
             )
         )

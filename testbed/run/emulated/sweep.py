@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from testbed.base.interrupt import Interrupt
@@ -20,11 +21,14 @@ from testbed.run.emulated.workload_runner import WorkloadRunner
 from testbed.run.faults.kills import AgentKill
 from testbed.run.machine.canary import Canary
 from testbed.run.placed.lab import LiveLab
+from testbed.run.programs.needs import check_needs
 from testbed.run.schema.model import Scenario, TopologyRef
+from testbed.run.sweep.beside_record import keep_labs
 from testbed.run.sweep.labs import LabOptions, ScenarioLabs
 from testbed.run.sweep.point_runs import PointOutcome
 from testbed.run.sweep.points import Point, Sweep
 from testbed.run.sweep.progress import Phase, Progress, ProgressListener, ignore_progress
+from testbed.run.sweep.published import PublishedRun
 from testbed.run.sweep.retries import LargerK
 from testbed.run.sweep.runner import RecordOptions, ScenarioStopped, SweepOutcome, SweepSoFar, Try, run_points
 from testbed.run.sweep.scale_proof import at_twice_the_scale, compare_scales, with_proof
@@ -59,13 +63,17 @@ def run_sweep(
 ) -> Record:
     """Run every point and judge the whole, as `run_points` does. `command` is what repeats it, for the report.
 
+    Samples of ports go beside the record that `journal` keeps.
+
     Points that came out invalid are run at a larger time scale where that was chosen and `labs` are `RescalableLabs`.
     Points that `previous` has whole are taken over. Raises `ScenarioError` when a lab cannot carry its workload at all.
     """
     so_far = SweepSoFar(scenario, points, previous, command)
     with Interrupt() as interrupt, Canary() as canary, _Runners() as runners:
         runners.warm_up(points)
-        return run_points(so_far, _EmulatedPoints(len(points), labs, runners, canary, on_progress), interrupt, journal)
+        directory = None if journal is None else journal.directory
+        backend = _EmulatedPoints(len(points), labs, runners, canary, on_progress, directory)
+        return run_points(so_far, backend, interrupt, journal)
 
 
 def run_recorded(
@@ -77,27 +85,30 @@ def run_recorded(
     when a run fails or a lab breaks.
     """
 
+    check_needs(sweep)
     journal = options.journal()
+    keep_labs(options.directory, sweep.labs.values())
 
     def write(record: Record) -> None:
         if journal is not None:
             journal.write(record)
 
     try:
-        record = run_sweep(
-            sweep.scenario,
-            sweep.points,
-            labs,
-            previous=options.previous,
-            on_progress=on_progress,
-            journal=journal,
-            command=options.command,
-        )
-        if options.prove_scale and not record.incomplete:
-            write(record)
-            twice = at_twice_the_scale(sweep.points, record)
-            slower = run_sweep(sweep.scenario, twice, labs, on_progress=on_progress, command=options.command)
-            record = with_proof(record, compare_scales(record, slower))
+        with PublishedRun(sweep, options.directory, on_progress) as told:
+            record = run_sweep(
+                sweep.scenario,
+                sweep.points,
+                labs,
+                previous=options.previous,
+                on_progress=told,
+                journal=journal,
+                command=options.command,
+            )
+            if options.prove_scale and not record.incomplete:
+                write(record)
+                twice = at_twice_the_scale(sweep.points, record)
+                slower = run_sweep(sweep.scenario, twice, labs, on_progress=told, command=options.command)
+                record = with_proof(record, compare_scales(record, slower))
     except ScenarioStopped as stopped:
         write(stopped.record)
         raise
@@ -117,6 +128,7 @@ def run_on_own_labs(
     What stops the scenario on the way is handed back as `failure` beside the record, so that the caller can still show
     what was measured; errors before anything was measured are raised.
     """
+    check_needs(sweep)
     failure: ScenarioStopped | None = None
     with ScenarioLabs(sweep, state, lab_options) as labs:
         try:
@@ -130,13 +142,20 @@ class _EmulatedPoints:
     """Runs one point after the other, each on the lab that its topology asks for."""
 
     def __init__(
-        self, points: int, labs: LabFactory, runners: _Runners, canary: Canary, on_progress: ProgressListener
+        self,
+        points: int,
+        labs: LabFactory,
+        runners: _Runners,
+        canary: Canary,
+        on_progress: ProgressListener,
+        directory: Path | None,
     ) -> None:
         self._points = points
         self._labs = labs
         self._runners = runners
         self._canary = canary
         self._on_progress = on_progress
+        self._directory = directory
         self.cut_short = ""
         self.larger_k: LargerK = labs.larger_k if isinstance(labs, RescalableLabs) else _keep_k
 
@@ -162,6 +181,7 @@ class _EmulatedPoints:
             workload_runners=self._runners,
             canary=self._canary,
             on_progress=lambda event: self._on_progress(replace(event, points=total)),
+            directory=self._directory,
         ).run()
 
 

@@ -20,6 +20,7 @@ from testbed.base.interrupt import Interrupt
 from testbed.endpoints.worker.program import Program, Settings
 from testbed.endpoints.worker.program_json import encode_program
 from testbed.lab.core.plan.lab_plan import PortPlan
+from testbed.run.emulated.behind import RanksBehind
 from testbed.run.emulated.workers import PATIENCE_S, Answers, Event, SharedWorkers, WorkerFailed, Workers, WorkerSeat
 from testbed.run.measuring.measured import Measured, TimeLimitReached
 from testbed.run.measuring.reports import Ideals, put_together, settle_digests
@@ -30,6 +31,7 @@ from testbed.run.placed.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload,
 from testbed.run.placed.scale_up import carried_domains
 from testbed.run.placed.traffic_parts import TrafficPart, split_traffic
 from testbed.run.schema.model import Transport
+from testbed.run.sweep.progress import RankBehind
 from testbed.run.transports.lab_transport import LabTransport
 from testbed.run.transports.registry import transport_class, transport_on
 from testbed.workload.steps import Workload
@@ -43,6 +45,7 @@ SAMPLE_NS = 25_000_000
 
 Around = Callable[[], AbstractContextManager[object]]
 OnProgress = Callable[[float], None]
+OnBehind = Callable[[Sequence[RankBehind]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +67,8 @@ class WorkloadRunOptions:
     """It is entered when every host is ready, and left when all are done."""
     on_progress: OnProgress = lambda share: None
     """It gets the share of bytes that have arrived."""
+    on_behind: OnBehind = lambda behind: None
+    """It gets the ranks that are furthest behind, twice a second at most."""
 
 
 class WorkloadRunner:
@@ -198,6 +203,7 @@ class WorkloadRunner:
         run = _Run(
             workers=self._workers,
             programs=programs,
+            behind=RanksBehind(placement, programs),
             seats=mixed.seats(),
             interrupt=options.interrupt or self._interrupt,
             options=options,
@@ -296,10 +302,12 @@ class _Run:
         *,
         workers: Workers,
         programs: Mapping[str, Program],
+        behind: RanksBehind,
         seats: Mapping[str, WorkerSeat],
         interrupt: Interrupt | None,
         options: WorkloadRunOptions,
     ) -> None:
+        self._behind = behind
         self.failure: TestbedError | None = None
         self.interrupted = False
         self.out_of_time = False
@@ -371,6 +379,9 @@ class _Run:
         if event.get("event") == "progress":
             self._arrived[host] = event["bytes"]
             self._options.on_progress(min(1.0, sum(self._arrived.values()) / self._total) if self._total else 1.0)
+            self._behind.hear(host, event)
+            if (behind := self._behind.due(time.monotonic())) is not None:
+                self._options.on_behind(behind)
 
     def _collect(self) -> None:
         """Collects what the workers have measured, of all that are left."""

@@ -15,12 +15,13 @@ from typing import ClassVar
 
 from testbed.base.errors import Finding
 from testbed.base.names import known_names_hint
+from testbed.base.units import Duration
 from testbed.lab.core.deploy.links.changes import LinkControl
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.model import Lab, NodeKind
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.features.scale_up.links import NoSuchScaleUpLink, find_links, names_gpu_link
-from testbed.run.schema.model import Fault
+from testbed.run.schema.model import AtStep, Fault
 
 _KIND_TEXTS = {NodeKind.SWITCH: "switch", NodeKind.HOST: "host", NodeKind.STORAGE: "storage target"}
 """Kinds of nodes in the words of messages; others are called by their names."""
@@ -55,10 +56,13 @@ class FaultSite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultSpan:
-    """The span for which a fault lasts, in ns from the begin of the traffic. `end_ns` None: until the run ends."""
+    """The span for which a fault lasts, in ns from the begin of the traffic or, where they are given, in steps of a
+    program. An end that is None: until the run ends."""
 
-    begin_ns: int
-    end_ns: int | None
+    begin_ns: int = 0
+    end_ns: int | None = None
+    begin_step: int | None = None
+    end_step: int | None = None
 
 
 class LabFault(ABC):
@@ -129,8 +133,10 @@ class LabFault(ABC):
 
     def spans(self) -> list[FaultSpan]:
         """Return when it is done and undone: by default once, from `at` until `until`."""
-        until = self.fault.until
-        return [FaultSpan(begin_ns=self.fault.at.ns, end_ns=None if until is None else until.ns)]
+        at, until = self.fault.at, self.fault.until
+        if isinstance(at, AtStep):
+            return [FaultSpan(begin_step=at.step, end_step=until.step if isinstance(until, AtStep) else None)]
+        return [FaultSpan(begin_ns=at.ns, end_ns=until.ns if isinstance(until, Duration) else None)]
 
     # --- during ------------------------------------------------------------------------------------------
 

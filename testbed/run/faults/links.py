@@ -42,7 +42,7 @@ class LinkFlap(LinkDown):
 
     def spans(self) -> list[FaultSpan]:
         at, until, period = self.fault.at, self.fault.until, self.fault.period
-        if until is None or period is None:
+        if not isinstance(at, Duration) or not isinstance(until, Duration) or period is None:
             return super().spans()
         begins = range(at.ns, until.ns, period.ns)
         return [FaultSpan(begin_ns=begin, end_ns=min(begin + period.ns // 2, until.ns)) for begin in begins]
@@ -138,7 +138,7 @@ def _share(value: Scalar | None) -> float | None:
 
 
 LONGEST = Duration.parse("1h")
-"""The longest time that a storm lasts that has no `until`: it is undone when the run ends."""
+"""The longest time that a storm lasts of which nobody knows when it ends: it is undone then, or when the run ends."""
 _ENDED_NS = 1
 """The length of the pause that ends a storm."""
 
@@ -171,8 +171,11 @@ class PfcStorm(LabFault):
         )
 
     def do(self, site: FaultSite) -> None:
-        until = self.fault.until
-        self._pause(site, LONGEST.ns if until is None else until.ns - self.fault.at.ns)
+        at, until = self.fault.at, self.fault.until
+        if isinstance(at, Duration) and isinstance(until, Duration):
+            self._pause(site, until.ns - at.ns)
+        else:
+            self._pause(site, LONGEST.ns)
 
     def undo(self, site: FaultSite) -> None:
         self._pause(site, _ENDED_NS)

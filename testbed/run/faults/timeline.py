@@ -1,9 +1,10 @@
 """The faults of one run, each done when it is due and undone whatever happens.
 
-Times are those of lab and wall clock alike, from the begin of the traffic. A thread does one act after the other; what
-fails is named and the next one follows. When the traffic has ended nothing more is done, and leaving the context undoes
-what is left. The outcome tells every fault that did not happen as the scenario plans it: one that could not be done or
-undone, one that was begun late, one whose time the traffic did not live to see.
+Times are those of lab and wall clock alike, from the begin of the traffic. An act may be due at a step of a program
+instead: when `step_done` tells of that step, or of a later one. A thread does one act after the other; what fails is
+named and the next one follows. When the traffic has ended nothing more is done, and leaving the context undoes what is
+left. The outcome tells every fault that did not happen as the scenario plans it: one that could not be done or undone,
+one that was begun late, one whose time or step the traffic did not live to see.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
@@ -38,9 +39,10 @@ LONGEST_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """Something to be done, or with `undo` undone, `at_ns` after the begin of the traffic.
+    """Something to be done, or with `undo` undone, `at_ns` after the begin of the traffic, or at the step `at_step`.
 
-    `order` is the same for an act and its undoing. `lasts_ns` is the time between the two; None: until the run ends.
+    `order` is the same for an act and its undoing. `lasts_ns` is the time between the two; None: until the run ends, or
+    nobody knows.
     """
 
     at_ns: int
@@ -48,6 +50,7 @@ class Act:
     undo: bool
     order: int
     lasts_ns: int | None = None
+    at_step: int | None = None
 
     @property
     def latest_ns(self) -> int:
@@ -71,7 +74,7 @@ class Act:
     @property
     def due(self) -> str:
         """Return when it is due, as people write it."""
-        return str(Duration(self.at_ns))
+        return str(Duration(self.at_ns)) if self.at_step is None else f"step {self.at_step}"
 
 
 class FaultTimeline:
@@ -87,7 +90,12 @@ class FaultTimeline:
         self._faults = [lab_fault(fault) for fault in faults]
         self._acts = plan_acts(self._faults)
         self._site = FaultSite(lab=lab, links=LinkControl(lab), kill_worker=kill_worker)
-        self._stop = threading.Event()
+        self._changed = threading.Condition()
+        """What is waited for, beside time: a step, or the end."""
+        self._stopped = False
+        self._step_ns: dict[int, int] = {}
+        """When each step was done that an act waits for (CLOCK_MONOTONIC)."""
+        self._last_step: int | None = None
         self._watch: LabWatch | None = None
         self._done: list[TimedEvent] = []
         self._begun: set[int] = set()
@@ -121,11 +129,22 @@ class FaultTimeline:
             self._thread = threading.Thread(target=self._perform_all, name="faults", daemon=True)
             self._thread.start()
 
+    def step_done(self, step: int, at_ns: int) -> None:
+        """A program has said at `at_ns` (CLOCK_MONOTONIC) that a step is done. It may be called from any thread."""
+        with self._changed:
+            self._last_step = step if self._last_step is None else max(step, self._last_step)
+            for act in self._acts:
+                if act.at_step is not None and act.at_step <= step:
+                    self._step_ns.setdefault(act.at_step, at_ns)
+            self._changed.notify_all()
+
     def end(self) -> None:
         """The traffic has ended: an act that is under way is completed, and none follows it."""
-        if not self._ended_ns:
-            self._ended_ns = time.monotonic_ns()
-            self._stop.set()
+        with self._changed:
+            if not self._ended_ns:
+                self._ended_ns = time.monotonic_ns()
+                self._stopped = True
+                self._changed.notify_all()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -178,16 +197,35 @@ class FaultTimeline:
 
     def _perform_all(self) -> None:
         try:
-            for act in self._acts:
-                due_s = (self._began_ns + act.at_ns - time.monotonic_ns()) / 1e9
-                if self._stop.wait(max(0.0, due_s)):
-                    return
+            left = list(self._acts)
+            while (act := self._next_due(left)) is not None:
+                left.remove(act)
                 if act.undo:
                     self._undo(act)
                 else:
                     self._do(act)
         except BaseException as error:  # a thread has nobody else who would hear of it
             self._troubles.append(f"the thread that does the faults broke: {error_words(error)}")
+
+    def _next_due(self, left: Sequence[Act]) -> Act | None:
+        """Wait until one of these acts is due, and return it; None once the traffic has ended, or none is left."""
+        with self._changed:
+            while left and not self._stopped:
+                due = [
+                    (due_ns, act.order, act.undo, place)
+                    for place, act in enumerate(left)
+                    if (due_ns := self._due_ns(act)) is not None
+                ]
+                first_ns, _, _, place = min(due, default=(_NEVER_NS, 0, False, 0))
+                wait_s = (first_ns - time.monotonic_ns()) / 1e9
+                if wait_s <= 0:
+                    return left[place]
+                self._changed.wait(wait_s if due else None)
+        return None
+
+    def _due_ns(self, act: Act) -> int | None:
+        """Return when an act is due (CLOCK_MONOTONIC); None where that is a step that is not done yet."""
+        return self._began_ns + act.at_ns if act.at_step is None else self._step_ns.get(act.at_step)
 
     def _do(self, act: Act) -> None:
         self._begun.add(act.order)
@@ -235,7 +273,10 @@ class FaultTimeline:
         """Record an act at the time at which it was begun: its first effects are seen before the last of it is done."""
         detail = " ".join(f"{key}={value}" for key, value in act.fault.fault.settings.items())
         self._done.append(TimedEvent(at_ns=began_ns, kind=kind, target=act.fault.target, detail=detail))
-        late_ns = min(began_ns, self._ended_ns or began_ns) - self._began_ns - act.at_ns
+        due_ns = self._due_ns(act)
+        if due_ns is None:
+            return  # it is undone at the end, before its step
+        late_ns = min(began_ns, self._ended_ns or began_ns) - due_ns
         self._latest_ns = max(self._latest_ns, late_ns)
         if late_ns > act.latest_ns:
             what = f"was to end at {act.due} and ended" if act.undo else f"was to begin at {act.due} and began"
@@ -261,10 +302,14 @@ class FaultTimeline:
         for act in self._acts:
             if act.undo or act.order in self._begun:
                 continue
-            if act.at_ns + act.latest_ns < lasted_ns:
+            due_ns = self._due_ns(act)
+            if due_ns is not None and due_ns + act.latest_ns < self._began_ns + lasted_ns:
                 self._troubles.append(f"{act.name} at {act.due} never happened: what was due before it took too long")
             elif act.fault not in named:
                 ended = f"the traffic ended after {lasted_ns / 1e9:.3f} s"
+                if act.at_step is not None:
+                    came = "no step" if self._last_step is None else f"step {self._last_step}"
+                    ended += f", and the program came to {came}"
                 self._troubles.append(f"{act.name} at {act.due} never happened: {ended}")
             named.add(act.fault)
 
@@ -285,17 +330,20 @@ _NEVER_NS = 1 << 62
 
 
 def plan_acts(faults: Sequence[LabFault]) -> list[Act]:
-    """Every begin and end of every fault, in the order in which they are due."""
+    """Every begin and end of every fault, in the order in which they are due: first those that time decides."""
     acts: list[Act] = []
     order = 0
     for fault in faults:
         for span in fault.spans():
             lasts_ns = None if span.end_ns is None else span.end_ns - span.begin_ns
-            acts.append(Act(at_ns=span.begin_ns, fault=fault, undo=False, order=order, lasts_ns=lasts_ns))
-            if span.end_ns is not None and fault.is_undone:
-                acts.append(Act(at_ns=span.end_ns, fault=fault, undo=True, order=order, lasts_ns=lasts_ns))
+            begin = Act(
+                at_ns=span.begin_ns, at_step=span.begin_step, fault=fault, undo=False, order=order, lasts_ns=lasts_ns
+            )
+            acts.append(begin)
+            if (span.end_ns is not None or span.end_step is not None) and fault.is_undone:
+                acts.append(replace(begin, at_ns=span.end_ns or 0, at_step=span.end_step, undo=True))
             order += 1
-    return sorted(acts, key=lambda act: (act.at_ns, act.order))
+    return sorted(acts, key=lambda act: (act.at_step is not None, act.at_step or act.at_ns, act.order))
 
 
 DETECTIONS = {

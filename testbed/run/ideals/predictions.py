@@ -67,7 +67,7 @@ def predict_point(
     base_rtt_s: float,
 ) -> list[PredictedMetric]:
     """The oracles' word on every run of a point together; nothing where no oracle knows, as of several transports."""
-    if scenario.faults or scenario.tenant_transports or not runs:
+    if scenario.faults or scenario.tenant_transports or scenario.workload.is_program or not runs:
         return []
     if scenario.transport.measures_latency:
         return _as_predicted(_predict_latency(runs))

@@ -39,9 +39,10 @@ class Lateness:
 class Canary:
     """Sleeps and wakes beside whatever is measured. A context; `read` ends one measurement and begins the next."""
 
-    def __init__(self) -> None:
+    def __init__(self, period_ms: int = PERIOD_MS) -> None:
+        """`period_ms` is how long it sleeps each time: whoever only looks on has it sleep longer."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "testbed.run.machine.canary"],
+            [sys.executable, "-m", "testbed.run.machine.canary", str(period_ms)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             process_group=0,  # a terminal's Ctrl-C is not for it
@@ -69,6 +70,7 @@ class Canary:
 
 
 def main() -> None:
+    period_ms = int(sys.argv[1]) if len(sys.argv) > 1 else PERIOD_MS
     with contextlib.suppress(OSError):  # without the privilege it tells what an ordinary process sees
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(PRIORITY))
     poll = select.poll()
@@ -76,9 +78,9 @@ def main() -> None:
     late: list[int] = []
     while True:
         before = time.monotonic_ns()
-        ready = poll.poll(PERIOD_MS)
+        ready = poll.poll(period_ms)
         if not ready:
-            late.append(time.monotonic_ns() - before - PERIOD_MS * 1_000_000)
+            late.append(time.monotonic_ns() - before - period_ms * 1_000_000)
             continue
         if not os.read(0, 1):
             return

@@ -73,12 +73,13 @@ def assemble_run(
         ports=ports,
         networks=networks,
         scale_up=domains,
-        events=measured.events,
+        events=sorted([*measured.events, *(measured.touches or ())], key=lambda event: event.at_s),
         series=[*([] if requests is None else requests.series()), *observation.series(), *probed.series],
         distributions=[*probed.distributions, *([] if requests is None else requests.distributions())],
         marking=observation.marking,
         counters=measured.counters | probed.counters,
         requests=InferenceRequests() if requests is None else requests.table,
+        program=measured.program,
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import ExitCode, ScenarioError
-from testbed.record.samples import Channel, CollectiveResult, RunEvent, Transfers
+from testbed.record.samples import Channel, CollectiveResult, ProgramRun, RunEvent, Transfers
 from testbed.run.machine.cpu import SoftnetCounts
 from testbed.run.measuring.observation import Observation
 
@@ -54,6 +54,8 @@ class Measured:
     steps_left: Mapping[str, int] = field(default_factory=dict)
     """The number of steps that each host had not ended."""
     requests: RequestsMeasured | None = None
+    program: ProgramRun | None = None
+    """The program of the user's own that moved its bytes itself."""
     computed_s: Span | None = None
     """When the first computing began, and the last ended."""
     inside_s: Span | None = None
@@ -66,6 +68,8 @@ class Measured:
     """The `requests`, `computed_s`, `inside_s` and `storage` of each tenant of the workload alone, by name."""
 
     events: list[RunEvent] = field(default_factory=list)
+    touches: Sequence[RunEvent] | None = None
+    """What others did to the lab meanwhile; None where there is no real lab."""
     observation: Observation = field(default_factory=Observation)
     probes: ProbeReport | None = None
     window_s: float = 0.05
@@ -96,7 +100,7 @@ class Measured:
     def anything(self) -> bool:
         """Tell whether there is something to record."""
         requests = self.requests and self.requests.table.number
-        return bool(self.channels or self.transfers.number or self.inside_s or requests)
+        return bool(self.channels or self.transfers.number or self.inside_s or requests or self.program)
 
     def keep_faults(self, timeline: FaultTimeline) -> None:
         """Keep what a timeline that has been left did and saw."""

@@ -49,6 +49,10 @@ from testbed.workload.metrics.run_samples import (
     PacketsSent,
     PatternBound,
     PauseCounts,
+    ProgramBytes,
+    ProgramExit,
+    ProgramIdeal,
+    ProgramSteps,
     QueueCounts,
     QueueDepths,
     Retransmissions,
@@ -100,6 +104,7 @@ def samples_of(run: RunData) -> RunSamples:
         *run.measured.storage,
         *carried_samples(run.scale_up),
         *_of_requests(run),
+        *_of_program(run),
     )
 
 
@@ -110,6 +115,22 @@ def _of_requests(run: RunData) -> Iterator[object]:
     again = run.measured.requests.retransmits
     if not run.measured.channels and again is not None:  # with channels, theirs are what the metric is about
         yield Retransmissions(packets=[again])
+
+
+def _of_program(run: RunData) -> Iterator[object]:
+    program = run.measured.program
+    if program is None:
+        return
+    steps = program.steps
+    timed = [took for took, warm in zip(steps.seconds, steps.warm_up, strict=True) if took is not None and not warm]
+    if timed:
+        yield ProgramSteps(step_s=timed)
+        if program.ideal_step_s:
+            yield ProgramIdeal(step_s=program.ideal_step_s)
+    yield ProgramBytes(sent_bytes=float(program.sent_bytes))
+    yield ProgramExit(code=program.exit_code)
+    if program.sent_again is not None:
+        yield Retransmissions(packets=[float(program.sent_again)])
 
 
 def _of_machine(run: RunData) -> Iterator[object]:
@@ -150,7 +171,7 @@ def _of_transfers(run: RunData) -> Iterator[object]:
 def _of_channels(run: RunData) -> Iterator[object]:
     channels = run.measured.channels
     alone = [channel.latency for channel in channels if channel.latency]
-    if not alone:
+    if not alone and run.measured.program is None:
         yield FabricBytes(payload_bytes=run.fabric_bytes)
     if not channels:
         return

@@ -281,7 +281,7 @@ class _PortRates:
         else:
             kept[-1] = len(samples) - 1
         sent: dict[int, NDArray[np.float64]] = {}
-        (column,) = samples.columns.values()
+        column = samples.columns["queues.out_bytes"]
         for index, (port, _) in enumerate(samples.queues):
             grown = np.diff(column[kept, index].astype(np.float64))
             sent[port] = sent[port] + grown if port in sent else grown

@@ -15,7 +15,7 @@ from testbed.base.linux.port_counters import PlainQueue, PortCounters
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.observe.dropped import Dropped, read_dropped
 from testbed.record.samples import MarkingCurve, PortLoad, Series
-from testbed.run.machine.cpu import CpuUse, cpu_use, read_cpu_times
+from testbed.run.machine.cpu import CpuTimes, CpuUse, cpu_use, read_cpu_times
 from testbed.run.measuring.scale_up_loads import watch_switches
 from testbed.run.placed.lab import LiveLab
 
@@ -68,9 +68,19 @@ class Observation:
     samples: Samples | None = None
     table: PortTable | None = None
     port_samples: Samples | None = None
-    """The bytes that queues have sent, at longer intervals."""
+    """The bytes that queues have sent, at longer intervals; and where that is not too much, what else of ports is kept
+    beside a record."""
+    port_table: PortTable | None = None
+    """The ports of these."""
     marking: list[MarkingCurve] = field(default_factory=list)
     """A curve of each class that had packets which allowed a mark."""
+
+    cpu_before: CpuTimes | None = None
+    """The machine's time when it began to count."""
+
+    def count_cpu_from_now(self) -> None:
+        """Leave the machine's time until now out of `cpu`: what began then is what figures are of."""
+        self.cpu_before = read_cpu_times()
 
     @property
     def lost_packets(self) -> int:
@@ -232,13 +242,15 @@ def observe(lab: LiveLab, whole: LiveLab) -> Iterator[Observation]:
                 chosen = _worth_sampling(found.table)
                 if 0 < int(chosen.sum()) <= MOST_QUEUES:
                     sampler = Sampler(maps, found.table, columns=_COLUMNS, chosen=chosen, interval_ns=INTERVAL_NS)
-            ports = _port_sampler(maps, tabulate_ports(whole.plan))
+            found.port_table = tabulate_ports(whole.plan)
+            ports = _port_sampler(maps, found.port_table)
             before = take_snapshot(maps)
             if found.table is not None:
                 marks = watch_marks(maps, whole.plan.tables, found.table)
         guards = _guards(whole)
         switched = watch_switches(whole)
-        queues, counters, cpu = whole.plain_queues(), whole.counters(), read_cpu_times()
+        queues, counters = whole.plain_queues(), whole.counters()
+        found.count_cpu_from_now()
         found.begin_ns = time.monotonic_ns()
         for each in (sampler, ports):
             if each is not None:
@@ -254,7 +266,8 @@ def observe(lab: LiveLab, whole: LiveLab) -> Iterator[Observation]:
                 ports.stop()
                 ports.tick()
                 found.port_samples = ports.since()
-            found.cpu = cpu_use(cpu, read_cpu_times())
+            assert found.cpu_before is not None
+            found.cpu = cpu_use(found.cpu_before, read_cpu_times())
             none = PortCounters()
             found.sent = {key: now.since(counters.get(key, none)) for key, now in whole.counters().items()}
             found.dropped = {key: _dropped_since(queues.get(key), now) for key, now in whole.plain_queues().items()}
@@ -268,11 +281,15 @@ def observe(lab: LiveLab, whole: LiveLab) -> Iterator[Observation]:
 
 def _port_sampler(maps: LabMaps, table: PortTable) -> Sampler | None:
     """Return a sampler of what ports have sent: of switches alone in a large lab, None in a very large one."""
-    from testbed.lab.observe.sampler import MOST_QUEUES, Sampler
+    from testbed.lab.observe.sampler import MEMORY_BYTES, MOST_QUEUES, Sampler
+    from testbed.run.measuring.port_samples import COLUMNS, MOST_WORDS
 
     for chosen in (table.present, table.present & table.switch[:, None]):
         if 0 < int(chosen.sum()) <= MOST_QUEUES:
-            return Sampler(maps, table, columns=(_SENT,), chosen=chosen, interval_ns=PORT_INTERVAL_NS)
+            columns = COLUMNS if int(chosen.sum()) * len(COLUMNS) <= MOST_WORDS else (_SENT,)
+            memory = MEMORY_BYTES * len(columns)  # of which the kernel gives what is written to
+            interval = PORT_INTERVAL_NS
+            return Sampler(maps, table, columns=columns, chosen=chosen, interval_ns=interval, memory_bytes=memory)
     return None
 
 

@@ -12,6 +12,7 @@ from testbed.lab.core.model import BACKEND
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.placement import RankPlacement, place_ranks
+from testbed.run.placed.program import check_program
 from testbed.run.placed.scale_up import check_in_switch, goes_by_packets, inside_domains, scale_up_domains
 from testbed.run.placed.traffic_parts import TrafficPart, split_traffic
 from testbed.run.schema.model import Scenario
@@ -39,6 +40,8 @@ def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
     """Makes the traffic of the run with this seed. Raises `ScenarioError` where the lab cannot carry it."""
     placement = place_ranks(lab.model, lab.plan, scenario.workload.ranks, seed=seed)
     kind = workload_kind(scenario.workload.kind)
+    if scenario.workload.is_program:
+        check_program(lab, scenario.workload, placement.nics, bdp_bytes=bdp_bytes(lab, placement))
     per_rail = scenario.workload.ranks.per_rail
     if per_rail is None:
         per_rail = lab.model.isolated_rails and not kind.knows_hosts

@@ -21,7 +21,7 @@ from testbed.base.validation.quantities import MAX_RANK, FileName, RankList, Rel
 from testbed.workload.parameters import Parameter, ParameterType, shown
 
 MAX_LIST = 4096
-_LONGEST_TEXT = 200
+_LONGEST_TEXT = 4096
 _MOST_KINDS_NAMED = 4
 
 Nested = Callable[[ParameterType], ByKind]

@@ -31,12 +31,34 @@ from testbed.base.yaml.paths import Path, quote
 from testbed.lab.core.schema.endpoints import Endpoint
 from testbed.lab.features.scale_up.links import EXAMPLE, ScaleUpPlace, names_gpu_link
 from testbed.lab.features.scale_up.schema import MAX_PLANES
-from testbed.run.schema.model import Fault, Scalar
+from testbed.run.schema.model import AtStep, Fault, Scalar
 
 DAEMONS = ("bgpd", "bfdd", "zebra")
 MOST_LOST = 1_000_000_000
 MOST_BURST = 1_000_000
+MOST_STEPS = 1_000_000
 _Time = Annotated[Duration, Span()]
+
+
+@dataclass(frozen=True, slots=True)
+class _FaultTime(Checked):
+    """A time from the begin of traffic, or a step of a program as `{step: 6}`."""
+
+    def check(self, value: object) -> Duration | AtStep:
+        if not isinstance(value, dict):
+            return Span().check(value)
+        if list(value) != ["step"]:
+            keys = ", ".join(map(str, value)) or "nothing"
+            raise refusal("wrong-type", f"a moment has the key step alone, not {quote(keys)}", "write {step: 6}")
+        return AtStep(step=Whole(0, MOST_STEPS).check(value["step"]))
+
+    def json_schema(self) -> JsonSchemaValue:
+        step = Whole(0, MOST_STEPS).json_schema()
+        by_step = {"type": "object", "properties": {"step": step}, "required": ["step"], "additionalProperties": False}
+        return {"anyOf": [*Span().json_schema()["anyOf"], by_step]}
+
+
+_Moment = Annotated[Duration | AtStep, _FaultTime()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +164,10 @@ class StormSpec(SpecModel):
 class FaultSpec(SpecModel):
     """An entry of `faults:`."""
 
-    at: _Time = Field(description="Gives the time from the begin of traffic, in lab time.")
-    until: Written[_Time] = Field(default=None, description="Says when it is mended; by default when the run ends.")
+    at: _Moment = Field(
+        description="Gives the time from the begin of traffic, in lab time, or the step of a program: {step: 6}."
+    )
+    until: Written[_Moment] = Field(default=None, description="Says when it is mended; by default when the run ends.")
     link: Written[Annotated[str, _FaultLink()]] = Field(
         default=None,
         description=f"Names the port that it happens to, as node:interface, or a GPU's link to a plane: {EXAMPLE}.",
@@ -300,9 +324,7 @@ def fault_problems(spec: FaultSpec, document: Document, path: Path) -> Iterator[
         if getattr(spec, key) is False:
             message = f"{key}: false is no fault"
             yield document.problem("contradiction", (*path, key), message, hint="until: says when it is mended")
-    if spec.until is not None and spec.until <= spec.at:
-        message = f"until {spec.until} is not after at {spec.at}"
-        yield document.problem("contradiction", (*path, "until"), message)
+    yield from _time_problems(spec, document, path)
     if spec.flap is not None and spec.until is None:
         message = "a link that flaps does so until some time"
         yield document.problem("missing-key", (*path, "until"), message, hint="until: 2s", key=True)
@@ -311,6 +333,25 @@ def fault_problems(spec: FaultSpec, document: Document, path: Path) -> Iterator[
         hint = f"its keys are {', '.join(keys)}"
         yield document.problem("missing-key", (*path, "set"), "nothing is set", hint=hint, key=True)
     yield from _scale_up_problems(spec, document, path)
+
+
+def _time_problems(spec: FaultSpec, document: Document, path: Path) -> Iterator[Problem]:
+    """Return what is wrong with when it happens and when it is mended, each of which is right by itself."""
+    match spec.at, spec.until:
+        case (Duration() as at, Duration() as until) if until <= at:
+            message = f"until {until} is not after at {at}"
+            yield document.problem("contradiction", (*path, "until"), message)
+        case (AtStep() as at, AtStep() as until) if until.step <= at.step:
+            message = f"until {until} is not after at {at}"
+            yield document.problem("contradiction", (*path, "until"), message)
+        case (AtStep(), Duration()) | (Duration(), AtStep()):
+            message = "at and until are a time and a step, of which nobody knows which is first"
+            hint = "until: {step: 12}" if isinstance(spec.at, AtStep) else "until: 2s"
+            yield document.problem("contradiction", (*path, "until"), message, hint=hint)
+    if spec.flap is not None and isinstance(spec.at, AtStep):
+        message = "a link that flaps does so by the clock"
+        hint = "at: 2s, until: 4s; or down: true until some step"
+        yield document.problem("contradiction", (*path, "at"), message, hint=hint)
 
 
 SCALE_UP_SETTINGS = ("rate", "loss", "loss_every", "burst", "corruption", "silent")

@@ -28,8 +28,19 @@ from testbed.run.schema.matrix import (
     matrix_problems,
     written_values,
 )
-from testbed.run.schema.model import Expectation, Fault, Repeat, Scalar, Scenario, TopologyRef, Transport, same_value
+from testbed.run.schema.model import (
+    EXIT_METRIC,
+    Expectation,
+    Fault,
+    Repeat,
+    Scalar,
+    Scenario,
+    TopologyRef,
+    Transport,
+    same_value,
+)
 from testbed.run.schema.probes import resolve_probes
+from testbed.run.schema.programs import SUCCEEDS, program_problems, step_fault_problems
 from testbed.run.schema.spec import ExpectationSpec, ScenarioSpec
 from testbed.run.schema.tenant_transports import named_by_tenants, resolve_tenant_transports
 from testbed.run.schema.transport import TRANSPORT_KEY, resolve_transport, timed_problems
@@ -215,8 +226,14 @@ class _Resolver:
         if workload is not None:
             problems.extend(http_problems(document, workload, transport, of_tenants))
             problems.extend(fio_problems(document, workload, transport, of_tenants))
-        faults = self._faults(document, problems)
+            problems.extend(program_problems(document, workload, transport))
+        placed = self._faults(document, problems)
+        faults = [fault for _, fault in placed]
+        if workload is not None:
+            problems.extend(step_fault_problems(document, workload, placed))
         expect = self._expectations(document, problems)
+        if workload is not None and workload.is_program and all(item.metric != EXIT_METRIC for item in expect):
+            expect.append(SUCCEEDS)
         if spec is None or workload is None:
             return None, problems
         topology = TopologyRef(
@@ -245,8 +262,9 @@ class _Resolver:
         )
         return scenario, problems
 
-    def _faults(self, document: Document, problems: list[Problem]) -> Iterable[Fault]:
-        faults = []
+    def _faults(self, document: Document, problems: list[Problem]) -> list[tuple[Path, Fault]]:
+        """Return the faults that are right by themselves, each with its place in the file."""
+        faults: list[tuple[Path, Fault]] = []
         for path in _entries(document, "faults"):
             spec = validate_whole(FaultSpec, document, path)
             if spec is None:
@@ -254,12 +272,12 @@ class _Resolver:
             found = list(fault_problems(spec, document, path))
             problems.extend(found)
             if not found:
-                faults.append(resolve_fault(spec))
+                faults.append((path, resolve_fault(spec)))
         return faults
 
-    def _expectations(self, document: Document, problems: list[Problem]) -> Iterable[Expectation]:
+    def _expectations(self, document: Document, problems: list[Problem]) -> list[Expectation]:
         reader = ExpectationReader(document, self.expected)
-        expect = []
+        expect: list[Expectation] = []
         for path in _entries(document, "expect"):
             spec = validate_whole(ExpectationSpec, document, path)
             if spec is not None:

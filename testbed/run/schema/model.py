@@ -16,6 +16,11 @@ from testbed.base.units import ByteCount, Duration
 from testbed.lab.core.model.lab import BACKEND, Lab
 from testbed.run.schema.transports import DEFAULT_TRANSPORT, SCALE_UP_KEYS, TransportKind
 
+PROGRAM = "program"
+"""The kind of workload that is a program of the user's own (`testbed.workload.kinds.programs`)."""
+EXIT_METRIC = "program_exit"
+"""The metric that is expected to be 0 of every program, unless the file says otherwise."""
+
 Scalar = str | int | float | bool
 """The value of an overridden key of a topology."""
 
@@ -161,21 +166,36 @@ class Workload:
     time_limit: Duration = field(default_factory=lambda: Duration.parse("60s"))
     """Wall-clock (virtual: guest) time after which a run is ended and its record says so."""
 
+    @property
+    def is_program(self) -> bool:
+        """Tell whether it is a program of the user's own, whose ranks are started and move their bytes themselves."""
+        return self.kind == PROGRAM
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtStep:
+    """The moment at which a program has said that a step is done: the one of this number, or a later one."""
+
+    step: int
+
+    def __str__(self) -> str:
+        return f"step {self.step}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A fault: at `at` after the begin of traffic, in lab time, something goes wrong; `until` (same clock) it is
-    undone.
+    """A fault: at `at` something goes wrong, and `until` some moment, when it is undone.
 
-    Without `until` it is undone when the run has ended. `kind` is one of `testbed.run.faults.registry`, where each
-    has a class that says what its settings mean.
+    Both are lab time after the begin of traffic, or both are steps of a program. Without `until` it is undone when the
+    run has ended. `kind` is one of `testbed.run.faults.registry`, where each has a class that says what its settings
+    mean.
     """
 
-    at: Duration
+    at: Duration | AtStep
     kind: str
     target: str
     """A port as "node:interface", a switch, or a host, as the kind has it."""
-    until: Duration | None = None
+    until: Duration | AtStep | None = None
     period: Duration | None = None
     settings: Mapping[str, Scalar] = field(default_factory=lambda: _NOTHING)
 
@@ -283,8 +303,9 @@ class Scenario:
 
     @property
     def by_programs(self) -> bool:
-        """Tell whether pairs of programs measure, iperf3 or perftest; otherwise the hosts' workers run the steps."""
-        return self.workload.duration is not None or self.transport.measures_latency
+        """Tell whether programs move the bytes: iperf3 or perftest, in pairs, or a program of the user's own; otherwise
+        the hosts' workers run the steps."""
+        return self.workload.is_program or self.workload.duration is not None or self.transport.measures_latency
 
 
 def names_key(word: str, key: str) -> bool:

@@ -13,6 +13,7 @@ from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.operations import PLAIN_QUEUE_PACKETS, InstallPort
 from testbed.lab.core.plan.qos.qos_plan import BufferPlan, PortProfile
 from testbed.lab.core.plan.sysctls import hash_seed
+from testbed.lab.core.plan.user_space.uet import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES
 from testbed.protocols.simulation import (
     Endpoint,
     FabricNetwork,
@@ -25,7 +26,6 @@ from testbed.protocols.simulation.faults import Impairments
 from testbed.protocols.simulation.link import LinkSettings
 from testbed.run.ideals.fabric_graph import fabric_graph
 from testbed.run.placed.lab import LiveLab, PlannedLab
-from testbed.run.transports.lab_transport import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES
 
 TIME_SCALE = 1.0
 """Simulated time is that of the real fabric."""

@@ -11,7 +11,7 @@ from testbed.protocols.simulation.faults import Impairments
 from testbed.record.samples import RunEvent
 from testbed.run.faults.links import LinkSet, link_change
 from testbed.run.faults.registry import lab_fault
-from testbed.run.schema.model import Fault
+from testbed.run.schema.model import AtStep, Fault
 from testbed.run.simulated.fabric import SimulatedFabric
 
 INSTEAD = "leave --backend out: emulation can"
@@ -28,7 +28,7 @@ def check_fault(fault: Fault) -> None:
         raise ScenarioError(
             f"--backend simulation has no scale-up domains, and a fault is to befall {fault.target}", hint=INSTEAD
         )
-    if fault.at.ns or fault.until is not None:
+    if fault.until is not None or isinstance(fault.at, AtStep) or fault.at.ns:
         raise ScenarioError(
             f"--backend simulation has faults from the begin of a run to its end, and that of {fault.target} is timed",
             hint=f"at: 0s without until (the times of faults are those of an emulated lab), or {INSTEAD}",

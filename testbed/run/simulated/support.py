@@ -25,6 +25,12 @@ def check_supported(sweep: Sweep) -> None:
 
 def _check_scenario(point: Point, lab: Lab) -> None:
     scenario: Scenario = point.scenario
+    if scenario.workload.is_program:
+        raise _refusal(
+            point,
+            "--backend simulation has no hosts that a program could run on, and the workload is one",
+            hint="a workload of the bytes that it sends, such as all-reduce, or " + INSTEAD,
+        )
     if scenario.tenant_transports:
         raise _refusal(
             point,

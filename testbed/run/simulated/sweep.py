@@ -11,9 +11,11 @@ from testbed.record.record import Backend
 from testbed.run.simulated.point import SimulatedPoint
 from testbed.run.simulated.processes import Job, cores, run_jobs
 from testbed.run.simulated.support import check_supported, simulated_approximations
+from testbed.run.sweep.beside_record import keep_labs
 from testbed.run.sweep.point_runs import PointOutcome, RunOutcome
 from testbed.run.sweep.points import Sweep
 from testbed.run.sweep.progress import Phase, Progress, ProgressListener, ignore_progress
+from testbed.run.sweep.published import PublishedRun
 from testbed.run.sweep.runner import RecordOptions, ScenarioStopped, SweepOutcome, SweepSoFar, Try, run_points
 
 
@@ -34,10 +36,12 @@ def run_simulated(
     if options.prove_scale:
         raise ScenarioError("--prove-scale: a simulation has no time scale", hint="leave --backend out")
     so_far = SweepSoFar(sweep.scenario, sweep.points, options.previous, options.command, backend=Backend.SIMULATION)
-    runner = _SimulatedPoints(sweep, so_far, on_progress, cores() if processes is None else processes)
     journal, failure = options.journal(), None
+    keep_labs(options.directory, sweep.labs.values())
     try:
-        with Interrupt() as interrupt:
+        told = PublishedRun(sweep, options.directory, on_progress, backend=Backend.SIMULATION)
+        runner = _SimulatedPoints(sweep, so_far, told, cores() if processes is None else processes)
+        with told, Interrupt() as interrupt:
             record = run_points(so_far, runner, interrupt, journal)
     except ScenarioStopped as stopped:
         record, failure = stopped.record, stopped

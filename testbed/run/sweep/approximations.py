@@ -16,6 +16,10 @@ def approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
     found = [
         f"Rates are divided by k = {lab.plan.k:g}; bytes (MTU, message sizes) are not scaled.",
     ]
+    if scenario.workload.is_program:
+        from testbed.run.programs.carries_over import program_approximations
+
+        found += program_approximations(lab.of_network(*scenario.workload.ranks.networks_in(lab.model)), scenario)
     qos = lab.plan.qos
     if qos is None:
         found.append(

@@ -81,12 +81,14 @@ def foresee_point(point: Point, lab: Lab, plan: LabPlan) -> PointOutlook:
     planned = PlannedLab(model=lab, plan=plan).of_network(*scenario.workload.ranks.networks_in(lab))
     traffic = make_traffic(scenario, planned, seed=scenario.repeat.seed)
     transfers = traffic.workload.transfers
+    program = scenario.workload.is_program
     timed = scenario.workload.duration
-    expected_s = timed.seconds if timed is not None else ideal_s(scenario, planned, traffic)
+    expected_s = timed.seconds if timed is not None else None if program else ideal_s(scenario, planned, traffic)
     if scenario.transport.measures_latency:
         expected_s = transport_on(planned, scenario.transport).expected_latency_s(traffic)
     warnings = [line for one in lab_transports(scenario, planned) for line in one.warnings()]
     overhead_s = IPERF_OVERHEAD_S if scenario.by_programs else RUN_OVERHEAD_S
+    limit_s = scenario.workload.time_limit.seconds  # nobody but the program knows how long it takes
     return PointOutlook(
         index=point.index,
         name=point.name,
@@ -97,14 +99,14 @@ def foresee_point(point: Point, lab: Lab, plan: LabPlan) -> PointOutlook:
         k=plan.k,
         workload=scenario.workload.kind,
         ranks=len(traffic.placement.nics),
-        transfers=len(transfers),
+        transfers=0 if program else len(transfers),
         requests=len(traffic.workload.requests),
         computations=sum(isinstance(step, Compute) for step in traffic.workload.steps),
-        bytes=0 if timed is not None else payload_bytes(traffic.workload),
-        fabric_bytes=0 if timed is not None else fabric_bytes(traffic.workload),
+        bytes=0 if timed is not None or program else payload_bytes(traffic.workload),
+        fabric_bytes=0 if timed is not None or program else fabric_bytes(traffic.workload),
         traffic_s=expected_s,
         runs=scenario.repeat.runs,
-        estimated_s=scenario.repeat.runs * ((expected_s or 0.0) + overhead_s),
+        estimated_s=scenario.repeat.runs * ((limit_s if program else expected_s or 0.0) + overhead_s),
         warnings=list(dict.fromkeys(warnings)),
     )
 

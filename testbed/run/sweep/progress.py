@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -19,8 +19,34 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankBehind:
+    """A host of which less has arrived than of others, and the first step that it has not ended.
+
+    `share` is of the bytes that it is to receive. The step's transfer goes from `source` to `destination`, each
+    "node:interface" of a rank, over a flow with these addresses and ports; all of that is "" or 0 where the step is
+    computing, or stays inside a scale-up domain. A port that changes from packet to packet is 0.
+    """
+
+    host: str
+    share: float
+    step: int
+    label: str = ""
+    collective: str = ""
+    source_rank: int = -1
+    destination_rank: int = -1
+    source: str = ""
+    destination: str = ""
+    source_port: int = 0
+    destination_port: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """One step of a running scenario. `run` counts from 1."""
+    """One step of a running scenario. `run` counts from 1.
+
+    `lab` is the lab that it runs on, where that is known, and `behind` are the ranks that are furthest behind, where
+    this is told.
+    """
 
     phase: Phase
     run: int
@@ -31,6 +57,8 @@ class Progress:
     """The number of the point in the matrix, from 1."""
     points: int = 1
     message: str = ""
+    lab: str = ""
+    behind: Sequence[RankBehind] | None = None
 
 
 ProgressListener = Callable[[Progress], None]

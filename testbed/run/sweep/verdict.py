@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from testbed.record.record import Backend, ExpectationResult, Outcome, PointResult, Verdict
-from testbed.run.schema.model import Expectation, Scalar, Within, is_point_of, names_key
-from testbed.workload.metrics import MetricUnit, Selection, binding_limits, definition_of
+from testbed.run.schema.model import EXIT_METRIC, Expectation, Scalar, Within, is_point_of, names_key
+from testbed.workload.metrics import Better, MetricUnit, Selection, binding_limits, definition_of
 
 _TRUSTED = {
     Backend.EMULATION: "the machine kept up",
@@ -38,19 +38,22 @@ def other_point(point: PointResult, over: Mapping[str, Scalar], points: Sequence
     return None
 
 
-def _median(point: PointResult | None, metric: str) -> float | None:
-    if point is None:
-        return None
-    return next((item.median for item in point.metrics if item.name == metric), None)
+def _judged(point: PointResult | None, metric: str) -> float | None:
+    """Return what of a point is judged: the median of its runs, or their worst where one is enough."""
+    found = None if point is None else next((item for item in point.metrics if item.name == metric), None)
+    definition = definition_of(metric)
+    if found is None or definition is None or not definition.every_run:
+        return None if found is None else found.median
+    return found.minimum if definition.better is Better.MORE else found.maximum
 
 
 def _evaluate(expectation: Expectation, point: PointResult, points: Sequence[PointResult]) -> ExpectationResult:
     low, high = expectation.minimum, expectation.maximum
     metric = Selection(network=expectation.network, tenant=expectation.tenant).name(expectation.metric)
-    measured = _median(point, metric)
+    measured = _judged(point, metric)
     name = metric
     if expectation.over:
-        below = _median(other_point(point, expectation.over, points), metric)
+        below = _judged(other_point(point, expectation.over, points), metric)
         measured = None if measured is None or not below else measured / below
         name = f"{name} over that of {_words(expectation.over)}"
     least, most = binding_limits(name, low, high)
@@ -97,14 +100,32 @@ def decide_verdict(
         doubts += [
             f"{at}run {run.index}: {check.message}" for run in point.runs for check in run.checks if not check.ok
         ]
-    doubts += [f"{_place(item)} could not be measured" for item in expectations if item.outcome is Outcome.INVALID]
+    failed = {item.point for item in expectations if item.metric == EXIT_METRIC and item.outcome is Outcome.FAIL}
+    doubts += [
+        f"{_place(item)} could not be measured"
+        for item in expectations
+        if item.outcome is Outcome.INVALID and item.point not in failed  # a program that fails leaves figures out
+    ]
     if doubts:
         return Verdict(outcome=Outcome.INVALID, reasons=[*doubts, *tries])
     missed = [_miss(item) for item in expectations if item.outcome is Outcome.FAIL]
     if missed:
-        return Verdict(outcome=Outcome.FAIL, reasons=[*missed, *tries])
+        return Verdict(outcome=Outcome.FAIL, reasons=[*missed, *_failures(points, failed), *tries])
     met = f"{len(expectations)} of {len(expectations)} expectations met" if expectations else "nothing was expected"
     return Verdict(outcome=Outcome.PASS, reasons=[f"{met}, and {_TRUSTED[backend]}", *tries])
+
+
+def _failures(points: Sequence[PointResult], failed: Container[str]) -> list[str]:
+    """Say who of a program that failed has failed first, and the last line that it printed."""
+    found = []
+    for point in points:
+        at = f"{point.name}, " if point.name else ""
+        for run in point.runs:
+            if point.name in failed and run.program is not None and run.program.failure:
+                first = next((rank for rank in run.program.ranks if rank.rank == run.program.speaker), None)
+                said = f": {first.last_lines[-1]}" if first is not None and first.last_lines else ""
+                found.append(f"{at}run {run.index}: {run.program.failure}{said}")
+    return found
 
 
 def _place(item: ExpectationResult) -> str:

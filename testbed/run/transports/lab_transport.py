@@ -21,6 +21,7 @@ from testbed.lab.core.model.tcp import DEFAULT_TCP_CC
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.link_delays import PathModel, WirePaths
 from testbed.lab.core.plan.qos.qos_plan import PortProfile
+from testbed.lab.core.plan.user_space.marks import data_dscp, port_profile
 from testbed.run.placed.channels import CONNECTIONS, ChannelPlan, ChannelRules, plan_channels
 from testbed.run.schema.model import Transport
 from testbed.run.schema.transports import TRANSPORTS
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from testbed.run.programs.timed_flows import FlowWatch
     from testbed.run.schema.model import Workload as ScenarioWorkload
 
-ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES = 14, 20, 8
-"""A shaped port of the lab counts Ethernet headers and no gap."""
 TCP_PROTOCOL, UDP_PROTOCOL = 6, 17
 """In the IP header, for whoever hashes it."""
 
@@ -287,8 +286,7 @@ class LabTransport(ABC):
     @property
     def profile(self) -> PortProfile | None:
         """Return how the lab's switches treat packets; None for a lab without `qos:`."""
-        qos = self.lab.plan.qos
-        return None if qos is None else next((p for p in qos.profiles if p.switch), qos.profiles[0])
+        return port_profile(self.lab.plan)
 
     def dscp_of_class(self, name: str, key: str) -> int:
         """Return the lowest DSCP of a traffic class of the lab, which `transport.key` names; else `ScenarioError`."""
@@ -306,13 +304,7 @@ class LabTransport(ABC):
         profile, wanted = self.profile, self.transport.traffic_class
         if wanted is not None:
             return self.dscp_of_class(wanted, "traffic_class")
-        if profile is None or not self.by_default_lossless:
-            return 0
-        found = {profile.class_of_dscp[dscp]: dscp for dscp in range(63, -1, -1)}
-        classes = [item for item in profile.classes if item.priority in found]
-        preferred = [item for item in classes if item.lossless]
-        preferred += [item for item in classes if item.kmin_bytes is not None and not item.strict]
-        return found[preferred[0].priority] if preferred else 0
+        return data_dscp(profile) if self.by_default_lossless else 0
 
 
 def address_of(nic: PortPlan) -> str:

@@ -13,6 +13,7 @@ from testbed.endpoints.worker.transports.rdma import RdmaSettings
 from testbed.lab.core.drivers.netlink import rdma
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.lab.core.plan.operations import CreateRdma, InstallPort, ShapePort
+from testbed.lab.core.plan.user_space.uet import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES
 from testbed.record.samples import Channel
 from testbed.run.measuring.measured import Measured
 from testbed.run.placed.lab import LiveLab
@@ -30,7 +31,7 @@ from testbed.run.programs.perftest_traffic import PerftestMeasurement, PerftestR
 from testbed.run.programs.timed_flows import FlowWatch, require_flows
 from testbed.run.schema.model import Workload
 from testbed.run.schema.transports import ROCE_MTUS
-from testbed.run.transports.lab_transport import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES, LabTransport
+from testbed.run.transports.lab_transport import LabTransport
 from testbed.workload.oracles.serialisation import Framing
 
 ECT0 = 2

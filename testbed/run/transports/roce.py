@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.plan.lab_plan import PortPlan
+from testbed.lab.core.plan.user_space.uet import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES
 from testbed.protocols.congestion.registry import NONE
 from testbed.protocols.roce.config import LEAST_ENTROPY, LONGEST_TIMEOUT, TIMEOUT_UNIT_NS, RoceConfig
 from testbed.protocols.roce.packets.headers import BTH_BYTES, RETH_BYTES
@@ -18,7 +19,6 @@ from testbed.protocols.roce.recovery import DEFAULT_RECOVERY
 from testbed.run.placed.channels import ChannelPlan, ChannelRules
 from testbed.run.schema.model import Scalar
 from testbed.run.schema.transports import CC_PREFIX, ROCE_HEADER_BYTES, ROCE_MTUS
-from testbed.run.transports.lab_transport import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES
 from testbed.run.transports.user_space import UserSpaceTransport
 from testbed.workload.oracles.serialisation import Framing
 

@@ -9,12 +9,20 @@ from typing import TYPE_CHECKING, ClassVar
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.fabric.base_rtt import ANSWER_BYTES
 from testbed.lab.core.plan.lab_plan import PortPlan
+from testbed.lab.core.plan.user_space.uet import (
+    ETHERNET_BYTES,
+    HEADER_BYTES,
+    IPV4_BYTES,
+    UDP_BYTES,
+    largest_payload_bytes,
+    uet_config,
+)
 from testbed.protocols.uet.config import UetConfig
 from testbed.protocols.uet.packets.codes import UDP_PORT, Mode
 from testbed.protocols.uet.paths import DEFAULT_PATHS, PathKind
 from testbed.run.placed.channels import ChannelPlan, ChannelRules
 from testbed.run.schema.model import Scalar
-from testbed.run.transports.lab_transport import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES, PathChoice, address_of
+from testbed.run.transports.lab_transport import PathChoice, address_of
 from testbed.run.transports.user_space import UserSpaceTransport, pairs_of
 from testbed.workload.oracles.serialisation import Framing
 
@@ -23,17 +31,8 @@ if TYPE_CHECKING:
     from testbed.endpoints.worker.transports.uet import UetSettings
     from testbed.run.placed.placed_workload import PlacedWorkload
 
-RTO_RTTS = 16
-"""A packet may wait in its own NIC for 1.5 BDP, at each switch for one, and be trimmed and sent again: with less, an
-incast ends in time-outs that nothing was lost for."""
-_HEADER_BYTES = 12 + 44
-"""RUD request and standard SES header (UE Specification 1.0, tables 3-30 and 3-8)."""
-_LARGEST_PAYLOAD = 4096
 _TSS_BYTES = 12 + 16
 """Security header and the tag of AES-GCM (UE Specification 1.0, section 3.7)."""
-_MAX_RTO_RETX = 12
-"""More than the specification's 5: a hold timer of BGP (9 s) or a busy machine is no reason to give a peer up, since
-the run's own time limit is there, and with time-outs that double this is half a minute."""
 _JOBS = 1 << 24
 _OWN_OPTIONS = {"mode", "tss"}
 """The options that are not `UetConfig`'s."""
@@ -87,12 +86,12 @@ class Uet(UserSpaceTransport):
         tss = _TSS_BYTES if self.secured else 0
         below = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
         return Framing(
-            payload_bytes=self._payload_bytes(nic.mtu_bytes) - tss, overhead_bytes=below + _HEADER_BYTES + tss
+            payload_bytes=self._payload_bytes(nic.mtu_bytes) - tss, overhead_bytes=below + HEADER_BYTES + tss
         )
 
     def _payload_bytes(self, mtu_bytes: int) -> int:
         """As `UetConfig` counts it: with what TSS takes of it."""
-        fits = min(_LARGEST_PAYLOAD, mtu_bytes - IPV4_BYTES - UDP_BYTES - _HEADER_BYTES)
+        fits = largest_payload_bytes(mtu_bytes)
         return min(int(self.transport.options.get("payload_bytes", fits)), fits)
 
     # --- workers -----------------------------------------------------------------------------------------
@@ -137,14 +136,10 @@ class Uet(UserSpaceTransport):
     def _config(self, nic: PortPlan) -> dict[str, Scalar]:
         given = {name: value for name, value in self.transport.options.items() if name not in _OWN_OPTIONS}
         profile = self.profile
+        trimming = profile is not None and profile.trimming
         config: dict[str, Scalar] = {
-            "link_rate_bps": nic.rate_bps,
-            "base_rtt_ns": self.base_rtt_ns,
-            "rto_min_ns": RTO_RTTS * self.base_rtt_ns,
-            "time_scale": self.lab.plan.k,
+            **uet_config(nic, self.base_rtt_ns, self.lab.plan.k, trimming=trimming),
             "payload_bytes": self._payload_bytes(nic.mtu_bytes),
-            "trimming": profile is not None and profile.trimming,
-            "max_rto_retx": _MAX_RTO_RETX,
         }
         if self.transport.cc is not None:
             config["cc"] = self.transport.cc

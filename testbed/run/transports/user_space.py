@@ -8,21 +8,15 @@ from functools import cached_property
 from typing import ClassVar
 
 from testbed.base.errors import ScenarioError
-from testbed.lab.core.fabric.base_rtt import declared_base_rtt, model_base_rtt
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.link_delays import PathModel
+from testbed.lab.core.plan.user_space.marks import control_dscp
+from testbed.lab.core.plan.user_space.times import EndpointTimes
 from testbed.protocols.errors import UsageError
 from testbed.run.placed.channels import ChannelPlan
 from testbed.run.placed.lab import LiveLab
 from testbed.run.schema.model import Transport
 from testbed.run.transports.lab_transport import LabTransport, address_of
-
-TICKS_PER_RTT = 100
-"""Workers look for what has come and is due so often in a base round trip: a wake-up for each packet buys nothing. What
-is due waits for half of that on average, 0.5 % of a base round trip."""
-LEAST_TICK_NS = 500_000
-"""Below this, ticks save nothing: a wake-up takes tens of microseconds."""
-CONTROL_DSCP = 48
 
 
 class UserSpaceTransport(LabTransport):
@@ -48,31 +42,25 @@ class UserSpaceTransport(LabTransport):
     def check_config(self, nic: PortPlan) -> None:
         """Raise `UsageError` or `TypeError` where the endpoint of a NIC cannot be configured so."""
 
+    @cached_property
+    def _times(self) -> EndpointTimes:
+        return EndpointTimes(self.lab.model, self.lab.plan.k)
+
     @property
     def tick_ns(self) -> int:
         """Return the least time between two turns of a worker, in ns of lab time; 0 where a round trip is short."""
-        tick_ns = self.base_rtt_ns // TICKS_PER_RTT
-        return tick_ns if tick_ns >= LEAST_TICK_NS else 0
+        return self._times.tick_ns
 
     @cached_property
     def base_rtt_ns(self) -> int:
-        declared = declared_base_rtt(self.lab.model)
-        return super().base_rtt_ns if declared is None else max(1000, declared.scaled(self.lab.plan.k).ns)
+        return self._times.base_rtt_ns
 
     @cached_property
     def pipeline_ns(self) -> int:
-        return max(0, -self._undeclared_ns // 2)
-
-    @cached_property
-    def _undeclared_ns(self) -> int:
-        """Return by how much the longest path's links exceed the declared base RTT, in lab time; below 0 for less."""
-        declared = declared_base_rtt(self.lab.model)
-        if declared is None:
-            return 0
-        return round((model_base_rtt(self.lab.model).ns - declared.ns) * self.lab.plan.k)
+        return self._times.pipeline_ns
 
     def held_ns(self, path: PathModel) -> int:
-        return path.endpoint_ns + self.pipeline_ns
+        return self._times.held_ns(path)
 
     def own_nic_and_delays(
         self, host: str, ranks: Sequence[PortPlan], channels: ChannelPlan
@@ -89,17 +77,13 @@ class UserSpaceTransport(LabTransport):
     @property
     def control_dscp(self) -> int:
         """DSCP of what is to wait nowhere."""
-        profile = self.profile
-        if profile is None:
-            return CONTROL_DSCP
-        found = [dscp for dscp, item in enumerate(profile.class_of_dscp) if item == profile.control_class]
-        return CONTROL_DSCP if CONTROL_DSCP in found or not found else found[0]
+        return control_dscp(self.profile)
 
     def approximations(self) -> list[str]:
-        if self._undeclared_ns > 0:
+        if self._times.undeclared_ns > 0:
             return [
-                f"The declared base RTT is {self._undeclared_ns / 1e6:.3g} ms (lab time) less than the longest path"
-                " takes by its links alone. Transports go by the declared one."
+                f"The declared base RTT is {self._times.undeclared_ns / 1e6:.3g} ms (lab time) less than the longest"
+                " path takes by its links alone. Transports go by the declared one."
             ]
         if not self.pipeline_ns:
             return []

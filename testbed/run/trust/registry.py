@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable
 
 from testbed.record.record import Check
 from testbed.run.faults.registry import lab_fault
+from testbed.run.measuring.touches import check_touches
 from testbed.run.probes.planning import is_single_path
 from testbed.run.trust.evidence import Evidence
 from testbed.run.trust.ideals import ahead_bytes, check_ideals
 from testbed.run.trust.machine import check_backlogs, check_delays, check_lateness, check_machine, check_start_skew
 from testbed.run.trust.ports import check_balance, check_domains, check_lossless, check_rates, check_reaction
+from testbed.run.trust.programs import check_fabric_used
 from testbed.run.trust.traffic import (
     check_congestion_control,
     check_faults,
@@ -52,6 +54,8 @@ TRUST_CHECKS: tuple[TrustCheck, ...] = (
         else []
     ),
     lambda run: [] if run.measured.faults is None else check_faults(run.measured.faults),
+    lambda run: [] if run.measured.touches is None else check_touches(run.measured.touches),
+    lambda run: [] if run.measured.program is None else check_fabric_used(run.measured.program),
     lambda run: [] if run.result is None else check_domains(run.result.scale_up),
     lambda run: [] if run.result is None else check_ideals(run.result, ahead_bytes(run.lab.plan)),
 )

@@ -72,15 +72,27 @@ def parse_target(text: str) -> RemoteTarget:
 def run_there(target: RemoteTarget, arguments: Sequence[str], directory: Path | None = None) -> int:
     """Run the verb there; its exit code. Raises `ConnectionLost` where the connection breaks on the way."""
     directory = Path.cwd() if directory is None else directory
-    session = Machine(target.machine).connect() if target.machine is not None else SshSession(_login(target))
-    with session:
-        prefix: tuple[str, ...] = ()
-        if target.machine is not None:
-            synchronise(session)
-        elif session.check(["id", "-u"]).strip() != b"0":
-            prefix = ("sudo", "-n")
-        _check_version(session, target)
-        return _run(session, target, arguments, directory, prefix)
+    with open_session(target) as session:
+        return _run(session, target, arguments, directory, prepare_there(session, target))
+
+
+def open_session(target: RemoteTarget) -> SshSession:
+    """Connect to the machine. Raises `NotConnected`."""
+    return Machine(target.machine).connect() if target.machine is not None else SshSession(_login(target))
+
+
+def prepare_there(session: SshSession, target: RemoteTarget) -> tuple[str, ...]:
+    """Bring the checkout of the lab VM up to date, or look at the version of another machine's.
+
+    Returns the words before a command that make it root's.
+    """
+    prefix: tuple[str, ...] = ()
+    if target.machine is not None:
+        synchronise(session)
+    elif session.check(["id", "-u"]).strip() != b"0":
+        prefix = ("sudo", "-n")
+    _check_version(session, target)
+    return prefix
 
 
 def synchronise(session: SshSession) -> bool:
@@ -94,10 +106,15 @@ def synchronise(session: SshSession) -> bool:
     return True
 
 
+def program_of(target: RemoteTarget) -> str:
+    """Return the path of the command there."""
+    return f"{target.path}/.venv/bin/testbed"
+
+
 def _run(
     session: SshSession, target: RemoteTarget, arguments: Sequence[str], directory: Path, prefix: tuple[str, ...]
 ) -> int:
-    program = f"{target.path}/.venv/bin/testbed"
+    program = program_of(target)
     if arguments[:1] and arguments[0] in _INTERACTIVE and sys.stdin.isatty():
         return session.interact([*prefix, program, *arguments])
     work = PurePosixPath(session.check(["sh", "-c", _MAKE_WORK]).decode().strip())

@@ -96,6 +96,8 @@ class WorkloadKind:
     """It is requests and answers over HTTP, which go over connections of TCP alone."""
     by_fio: bool = False
     """It is jobs of fio, for a transport whose transfers are such."""
+    is_program: bool = False
+    """It is a command of the user's own: its transfers are what a step is stated to send, and no worker sends them."""
 
     def parameter(self, name: str) -> Parameter | None:
         return next((one for one in self.parameters if one.name == name), None)
@@ -109,5 +111,6 @@ class WorkloadKind:
             "collective": self.collective,
             "over_http": self.over_http,
             "by_fio": self.by_fio,
+            "is_program": self.is_program,
             "parameters": [one.as_json() for one in self.parameters],
         }

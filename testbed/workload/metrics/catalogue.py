@@ -21,6 +21,7 @@ from testbed.workload.metrics.latency import LATENCY
 from testbed.workload.metrics.links import LINKS
 from testbed.workload.metrics.metric import Better, Metric
 from testbed.workload.metrics.networks import NETWORKS
+from testbed.workload.metrics.programs import PROGRAMS
 from testbed.workload.metrics.reordering import REORDERING
 from testbed.workload.metrics.requests import REQUESTS
 from testbed.workload.metrics.run_samples import NotMeasured, RunSamples
@@ -30,6 +31,7 @@ from testbed.workload.metrics.timeline import TIMELINE
 
 FAMILIES = (
     COLLECTIVES,
+    PROGRAMS,
     FLOWS,
     LATENCY,
     REQUESTS,
@@ -55,9 +57,13 @@ def _by_name() -> dict[str, Metric]:
 CATALOGUE: Mapping[str, Metric] = MappingProxyType(_by_name())
 """Every metric by name."""
 BY_TENANT = frozenset(
-    metric.name for family in FAMILIES if family not in (LINKS, NETWORKS, SCALE_UP, EMULATION) for metric in family
+    metric.name
+    for family in FAMILIES
+    if family not in (PROGRAMS, LINKS, NETWORKS, SCALE_UP, EMULATION)
+    for metric in family
 )
-"""The metrics that one tenant of a workload may have by itself: links, queues and the machine carry all of them."""
+"""The metrics that one tenant of a workload may have by itself: links, queues and the machine carry all of them, and a
+program is no tenant."""
 
 
 def measure_metrics(run: RunSamples) -> dict[str, float | None]:

@@ -87,6 +87,8 @@ class Metric:
     proves_scale: bool = False
     """`run --prove-scale` compares it wherever it was measured: a share or ratio that carries over to the real fabric
     and is steady from run to run."""
+    every_run: bool = False
+    """An expectation is met by the worst of the runs, and not by their median: one that fails is enough."""
 
     def measure(self, run: RunSamples) -> float | None:
         """Return the metric of one run. Raises `NotMeasured` where the run lacks the samples."""
@@ -128,6 +130,7 @@ class MetricWords(TypedDict):
     emulation: NotRequired[bool]
     by_network: NotRequired[bool]
     proves_scale: NotRequired[bool]
+    every_run: NotRequired[bool]
 
 
 class MetricFamily:

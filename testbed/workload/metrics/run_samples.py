@@ -130,6 +130,34 @@ class IoJobs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramSteps:
+    """The times of the steps of a program, in s, without those of its warm-up."""
+
+    step_s: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramIdeal:
+    """The least time in s of a step of a program whose bytes are stated."""
+
+    step_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramBytes:
+    """The bytes that the NICs of a program's ranks sent, headers included."""
+
+    sent_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramExit:
+    """The exit code of a program: 0, or that of the first rank that failed."""
+
+    code: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LateArrivals:
     """The packets that came after one with a higher number, and all packets."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +39,30 @@ def _pages() -> list[Any]:
 
 @pytest.mark.parametrize("page", _pages())
 def test_page(page: Path, sandbox: Any) -> None:
+    _execute(page, "netns", sandbox)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("page", [pytest.param(page, id=name_of(page)) for page in pages_of("torch")])
+def test_page_with_torch(page: Path, sandbox: Any) -> None:
+    """Debian's python3-torch is 638 MB, which no gate installs."""
+    if subprocess.run(["/usr/bin/python3", "-c", "import torch"], capture_output=True, check=False).returncode:
+        pytest.skip("apt-get install python3-torch")
+    _execute(page, "torch", sandbox)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("page", [pytest.param(page, id=name_of(page)) for page in pages_of("jax")])
+def test_page_with_jax(page: Path, sandbox: Any) -> None:
+    """JAX's wheels are 623 MB, which no gate installs."""
+    if find_spec("jax") is None:
+        pytest.skip("pip install jax")
+    _execute(page, "jax", sandbox)
+
+
+def _execute(page: Path, tier: str, sandbox: Any) -> None:
     run = PageRun(page, sandbox.work, sandbox.environment)
     try:
-        run.run("netns")
+        run.run(tier)
     finally:
         run.destroy()

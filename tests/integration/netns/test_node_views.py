@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,64 @@ def test_without_the_view_a_program_is_on_this_machine(lab: RunningLab) -> None:
     process = spawn(lab.namespace(SWITCH), ["sh", "-c", f"{LOOK}; vtysh -c 'show version'"], stdout=subprocess.PIPE)
     said = process.communicate(timeout=30)[0].decode()
     assert SWITCH not in said and address_of(lab, OTHER) not in said
+
+
+MAKE_MEMORY = "ipcmk -M 4096 >/dev/null; echo here >/dev/shm/mark-$$; ls /dev/shm; ipcs -m | grep -c 0x"
+
+
+def test_a_nodes_shared_memory_is_its_own_and_all_its_programs_have_it(shared_sandbox: Any, lab: RunningLab) -> None:
+    before = machine_memory()
+    made = executed(shared_sandbox, lab, HOST, "sh", "-c", MAKE_MEMORY)
+    (mark, segments) = made.stdout.split()
+    assert mark.startswith("mark-") and segments == "1", made.stderr
+    look = ("sh", "-c", "ls /dev/shm; ipcs -m | grep -c 0x")
+    assert executed(shared_sandbox, lab, HOST, *look).stdout.split() == [mark, "1"], "another program of the node"
+    assert executed(shared_sandbox, lab, OTHER, *look).stdout.split() == ["0"], "another node"
+    assert machine_memory() == before
+    assert executed(shared_sandbox, lab, OTHER, "stat", "-fc", "%T", "/dev/shm").stdout == "tmpfs\n"
+
+
+def test_without_the_view_all_nodes_have_the_memory_of_the_machine(lab: RunningLab) -> None:
+    """By it, libraries of MPI take their peers for neighbours, and send nothing over the network."""
+    mark = Path(f"/dev/shm/testbed-{lab.name}")
+    mark.touch()
+    try:
+        for node in (HOST, OTHER):
+            process = spawn(lab.namespace(node), ["ls", str(mark)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            assert process.communicate(timeout=30)[0].decode().strip() == str(mark)
+            process = lab.spawn(node, ["ls", str(mark)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            process.communicate(timeout=30)
+            assert process.returncode != 0
+    finally:
+        mark.unlink()
+
+
+def machine_memory() -> list[str]:
+    said = subprocess.run(["ipcs", "-m"], capture_output=True, text=True, check=True).stdout
+    return [*sorted(path.name for path in Path("/dev/shm").iterdir()), said]
+
+
+def test_many_programs_that_begin_at_once_have_one_memory(lab: RunningLab) -> None:
+    argv = ["readlink", "/proc/self/ns/ipc"]
+    running = [lab.spawn(SPINE, argv, stdout=subprocess.PIPE) for _ in range(2)]
+    with ThreadPoolExecutor(8) as pool:
+        running += pool.map(lambda _: lab.spawn(SWITCH, argv, stdout=subprocess.PIPE), range(16))
+    found = [process.communicate(timeout=30)[0] for process in running]
+    assert len(set(found[:2])) == len(set(found[2:])) == 1 and found[0] != found[-1]
+
+
+def test_the_memory_of_a_node_goes_with_what_ran_there(sandbox: Any) -> None:
+    lab = sandbox.deploy(sandbox.tiny()).lab
+    leave = ("sh", "-c", "ipcmk -M 4096 >/dev/null; touch /dev/shm/mark")
+    for node in (HOST, "p1-s1-h2"):
+        assert executed(sandbox, lab, node, *leave).returncode == 0
+    done = sandbox.cli("node", "restart", HOST, "-n", lab.name)
+    assert done.returncode == 0, done.stderr
+    look = ("sh", "-c", "ls /dev/shm; ipcs -m | grep -c 0x")
+    assert executed(sandbox, lab, HOST, *look).stdout.split() == ["0"]
+    assert executed(sandbox, lab, "p1-s1-h2", *look).stdout.split() == ["mark", "1"]
+    sandbox.destroy()
+    assert sandbox.leftovers() == []
 
 
 def test_vtysh_in_a_switch_is_that_of_the_switch(shared_sandbox: Any, lab: RunningLab) -> None:
@@ -213,7 +272,7 @@ def test_past_events_are_told(shared_sandbox: Any, lab: RunningLab) -> None:
     found = kinds()
     assert found[0] == "lab-deployed" and found.index("link-down") < found.index("link-set")
     table = shared_sandbox.cli("events", "--since", "deploy", "-f", "table", "-n", lab.name).stdout.splitlines()
-    assert table[0].split() == ["time", "node", "kind", "subject", "detail"]
+    assert table[0].split() == ["time", "node", "kind", "subject", "detail", "by"]
     assert any("link-set" in line and "rate_bps" in line for line in table)
     wrong = shared_sandbox.cli("events", "--since", "yesterday-ish", "-n", lab.name)
     assert wrong.returncode not in (0, 1) and "for example 10m" in wrong.stderr

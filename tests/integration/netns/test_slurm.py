@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import pwd
+import shlex
 import signal
 import socket
 import subprocess
@@ -16,6 +18,7 @@ from typing import Any
 
 import pytest
 from filters import in_node
+from rank_programs import ALL_REDUCE
 from waiting import until
 
 from testbed.base.linux.processes import clean_environment
@@ -122,6 +125,25 @@ def test_a_batch_job_moves_its_data_over_the_back_end(shared_sandbox: Any, lab: 
         assert moved(lab, "mgmt0")[host] - before[1][host] < SIZE / 4
 
 
+@pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="mpi4py: pip install 'testbed[programs]'")
+@pytest.mark.parametrize("at_server", [True, False], ids=["srun at the server", "srun in a batch job"])
+def test_ranks_of_mpi_find_each_other_by_pmi2(shared_sandbox: Any, lab: Any, jobs: Jobs, at_server: bool) -> None:
+    """Tasks connect to srun at a port of the kernel's choice, wherever it is, and to each other over the back end."""
+    program = shared_sandbox.work / "reduce.py"
+    program.write_text(ALL_REDUCE)
+    tcp = ["env", "MPIR_CVAR_CH4_NETMOD=ofi", "FI_PROVIDER=tcp", "FI_TCP_IFACE=rail1"]
+    srun = [*("srun", "-N", "2", "--mpi=pmi2"), *tcp, sys.executable, str(program), str(SIZE // 16), "3"]
+    before = moved(lab, "rail1")
+    if at_server:
+        said = shared_sandbox.cli("exec", SERVER, "-n", lab.name, "--", "timeout", "60", *srun, timeout_s=80).stdout
+    else:
+        output = shared_sandbox.work / "reduce.out"
+        jobs.wait(jobs.submit("-N", "2", "-o", str(output), "--wrap", f"timeout 60 {shlex.join(srun)}"))
+        said = output.read_text()
+    assert said.startswith("all-reduce 2 "), said
+    assert moved(lab, "rail1")[H1] - before[H1] > 3 * SIZE // 16
+
+
 def test_a_task_is_its_users_and_has_no_rights(lab: Any, jobs: Jobs) -> None:
     by = ("setpriv", f"--reuid={NOBODY.pw_uid}", f"--regid={NOBODY.pw_gid}", "--clear-groups")
     output = Path(f"/tmp/{lab.name}-user.out")
@@ -155,6 +177,8 @@ def test_hosts_reach_each_other_at_the_ports_of_slurm_alone(lab: Any) -> None:
         return bool(in_node(lab, source, connect))
 
     assert reaches(H1, H2, 6818) and reaches(H2, H1, 60420), "slurmd, and a port at which srun waits"
+    assert reaches(H1, H2, 33000), "and one that the kernel may give it for PMI-2"
+    assert not reaches(H1, H2, 8080), "no other"
     assert not reaches(H1, H2, 22), "sshd is there, and not for its neighbour"
     assert not reaches(H1, H2, 22, source_port=60420), "whatever port it is asked from"
     assert not reaches(H1, SWITCH, 22)

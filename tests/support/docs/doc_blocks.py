@@ -7,7 +7,7 @@ fences without a language are mistakes.
 An HTML comment above a fence says how, where the defaults do not do; each of its lines is `word: value`:
 
     page: TIER          once, below the title: the tier of the page's sh and python blocks (else `unit`)
-    run: TIER           the tier of this block: unit (no root), netns, docker, labvm
+    run: TIER           the tier of this block: unit (no root), netns, docker, labvm; torch and jax (netns, with these)
     not run: REASON     nobody executes it
     file: NAME          it is saved in the page's directory under that name (yaml: after `into`; python: and not run)
     into: BASE          yaml: it is merged over BASE, a shipped or saved file or the name of a design, and then loaded
@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-TIERS = ("unit", "netns", "docker", "labvm")
+TIERS = ("unit", "netns", "docker", "labvm", "torch", "jax")
 EXECUTED = ("sh", "yaml", "python")
 SHOWN = ("text", "json", "jsonc", "c", "dot", "lua", "csv", "toml", "ini", "xml", "diff")
 BLOCK_WORDS = ("run", "not run", "file", "into", "bad")

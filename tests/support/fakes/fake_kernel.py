@@ -41,6 +41,7 @@ from testbed.lab.core.plan.operations import (
     ShapePort,
     StartContainer,
     StartRouting,
+    SteerTcp,
     VethEnd,
     place_of,
 )
@@ -70,6 +71,7 @@ class NodeContent:
     interfaces: dict[int, ObservedInterface] = field(default_factory=dict)
     routes: dict[tuple[int, str, int], AddRoute] = field(default_factory=dict)
     rules: set[AddRule] = field(default_factory=set)
+    steered: set[SteerTcp] = field(default_factory=set)
     sysctls: dict[str, str] = field(default_factory=dict)
     filters: dict[Hashable, Operation] = field(default_factory=dict)
     hooked: dict[Hashable, set[str]] = field(default_factory=dict)
@@ -228,6 +230,8 @@ class FakeKernel:
                 return errno.ESRCH if route is None else 0
             case AddRule():
                 return _remove(nodes[operation.node].rules, operation)
+            case SteerTcp():
+                return _remove(nodes[operation.node].steered, operation)
             case SetNeighbour():
                 key = (operation.ifindex, str(operation.address))
                 return errno.ENOENT if nodes[operation.node].neighbours.pop(key, None) is None else 0
@@ -374,6 +378,8 @@ class FakeKernel:
                 return self._add_route(operation)
             case AddRule():
                 return _add_new(self._open()[operation.node].rules, operation)
+            case SteerTcp():
+                return _add_new(self._open()[operation.node].steered, operation)
 
     def _filter(self, operation: Filter, *, replacing: bool) -> int:
         """Put a filter in force at interfaces that there are."""

@@ -15,7 +15,12 @@ from testbed.cli.app import app
 from testbed.cli.scenarios.demo import SCENARIO
 
 ROOT = Path(__file__).parents[3]
-FILES = {str(path.relative_to(ROOT)) for folder in FOLDERS for path in (ROOT / folder).iterdir()}
+FILES = {
+    str(path.relative_to(ROOT))
+    for folder in FOLDERS
+    for path in (ROOT / folder).rglob("*")
+    if path.is_file() and "__pycache__" not in path.parts
+}
 
 
 def test_every_file_is_listed_with_what_it_is_about() -> None:

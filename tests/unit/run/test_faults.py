@@ -22,7 +22,7 @@ from testbed.run.faults.registry import FAULTS, by_kind, fault_findings, lab_fau
 from testbed.run.faults.timeline import FaultTimeline
 from testbed.run.schema.faults import FAULT_WORDS, FaultWords
 from testbed.run.schema.file import load_scenario_text
-from testbed.run.schema.model import Fault, Scalar
+from testbed.run.schema.model import AtStep, Fault, Scalar
 from testbed.run.trust.traffic import check_faults
 
 PATIENCE_S = 20.0
@@ -112,13 +112,21 @@ def links(monkeypatch: pytest.MonkeyPatch) -> Links:
 
 
 def fault(
-    kind: str, target: str, at: str, until: str | None = None, period: str | None = None, **settings: Scalar
+    kind: str, target: str, at: str | int, until: str | int | None = None, period: str | None = None, **settings: Scalar
 ) -> Fault:
-    def span(text: str | None) -> Duration | None:
-        return None if text is None else Duration.parse(text)
+    """A fault at a time, or at the step of a program of that number."""
 
-    at_span = Duration.parse(at)
-    return Fault(at=at_span, kind=kind, target=target, until=span(until), period=span(period), settings=settings)
+    def moment(when: str | int) -> Duration | AtStep:
+        return AtStep(step=when) if isinstance(when, int) else Duration.parse(when)
+
+    return Fault(
+        at=moment(at),
+        kind=kind,
+        target=target,
+        until=None if until is None else moment(until),
+        period=None if period is None else Duration.parse(period),
+        settings=settings,
+    )
 
 
 def no_worker(host: str) -> None:
@@ -250,6 +258,73 @@ def test_a_fault_whose_time_the_traffic_did_not_see_is_named(links: Links) -> No
     (trouble,) = (one for one in timeline.outcome().troubles if "late" not in one and "took" not in one)
     assert trouble.startswith("link-down of c:d at 3600 s never happened: the traffic ended after 0.")
     assert ("c:d", "down") not in links.done
+
+
+def unforeseen(timeline: FaultTimeline) -> list[str]:
+    """The troubles of a timeline, without those of a machine that is busy."""
+    return [one for one in timeline.outcome().troubles if "late" not in one and "took" not in one]
+
+
+def stepped(links: Links, *faults: Fault, steps: list[int], until: tuple[str, str]) -> FaultTimeline:
+    """The timeline of a program that tells of these steps, and then runs until `until` is done to a link."""
+    links.awaited = until
+    with FaultTimeline(Lab(), faults, kill_worker=no_worker) as timeline:  # type: ignore[arg-type]
+        timeline.begin(time.monotonic_ns())
+        for step in steps:
+            timeline.step_done(step, time.monotonic_ns())
+        assert links.seen.wait(PATIENCE_S), f"{until} never happened"
+    return timeline
+
+
+def test_faults_wait_for_the_steps_of_a_program(links: Links) -> None:
+    timeline = stepped(
+        links,
+        fault("link-down", "a:b", 6, 12),
+        fault("link-set", "c:d", 8, rate="50%"),
+        steps=[5, 6, 7, 8, 12],
+        until=("a:b", "up"),
+    )
+    assert links.done == [("a:b", "down"), ("c:d", "set"), ("a:b", "up"), ("c:d", "reset")]
+    assert (timeline.outcome().planned, timeline.outcome().acts, unforeseen(timeline)) == (2, 4, [])
+
+
+def test_a_step_that_is_left_out_is_done_with_the_next_one(links: Links) -> None:
+    """Programs that tell of every tenth step are no reason to wait for ever."""
+    stepped(links, fault("link-down", "a:b", 6, 8), steps=[0, 10], until=("a:b", "up"))
+    assert links.done == [("a:b", "down"), ("a:b", "up")]
+
+
+def test_steps_and_times_do_not_wait_for_each_other(links: Links) -> None:
+    links.awaited = ("c:d", "down")
+    faults = [fault("link-down", "a:b", 6), fault("link-down", "c:d", "5ms")]
+    with FaultTimeline(Lab(), faults, kill_worker=no_worker) as timeline:  # type: ignore[arg-type]
+        timeline.begin(time.monotonic_ns())
+        assert links.seen.wait(PATIENCE_S), "a fault by time waited for a step"
+        links.seen.clear()
+        links.awaited = ("a:b", "down")
+        timeline.step_done(6, time.monotonic_ns())
+        assert links.seen.wait(PATIENCE_S)
+    assert unforeseen(timeline) == []
+
+
+def test_a_fault_whose_step_never_came_is_named(links: Links) -> None:
+    timeline = stepped(
+        links, fault("link-down", "a:b", 1), fault("link-down", "c:d", 9), steps=[3], until=("a:b", "down")
+    )
+    (trouble,) = unforeseen(timeline)
+    assert trouble.startswith("link-down of c:d at step 9 never happened: the traffic ended after 0.")
+    assert trouble.endswith(", and the program came to step 3")
+    assert ("c:d", "down") not in links.done
+
+
+def test_a_fault_that_comes_long_after_its_step_is_late(links: Links) -> None:
+    links.awaited = ("a:b", "down")
+    with FaultTimeline(Lab(), [fault("link-down", "a:b", 1)], kill_worker=no_worker) as timeline:  # type: ignore[arg-type]
+        timeline.begin(time.monotonic_ns() - 10**9)
+        timeline.step_done(1, time.monotonic_ns() - 500_000_000)
+        assert links.seen.wait(PATIENCE_S)
+    (trouble,) = timeline.outcome().troubles
+    assert "link-down of a:b was to begin at step 1 and began 5" in trouble and "ms late" in trouble
 
 
 def test_of_a_flap_only_what_the_traffic_saw_is_asked_for(links: Links) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from run_rows import lab_summary, run_result
 
@@ -214,3 +216,35 @@ def test_a_ratio_of_two_points_has_no_ideal() -> None:
     assert binding_limits("tail_fct_ratio[tenant=red]", 1.0, 2.0) == (None, 2.0)
     assert binding_limits("tail_fct_ratio over that of mode=spray", 1.0, 2.0) == (1.0, 2.0)
     assert binding_limits("mmr_uplinks", 1.0, 2.0) == (1.0, 2.0)
+
+
+def program_point(*codes: float, unmeasured: bool = False) -> PointResult:
+    """A point whose runs ended with these exit codes."""
+    exits = MetricSummary(
+        name="program_exit", title="", unit="count", definition="", headline=True, ideal=0.0, values=list(codes),
+        median=sorted(codes)[len(codes) // 2], minimum=min(codes), maximum=max(codes), cv=None,
+    )  # fmt: skip
+    found = point("program_ratio", None if unmeasured else 1.1)
+    return replace(found, metrics=[*found.metrics, exits])
+
+
+SUCCEEDS = Expectation(metric="program_exit", maximum=0.0, source="")
+FAST = Expectation(metric="program_ratio", maximum=1.2, source="")
+
+
+def test_one_run_of_a_program_that_fails_is_enough() -> None:
+    (exits,) = evaluate_expectations([SUCCEEDS], [program_point(0, 0, 3)])
+    assert (exits.outcome, exits.measured) == (Outcome.FAIL, 3.0), "the median would be 0"
+    assert evaluate_expectations([SUCCEEDS], [program_point(0, 0, 0)])[0].outcome is Outcome.PASS
+
+
+def test_a_program_that_fails_is_a_fail_though_it_left_figures_out() -> None:
+    failed = [program_point(3, unmeasured=True)]
+    verdict = decide_verdict(failed, evaluate_expectations([SUCCEEDS, FAST], failed), incomplete="")
+    assert verdict.outcome is Outcome.FAIL
+    whole = [program_point(0, unmeasured=True)]
+    verdict = decide_verdict(whole, evaluate_expectations([SUCCEEDS, FAST], whole), incomplete="")
+    assert verdict.outcome is Outcome.INVALID, "it succeeded, and told of no step"
+    wanted = Expectation(metric="program_exit", minimum=3.0, source="it is to fail")
+    verdict = decide_verdict(failed, evaluate_expectations([wanted, FAST], failed), incomplete="")
+    assert verdict.outcome is Outcome.INVALID, "failing is what was expected, and says nothing of figures"

@@ -23,7 +23,10 @@ from testbed.workload.steps import Compute, Workload
 RATE_BPS = 400_000_000_000
 BDP = 600_000
 TRACE = Path(__file__).parents[2] / "golden" / "workload" / "formats"
-REQUIRED: Mapping[str, dict[str, Any]] = {"trace": {"file": str(TRACE / "triggers.cm")}}
+REQUIRED: Mapping[str, dict[str, Any]] = {
+    "trace": {"file": str(TRACE / "triggers.cm")},
+    "program": {"command": ("true",)},
+}
 ALL = [pytest.param(kind, id=kind) for kind in KINDS]
 
 
@@ -117,6 +120,19 @@ def test_algorithms_have_hyphens() -> None:
     assert collective.algorithm == "hierarchical"
 
 
+def test_the_steps_of_a_program_are_what_it_is_stated_to_send() -> None:
+    stated = build("program", {"bytes": ByteCount(1_000_001), "algorithm": "halving-doubling"})
+    [collective] = stated.collectives
+    assert (collective.kind, collective.algorithm, collective.size_bytes) == (
+        "all_reduce", "halving_doubling", 1_000_000
+    )  # fmt: skip
+    exchanged = build("program", {"bytes": ByteCount(4096), "collective": "all-to-all"})
+    assert {one.size_bytes for one in exchanged.transfers} == {4096}, "as all-to-all itself counts"
+    unstated = build("program")
+    assert {(one.source, one.destination) for one in unstated.transfers} == {(n, (n + 1) % 8) for n in range(8)}
+    assert sum(one.size_bytes for one in unstated.transfers) < 1000, "nothing is stated of its bytes"
+
+
 def test_a_window_makes_an_all_to_all_serial() -> None:
     assert all(len(one.after) == 0 for one in build("all-to-all").transfers)
     waiting = [one for one in build("all-to-all", {"window": 1}).transfers if one.after]
@@ -153,6 +169,8 @@ def test_a_training_step_by_model_says_what_it_leaves_out() -> None:
         ("incast", {"jitter": 5}, "jitter", "which is no duration"),
         ("incast", {"senders": 8}, "senders", "8 other ranks"),
         ("kv-cache-incast", {"prefill": 8}, "prefill", "8 ranks are asked for; there are 7"),
+        ("program", {"algorithm": "pxn"}, "algorithm", "all-reduce has no algorithm pxn"),
+        ("program", {"command": None}, "command", "command is missing"),
         ("tenants", {"tenants": ({"workload": {"kind": "incast"}, "ranks": 9},)}, "tenants", "do not fit on 8"),
     ],
 )

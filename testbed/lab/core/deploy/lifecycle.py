@@ -30,7 +30,7 @@ from testbed.lab.core.deploy.mechanisms import (
     require_password,
     require_rdma,
 )
-from testbed.lab.core.deploy.node_files import write_node_files
+from testbed.lab.core.deploy.node_files import release_memory, write_node_files
 from testbed.lab.core.deploy.pausing.attachment import attach, detach
 from testbed.lab.core.deploy.pausing.reaction import planned_reaction_ns, undo_killed_measurement
 from testbed.lab.core.deploy.preparation import PreparedLab, plan_at, prepare_lab, require_names
@@ -523,6 +523,7 @@ def _destroy_locked(name: str, state: StateDirectory, notify: StepCallback) -> D
             feature.remove(name)
         removal = NetnsKernel(name).remove(content.identities)
         pins.unmount(pins.lab_directory(state.run_directory(name)))
+        release_memory(state.run_directory(name))
         contained = {node for item in content.containers.values() for node in item.ids}
         directories = [path for path in state.run_directory(name).glob("*/") if path.name not in contained]
         remove_crash_directories(directories, removal.processes)

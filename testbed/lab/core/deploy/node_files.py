@@ -1,4 +1,5 @@
-"""The files that programs of a node see in place of this machine's: the names of all nodes, the node's own, and FRR's.
+"""What programs of a node see in place of this machine's: files (the names of all nodes, the node's own, FRR's), and
+shared memory.
 
 A deploy writes them into the lab's run directory, with which they go, and a change of the lab writes them again: what
 runs in nodes sees the new names at once. What a node has is told by what is there, so that to start a program takes
@@ -11,11 +12,12 @@ import errno
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from testbed.base.linux.node_memory import NodeMemory, forget_memory
 from testbed.base.linux.views import NodeView
 from testbed.base.linux.vty import OWN_CONFIGURATION, OWN_RUN_DIRECTORY, shell_directory
 from testbed.lab.core.deploy.records.journal import state_error
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 DIRECTORY = ".etc"
 """In the lab's run directory, among directories that have the names of nodes: no node's name has a dot."""
+MEMORY_DIRECTORY = ".shm"
+"""Beside it: the shared memory of nodes."""
 HOSTS = Path("/etc/hosts")
 HOSTNAME = Path("/etc/hostname")
 _LOCALHOST = ("127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback")
@@ -104,12 +108,18 @@ def write_node_files(lab: Lab, plan: LabPlan, run: Path) -> None:
         raise state_error(hosts, error) from error
 
 
-def remove_node_files(run: Path, nodes: Iterable[str]) -> None:
+def remove_node_files(run: Path, nodes: Collection[str]) -> None:
     """Remove the files of nodes that a lab has no more, and what their daemons left below its run directory."""
     for node in nodes:
         for path in (_hostname_path(run, node), hosts_path(run).with_name("config") / node):
             path.unlink(missing_ok=True)
         shutil.rmtree(run / node, ignore_errors=True)
+    release_memory(run, nodes)
+
+
+def release_memory(run: Path, nodes: Iterable[str] | None = None) -> None:
+    """Let go of the shared memory of nodes that have ended or go, or with None of a whole lab."""
+    forget_memory(run / MEMORY_DIRECTORY, nodes)
 
 
 def _rewrite(path: Path, text: str) -> None:
@@ -134,7 +144,16 @@ def view_of(run: Path, node: str) -> NodeView:
     shell = shell_directory(run / node)
     if shell.is_dir():
         binds |= {OWN_RUN_DIRECTORY: run / node, OWN_CONFIGURATION: shell}
-    return NodeView(hostname=node, binds={target: source for target, source in binds.items() if source.exists()})
+    return NodeView(
+        hostname=node,
+        binds={target: source for target, source in binds.items() if source.exists()},
+        memory=memory_of(run, node),
+    )
+
+
+def memory_of(run: Path, node: str) -> NodeMemory:
+    """Return the shared memory of a node's programs, by the run directory of its lab."""
+    return NodeMemory(directory=run / MEMORY_DIRECTORY, node=node)
 
 
 def _hostname_path(run: Path, node: str) -> Path:

@@ -9,6 +9,7 @@ from testbed.base.errors import TestbedError
 from testbed.base.linux.processes import freeze, kill_all, processes_in
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.node_files import release_memory
 from testbed.lab.core.deploy.records.kept_events import keep_event
 from testbed.lab.core.deploy.routing import start_routing
 from testbed.lab.core.drivers.routing.frr import remove_crash_directories
@@ -42,6 +43,7 @@ def power_off(lab: RunningLab, node: str) -> bool:
         for feature in features():
             feature.set_links(lab, node, up=False)
         remove_crash_directories([lab.run_directory(node)], kill_all(identities))
+        release_memory(lab.processes_directory, [node])
         keep_event(lab.state_directory, lab.name, node, "power-off", node)
     return True
 

@@ -9,12 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from testbed.base.errors import CapabilityError, TestbedError
+from testbed.base.errors import CapabilityError, DriverError, TestbedError
 from testbed.base.linux import vty
-from testbed.base.linux.processes import Process, processes_in, terminate
+from testbed.base.linux.processes import Process, kill_processes, processes_in, terminate
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import state_error
+from testbed.lab.core.deploy.records.kept_events import keep_event
 from testbed.lab.core.drivers.probing.machine import KNOWN_DAEMONS, FrrInstallation, find_frr
 from testbed.lab.core.drivers.routing.frr import (
     DaemonLauncher,
@@ -154,6 +155,24 @@ def running_daemons(lab: RunningLab, node: str) -> list[Process]:
     lab.node(node)
     wanted = lab.daemons.get(node, ())
     return [process for process in processes_in({lab.identities[node]}) if process.command in wanted]
+
+
+def kill_daemon(lab: RunningLab, node: str, daemon: str) -> None:
+    """Send SIGKILL to one of a switch's routing daemons, and wait until it has ended; `start_routing` brings it back.
+
+    Raises `NoSuchNode`, and `DriverError` where it does not run, or does not end.
+    """
+    known = lab.daemons.get(lab.node(node).name, ())
+    if daemon not in known:
+        hint = f"it has {', '.join(known)}" if known else "switches have daemons"
+        raise TestbedError(f"{node} has no daemon {daemon}", hint=hint)
+    running = [one for one in running_daemons(lab, node) if one.command == daemon]
+    if not running:
+        raise DriverError(f"{node} runs no {daemon} that could be killed", hint=f"testbed node restart {node}")
+    kill_processes(running)
+    if any(one.command == daemon for one in running_daemons(lab, node)):
+        raise DriverError(f"{daemon} of {node} has not ended after SIGKILL")
+    keep_event(lab.state_directory, lab.name, node, "daemon-killed", daemon)
 
 
 def start_routing(lab: RunningLab, node: str, elsewhere: Elsewhere | None = None) -> bool:

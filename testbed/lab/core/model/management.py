@@ -82,6 +82,10 @@ SERVICES: Mapping[str, ServiceKind] = MappingProxyType(
             runs_on=RunsOn.SERVER,
             description="Has every switch answer gNMI: OpenConfig's interfaces, queues and BGP, to be read.",
         ),
+        "console": ServiceKind(
+            runs_on=RunsOn.SERVER,
+            description="Has the page of `testbed console` on the server, of this lab alone and to be looked at.",
+        ),
         "lldp": ServiceKind(
             runs_on=RunsOn.MANAGED, description="Has lldpd on every node tell its neighbours who it is."
         ),
@@ -110,6 +114,10 @@ SLURMD_PORT = 6818
 """The TCP port at which hosts are told to start tasks (slurm.conf(5), SlurmdPort)."""
 SLURM_CLIENT_PORTS = range(0xEC00, 0xEE00)
 """TCP ports at which Slurm's clients wait for the output of tasks (SrunPortRange): all those under one mask."""
+SLURM_PMI_PORTS = range(0x8000, 0x10000)
+"""TCP ports of which the kernel gives srun one for PMI-2, by which ranks of MPI find each other (32768 and up,
+ip_local_port_range): it asks for any, whatever SrunPortRange says (Slurm's src/plugins/mpi/pmi2/setup.c). Those of
+clients are among them."""
 
 SCRAPE_INTERVAL = Duration.parse("5s")
 

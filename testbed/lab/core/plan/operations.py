@@ -347,6 +347,35 @@ class AddRule:
         return f"add rule {self.node} from {self.source}{to} {what} priority {self.priority}"
 
 
+STEERING_TABLE = 300
+STEERING_PRIORITIES = (500, 501, 502, 503)
+"""Of the rules that lead TCP to a carrier: they are none of a plan's, and stay as long as something is carried."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteerTcp:
+    """Deliver TCP of a node to these prefixes to the node itself, but for BGP's, by a route in a table of its own.
+
+    It is in no lab's plan: `testbed.carrier` has it carried out while something is carried, and taken back.
+    """
+
+    node: str
+    prefixes: tuple[IPv4Network | IPv6Network, ...]
+    table: int = STEERING_TABLE
+
+    @property
+    def first_priority(self) -> int:
+        return STEERING_PRIORITIES[0]
+
+    @property
+    def last_priority(self) -> int:
+        """The priority of the rule behind them, which those of BGP's port lead to."""
+        return STEERING_PRIORITIES[-1]
+
+    def __str__(self) -> str:
+        return f"steer TCP of {self.node} to {', '.join(map(str, self.prefixes))} by table {self.table}"
+
+
 LocalOperation = (
     CreateVrfDevice
     | PreferVrfs
@@ -361,6 +390,7 @@ LocalOperation = (
     | AddRoute
     | AddRule
     | SetNeighbour
+    | SteerTcp
 )
 """Operations inside one node."""
 
@@ -421,6 +451,7 @@ Operation = (
     | AddAddress
     | AddRoute
     | AddRule
+    | SteerTcp
     | CreateRdma
     | StartRouting
     | StartService

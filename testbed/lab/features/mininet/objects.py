@@ -78,7 +78,7 @@ class LabNode(Node):  # type: ignore[misc]
 
     def popen(self, *args: Any, **kwargs: Any) -> Any:
         """Do as Mininet's does, with nsenter(1) of util-linux in place of `mnexec -a`."""
-        kwargs.setdefault("mncmd", ["nsenter", "--target", str(self.pid), "--net", "--mount", "--uts", "--"])
+        kwargs.setdefault("mncmd", ["nsenter", "--target", str(self.pid), "--net", "--mount", "--uts", "--ipc", "--"])
         return super().popen(*args, **kwargs)
 
     def sendCmd(self, *args: Any, **kwargs: Any) -> None:  # noqa: N802 - Mininet's name

@@ -394,6 +394,7 @@ class DeferredSends:
             if posted is not None:
                 assert isinstance(posted.context, Operation)
                 operation = posted.context
+                operation.tag = tag
         eager = 0 if extension is None else extension.eager_length
         if operation is not None:
             if not rendezvous:

@@ -15,6 +15,7 @@ from testbed.protocols.uet.atomics import COMPARE_OPCODES, Amo
 from testbed.protocols.uet.matching import ReceiveQueue, UnexpectedMessage
 from testbed.protocols.uet.memory import RemoteBuffer
 from testbed.protocols.uet.packets.codes import AmoOpcode, Mode, Opcode, ReturnCode
+from testbed.protocols.uet.semantics.incoming import IncomingMessage
 from testbed.protocols.uet.semantics.messages import (
     FetchedValue,
     Message,
@@ -163,11 +164,13 @@ class Endpoint:
     def _target(self, to: FepAddress) -> Target:
         return Target(to.ip, self.address.job_id, to.pid_on_fep, to.resource_index, to.relative, self.initiator)
 
-    def recv(self, buffer: WritableBuffer, now: int, *, context: object = None) -> Operation:
-        """Post a buffer for the next message of `send`."""
+    def recv(
+        self, buffer: WritableBuffer, now: int, *, source: FepAddress | None = None, context: object = None
+    ) -> Operation:
+        """Post a buffer for the next message of `send`; `source`: of this endpoint alone."""
         view = _writable_view(buffer)
         operation = Operation(OpKind.RECV, self.completions, context, now, view)
-        self._posted(operation, self.untagged.post(view, operation), now)
+        self._posted(operation, self.untagged.post(view, operation, initiator=self._initiator_of(source)), now)
         return operation
 
     def trecv(
@@ -181,15 +184,42 @@ class Endpoint:
         context: object = None,
     ) -> Operation:
         """Post a buffer for the next message of a tag; bits of `ignore` match anything."""
-        initiator = None
-        if source is not None:
-            name = source.pid_on_fep << 12 | source.resource_index
-            initiator = self._semantics.initiator_number(source.ip, name)
         view = _writable_view(buffer)
         operation = Operation(OpKind.TRECV, self.completions, context, now, view)
         operation.tag = tag
-        self._posted(operation, self.tagged.post(view, operation, tag, ignore, initiator), now)
+        posted = self.tagged.post(view, operation, tag, ignore, self._initiator_of(source))
+        self._posted(operation, posted, now)
         return operation
+
+    def peek(self, tag: int, *, ignore: int = 0, source: FepAddress | None = None) -> UnexpectedMessage | None:
+        """Return the tagged message that a receive posted now would take, left where it is (FI_PEEK of fi_tagged(3)).
+
+        None, too, where it has not arrived whole: its header data may be missing.
+        """
+        found = self.tagged.peek(tag, ignore, self._initiator_of(source))
+        if found is None:
+            return None
+        message = found.content
+        assert isinstance(message, IncomingMessage)
+        return found if message.received >= message.total and message.deferral is None else None
+
+    def claim(self, found: UnexpectedMessage) -> None:
+        """Take a message that `peek` has found out of the queue: for `take`, or for nobody."""
+        self.tagged.discard(found)
+
+    def take(
+        self, claimed: UnexpectedMessage, buffer: WritableBuffer, now: int, *, context: object = None
+    ) -> Operation:
+        """Receive a message that was claimed."""
+        operation = Operation(OpKind.TRECV, self.completions, context, now, _writable_view(buffer))
+        operation.tag = claimed.tag
+        self._semantics.take_unexpected(claimed, operation, now)
+        return operation
+
+    def _initiator_of(self, source: FepAddress | None) -> int | None:
+        if source is None:
+            return None
+        return self._semantics.initiator_number(source.ip, source.pid_on_fep << 12 | source.resource_index)
 
     def _posted(self, operation: Operation, unexpected: UnexpectedMessage | None, now: int) -> None:
         """Give a receive the message that came before it, if there is one: else it is posted."""

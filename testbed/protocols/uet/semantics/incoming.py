@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from testbed.protocols.uet.addressing import FepAddress
 from testbed.protocols.uet.delivery.window import NOMINAL_HEADER_BYTES, TxPacket
 from testbed.protocols.uet.matching import UnexpectedMessage
-from testbed.protocols.uet.memory import MemoryRegion
+from testbed.protocols.uet.memory import AccessRefused, MemoryRegion
 from testbed.protocols.uet.packets.codes import NextHeader, Opcode, ReturnCode
 from testbed.protocols.uet.packets.ses import RequestHeader
 from testbed.protocols.uet.semantics.answers import encode_data_response
@@ -102,6 +102,7 @@ class IncomingMessage:
         "opcode",
         "operation",
         "partial",
+        "place",
         "received",
         "region",
         "request_length",
@@ -132,6 +133,8 @@ class IncomingMessage:
         self.job_id = 0
         self.region: MemoryRegion | None = None
         """The region of a WRITE, of which `view` is a part."""
+        self.place = 0
+        """The buffer offset of a WRITE in its region."""
         self.endpoint: Endpoint | None = None
         self.source: FepAddress | None = None
         self.deferral: Deferral | None = None
@@ -145,6 +148,22 @@ class IncomingMessage:
     def is_refused(self) -> bool:
         """Tell whether it has come to nothing: all of its packets are answered alike, and nobody waits for them."""
         return self.status is not ReturnCode.OK and self.operation is None and self.deferral is None
+
+    def keep(self) -> None:
+        """All of a WRITE has arrived: put it into memory that is copied. `status` says so where that fails."""
+        region, view = self.region, self.view
+        if region is None or region.copied is None or view is None or self.status is not ReturnCode.OK:
+            return
+        try:
+            region.keep(self.place, view)
+        except AccessRefused as refusal:
+            self.status = refusal.return_code
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Return what is kept of it until it is whole, beside what lies in a receive or in registered memory."""
+        staged = self.region is not None and self.region.copied is not None
+        return self.total if staged or self.unexpected is not None else 0
 
     def revoke(self) -> None:
         """The memory that it goes to is no longer registered: the rest goes nowhere."""

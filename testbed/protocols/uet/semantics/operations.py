@@ -60,6 +60,7 @@ class Operation:
         self.source: FepAddress | None = None
         """The sender of what a receive took, as far as the packets tell."""
         self.tag = 0
+        """A receive that has met its message has that of the message."""
         self.header_data: int | None = None
         self.buffer = buffer
         self.started_ns = now

@@ -59,7 +59,7 @@ class PartialMessages:
         """It has begun to arrive."""
         if not self._kept:
             self._due = now + self._config.patience_ns
-        buffered = message.total if message.unexpected is not None else 0
+        buffered = message.buffered_bytes
         self._kept[message] = (pdc, EACH_BYTES + buffered)
         self.bytes += EACH_BYTES + buffered
         message.partial = self

@@ -237,12 +237,15 @@ class RudiChannel:
         elif length > self._fep.payload_bytes:
             return self._refusal(ReturnCode.UNSUPPORTED_SIZE, message_id, header.job_id)
         try:
-            view = self._fep.memory.resolve(header.memory_key, header.job_id, header.buffer_offset, length, access)
+            region = self._fep.memory.find(header.memory_key, header.job_id)
+            view = region.view(header.buffer_offset, length, access)
+            if access is Access.REMOTE_WRITE:
+                view[:] = data[at:]
+                region.keep(header.buffer_offset, view)
         except AccessRefused as refusal:
             return self._refusal(refusal.return_code, message_id, header.job_id)
         if access is Access.REMOTE_READ:
             return *encode_data_response(header, packet.packet_id, 0, 0, length), bytes(view)
-        view[:] = data[at:]
         return NextHeader.RESPONSE, encode_response(ReturnCode.OK, message_id, header.job_id, 0), b""
 
     def _refusal(self, code: ReturnCode, message_id: int, job_id: int) -> tuple[NextHeader, bytes, bytes]:

@@ -20,6 +20,7 @@ from testbed.protocols.uet.errors import UnsupportedRequest
 from testbed.protocols.uet.matching import UnexpectedMessage
 from testbed.protocols.uet.memory import Access, AccessRefused, RemoteBuffer
 from testbed.protocols.uet.packets.codes import (
+    AmoOpcode,
     NackCode,
     NextHeader,
     Opcode,
@@ -316,6 +317,7 @@ class TargetSemantics:
                 region = self._fep.memory.find(key, header.job_id)
                 message.view = region.view(header.buffer_offset, total, Access.REMOTE_WRITE)
                 message.region = region
+                message.place = header.buffer_offset
             except AccessRefused as refusal:
                 message.status = refusal.return_code
             else:
@@ -344,6 +346,8 @@ class TargetSemantics:
             return message
         operation = posted.context
         assert isinstance(operation, Operation)
+        if tagged:
+            operation.tag = key
         self.meet(message, operation)
         return message
 
@@ -373,6 +377,7 @@ class TargetSemantics:
 
     def _complete(self, message: IncomingMessage, now: int) -> None:
         """All of a message has arrived."""
+        message.keep()
         operation = message.operation
         if operation is not None:
             operation.header_data = message.header_data
@@ -389,6 +394,7 @@ class TargetSemantics:
         message = unexpected.content
         assert isinstance(message, IncomingMessage)
         message.unexpected = None
+        operation.tag = unexpected.tag
         whole = message.received >= message.total
         buffered = message.view
         if self.deferred.take(message, operation, now):
@@ -476,10 +482,11 @@ class TargetSemantics:
         if not isinstance(extension, (AtomicExtension, CswapExtension)) or len(operand) != header.request_length:
             return self._error(ReturnCode.AMO_UNSUPPORTED_SIZE, header, header.message_id)
         try:
-            target = self._fep.memory.resolve(
-                header.memory_key, header.job_id, header.buffer_offset, len(operand), Access.REMOTE_ATOMIC
-            )
+            region = self._fep.memory.find(header.memory_key, header.job_id)
+            target = region.view(header.buffer_offset, len(operand), Access.REMOTE_ATOMIC)
             old = apply(extension.amo_opcode, extension.datatype, target, operand, compare, header.buffer_offset)
+            if extension.amo_opcode != AmoOpcode.READ:
+                region.keep(header.buffer_offset, target)
         except (AccessRefused, AtomicRefused) as refusal:
             return self._error(refusal.return_code, header, header.message_id)
         if header.opcode == Opcode.FETCHING_ATOMIC:

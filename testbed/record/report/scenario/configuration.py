@@ -103,6 +103,11 @@ def scale_rows(record: Record, point: PointResult) -> list[tuple[str, str, str]]
     for name, title in (("jct", "Job completion time"), ("tail_fct", "Tail completion time")):
         if (seconds := median.get(name)) is not None and lab.k >= 1:
             rows.append((title, format_time(seconds / lab.k), format_time(seconds)))
+    for name, title in (("program_step_p50", "Step of the program"),):
+        program = point.runs[0].program if point.runs else None
+        if (seconds := median.get(name)) is not None and lab.k >= 1 and program is not None:
+            real_s = seconds * (program.represented or 1.0) / lab.k
+            rows.append((title, format_time(real_s), format_time(seconds)))
     if (duration := _duration(record)) is not None and lab.k >= 1:
         rows.append(("Measured time of a flow", str(duration.scaled(1 / lab.k)), str(duration)))
     rows.append(("MTU", f"{lab.mtu_bytes:,} bytes", f"{lab.mtu_bytes:,} bytes, not scaled"))

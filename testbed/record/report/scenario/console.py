@@ -39,6 +39,7 @@ from testbed.record.report.scenario.networks import (
     scale_up_rows,
     tenant_rows,
 )
+from testbed.record.report.scenario.programs import speaker_of
 from testbed.record.report.scenario.senders import senders_of
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ MAX_COLUMNS = 5
 """Metrics side by side where there are several points."""
 MAX_POINTS = 24
 MAX_COLLECTIVES = 12
+MAX_LINES = 12
+"""Last lines of a program that failed."""
 MAX_LATENCIES = 12
 """Rows of the table of latencies: the slowest against their ideal."""
 MAX_EXPECTATIONS = 12
@@ -104,6 +107,12 @@ def print_record(record: Record, console: Console) -> None:
     ]
     if latencies:
         console.print(_latency_table(latencies), style=style)
+    for point, run in every_run(record):
+        if run.program is not None and run.program.exit_code and (speaker := speaker_of(run.program)) is not None:
+            where = f"{point.name}, " if point.name else ""
+            console.print(_plain(f"{where}run {run.index}: {run.program.failure}"), soft_wrap=True, style="red")
+            for line in speaker.last_lines[-MAX_LINES:]:
+                console.print(_plain(f"  [{speaker.rank}] {line}"), soft_wrap=True, style="dim")
     console.print(_verdict(record), soft_wrap=True)
 
 

@@ -24,6 +24,7 @@ from testbed.workload.metrics import definition_of, selected_words
 MISSING = "–"
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _FAVOURITES = (
+    "program_ratio", "program_step_p50", "program_step_p99", "program_exit",
     "busbw_share", "busbw", "tail_fct_ratio", "jct_ratio", "aggregate_share", "slowest_share", "jain_flows",
     "p99_ttft_network", "p99_ttft", "p99_tpot", "request_goodput_share",
     "iops", "io_bandwidth", "io_latency_p99",
@@ -167,7 +168,16 @@ def typical_run(point: PointResult) -> RunResult | None:
 
 
 def _leading(runs: Sequence[RunResult]) -> str:
-    names = ("busbw", "tail_fct_ratio", "jct_ratio", "aggregate_share", "rdma_latency_p50", "jct", "tail_fct")
+    names = (
+        "program_step_p50",
+        "busbw",
+        "tail_fct_ratio",
+        "jct_ratio",
+        "aggregate_share",
+        "rdma_latency_p50",
+        "jct",
+        "tail_fct",
+    )
     return next((name for name in names if any(run.metrics.get(name) is not None for run in runs)), "")
 
 

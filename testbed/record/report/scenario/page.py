@@ -59,6 +59,7 @@ from testbed.record.report.scenario.networks import (
     tenant_rows,
 )
 from testbed.record.report.scenario.plots import Plot, draw_overview, draw_run
+from testbed.record.report.scenario.programs import ProgramView, program_view, status_text
 from testbed.record.report.scenario.senders import ReportedSender, senders_of
 from testbed.record.report.scenario.tables import (
     CHANNELS_FILE,
@@ -121,6 +122,8 @@ class PointView:
     scale_up: Sequence[Sequence[Cell]]
     """The planes of scale-up domains, where transfers inside them were frames."""
     scale_up_notes: Sequence[str]
+    program: ProgramView | None
+    """The user's own program that was the workload."""
     figures: TenantFigures
     """The figures of the workload's tenants."""
     outcome: str
@@ -216,6 +219,7 @@ def render_report(record: Record) -> str:
         time=format_time,
         flows=_slowest,
         latencies=latency_rows,
+        ended=status_text,
         fates=lambda senders: fates_of(sender.counters for sender in senders),
         bullet=lambda item: Markup(draw_bullet(item.minimum, item.maximum, item.measured)),
         unit=lambda metric: unit_of(record, metric),
@@ -331,6 +335,7 @@ def _views(record: Record, budget: int) -> list[PointView]:
                 tenants=[] if run is None else tenant_rows(run),
                 scale_up=[] if run is None else scale_up_rows(run),
                 scale_up_notes=[] if run is None else latency_notes(run),
+                program=None if run is None else program_view(run),
                 figures=tenant_figures(point),
                 outcome=_outcome(record, point),
                 opened=single or (point.name in failed and number < 3),

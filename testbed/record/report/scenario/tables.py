@@ -23,6 +23,7 @@ from testbed.record.report.scenario.figures import (
 )
 from testbed.record.report.scenario.latencies import latency_row
 from testbed.record.report.scenario.networks import network_json
+from testbed.record.report.scenario.programs import speaker_of
 from testbed.record.samples import Channel
 
 SUMMARY_FILE = "summary.json"
@@ -31,6 +32,8 @@ TRANSFERS_FILE = "transfers.csv"
 CHANNELS_FILE = "channels.csv"
 REQUESTS_FILE = "requests.csv"
 JUNIT_FILE = "junit.xml"
+PROGRAM_EXIT = "program_exit"
+"""The metric whose test case has the last lines of a program that failed."""
 
 
 def summary_json(record: Record) -> dict[str, Any]:
@@ -241,7 +244,20 @@ def _expectation_cases(record: Record) -> Iterable[ElementTree.Element]:
         if item.outcome is not Outcome.PASS:
             kind = "failure" if item.outcome is Outcome.FAIL else "error"
             ElementTree.SubElement(case, kind, message=_xml(said)).text = _xml(item.source)
+            if item.metric == PROGRAM_EXIT and (output := _last_words(record, item.point)):
+                ElementTree.SubElement(case, "system-out").text = output
         yield case
+
+
+def _last_words(record: Record, point: str) -> str:
+    """Return who of a program that failed has failed first in each run, and the last lines that it printed."""
+    found = []
+    for one, run in every_run(record):
+        if one.name == point and run.program is not None and run.program.failure:
+            speaker = speaker_of(run.program)
+            found.append(f"run {run.index}: {run.program.failure}")
+            found += [] if speaker is None else [f"[{speaker.rank}] {line}" for line in speaker.last_lines]
+    return "\n".join(map(_xml, found))
 
 
 def _trust_cases(record: Record) -> Iterable[ElementTree.Element]:

@@ -33,6 +33,7 @@ from testbed.lab.core.deploy.lifecycle import await_convergence, run_node_comman
 from testbed.lab.core.deploy.links.recorded import lock_links, read_link_state
 from testbed.lab.core.deploy.links.restoring import LinkRestoration
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.node_files import release_memory
 from testbed.lab.core.deploy.pausing.attachment import attach
 from testbed.lab.core.deploy.power import WITH_POWER
 from testbed.lab.core.deploy.records.journal import Journal, LabState
@@ -198,6 +199,7 @@ def _end_processes(lab: RunningLab, node: str, places: Iterable[str]) -> None:
     found = processes_in(identities)
     terminate(found, timeout_s=ENDING_TIMEOUT_S)
     remove_crash_directories([lab.run_directory(node)], [*found, *kill_all(identities)])
+    release_memory(lab.processes_directory, [node])
 
 
 def _start(lab: RunningLab, node: str, elsewhere: Elsewhere | None = None) -> None:

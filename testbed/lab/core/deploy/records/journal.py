@@ -4,7 +4,7 @@ JSON lines, synced to disk. Kinds: `state` (where the life cycle stands), `nodes
 boot it belongs to), `gone` (nodes that a change removed), `change` (a step of a change, when it begins), `work` (what
 is being done to one node, or that it is done), `path` (a file or directory outside the state directory), `containers`
 (the engine that makes them and the label they have), `container` (identity of each once it runs, and its FRR's
-version).
+version), `steering` (the nodes whose TCP is led to a carrier, and to which prefixes).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -60,6 +60,8 @@ class JournalContent:
     """The steps of a change that has not ended, as far as they have begun."""
     work: dict[str, str] = field(default_factory=dict)
     """A word for what is done to each node that a command was working on when it ended."""
+    steered: dict[str, list[str]] = field(default_factory=dict)
+    """The prefixes to which TCP of a node is led to a carrier, by node."""
     unknown: list[str] = field(default_factory=list)
     """Kinds of entries that this version does not understand: another one wrote them."""
 
@@ -119,6 +121,12 @@ class Journal:
     def work(self, node: str, word: str) -> None:
         """Note that something is being done to a node, in a word, or with "" that it is done."""
         self._append({"kind": "work", "node": node, "word": word})
+
+    def steering(self, prefixes: Mapping[str, Sequence[str]]) -> None:
+        """Note, before it is done, to which prefixes TCP is led to a carrier, by node; none: it is led there no more.
+
+        It is not synced to disk: rules and routes of the kernel end with the machine's power anyhow."""
+        self._append({"kind": "steering", "boot": boot_id(), "prefixes": dict(prefixes)}, durable=False)
 
     def path(self, path: Path) -> None:
         self._append({"kind": "path", "path": str(path)})
@@ -185,6 +193,9 @@ def _take(content: JournalContent, entry: Mapping[str, Any]) -> None:
             content.work.pop(entry["node"], None)
             if entry["word"]:
                 content.work[entry["node"]] = str(entry["word"])
+        case "steering":
+            current = entry["boot"] == boot_id()
+            content.steered = {node: list(found) for node, found in entry["prefixes"].items()} if current else {}
         case "containers":
             made = JournalledContainers(engine=entry["engine"], deployment=entry["deployment"])
             content.containers[_runtime(entry)] = made

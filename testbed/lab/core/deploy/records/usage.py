@@ -61,7 +61,7 @@ def _held(directory: Path, lab: str, how: int, refusal: str) -> Iterator[None]:
 def holders_text(path: Path) -> str:
     """Name those who hold a lock on a file, for the end of a message: ": testbed run x.yml (process 71)"; "" where
     nobody can be told."""
-    found = [f"{_command(pid)} (process {pid})" for pid in holders(path)]
+    found = [f"{command_text(pid)} (process {pid})" for pid in holders(path)]
     return f": {', '.join(found)}" if found else ""
 
 
@@ -96,7 +96,7 @@ def _is(descriptor: Path, path: Path) -> bool:
         return False
 
 
-def _command(pid: int) -> str:
+def command_text(pid: int) -> str:
     """Return the command line of a process as a person would write it."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]

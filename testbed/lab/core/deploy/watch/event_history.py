@@ -26,6 +26,12 @@ def past_events(lab: RunningLab, since: datetime.datetime) -> list[LabEvent]:
     return sorted((event for event in found if _time(event) >= since), key=_time)
 
 
+def commanded_changes(lab: RunningLab, since: datetime.datetime) -> list[LabEvent]:
+    """The changes from `since` on that commands have made, by their time: those events that say who it was."""
+    found = [event for event in _written(lab) if event.by and _time(event) >= since]
+    return sorted(found, key=_time)
+
+
 def _time(event: LabEvent) -> datetime.datetime:
     return datetime.datetime.fromisoformat(event.time)
 

@@ -22,7 +22,7 @@ from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.live import NodeStatus, RunningLab
 from testbed.lab.core.deploy.pausing import attachment
-from testbed.lab.core.deploy.records.kept_events import CHANGES_FILE, LAB_CHANGED
+from testbed.lab.core.deploy.records.kept_events import ACTIONS_FILE, CHANGES_FILE, LAB_CHANGED
 from testbed.lab.core.feature import features
 
 IFF_LOWER_UP = 1 << 16
@@ -43,15 +43,20 @@ class LabEvent:
     link lost its signal, or has it again, by a fault or `link down`; the two of a switch, whose node is the domain's
     namespace, that its process ended or began.
 
-    The last one says that things happened which nobody was told; what is known of them follows.
+    console-action: what a person asked for in a page of `testbed console`; its detail is the command line that does the
+    same. It comes before what it brings about.
 
-    Of the past alone (`past_events`): lab-deployed, power-off, power-on, and link-set, which says how what a port sends
-    was changed; its link-up and link-down are of the ends that were told so.
+    `notifications-lost` says that things happened which nobody was told; what is known of them follows.
+
+    Of the past alone (`past_events`): lab-deployed, power-off, power-on, daemon-killed, pfc-storm, and link-set, which
+    says how what a port sends was changed; its link-up and link-down are of the ends that were told so.
 
     Of the overlay's keeper: router-renewed, router-lost; their subject is a tenant.
 
     Of the pause agent: portd-attached, portd-died, portd-resumed, portd-guard-died, pfc-watchdog-freed,
     pfc-watchdog-restored, pfc-storm-began, pfc-storm-ended, pfc-malformed, pfc-failed.
+
+    `by` is the command that did it and its process, where testbed did; "" where nobody knows.
     """
 
     time: str
@@ -60,6 +65,7 @@ class LabEvent:
     kind: str
     subject: str
     detail: str = ""
+    by: str = ""
 
 
 def session_event(lab: str, node: str, match: re.Match[str], at: datetime.datetime) -> LabEvent:
@@ -103,6 +109,7 @@ class EventStream:
         self._watch_nodes(self._snapshot)
         self.tell(attachment.EVENTS_FILE)
         self.tell(CHANGES_FILE)
+        self.tell(ACTIONS_FILE)
         self._subscribe_features()
         try:
             # the events of other processes; and its removal, which is always told, ends the lab

@@ -44,6 +44,7 @@ from testbed.lab.core.plan.operations import (
     ShapePort,
     StartContainer,
     StartRouting,
+    SteerTcp,
     place_of,
 )
 from testbed.lab.core.plan.overlay_operations import (
@@ -423,6 +424,8 @@ def undo(operation: Operation, encode: Encode) -> list[NodeMessages]:
             batch = overlay.prefer_vrfs_no_more(ipv6=operation.ipv6)
         case AddAddress() | AddRoute() | AddRule():
             batch = tuple(map(rtnetlink.undone, encode(operation)))
+        case SteerTcp():  # the rules before the route: what they lead to nothing finds its way as ever
+            batch = tuple(map(rtnetlink.undone, reversed(encode(operation))))
         case SetBridgePort(node=node, name=name, ifindex=ifindex):
             batch = (overlay.set_bridge_port(SetBridgePort(node=node, name=name, ifindex=ifindex)),)
         case SetNeighbour():

@@ -31,6 +31,7 @@ from testbed.lab.core.drivers.netlink import netem as wire
 from testbed.lab.core.drivers.netlink import overlay_devices as overlay
 from testbed.lab.core.drivers.netlink import rdma
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
+from testbed.lab.core.drivers.netlink.tcp_steering import steer_tcp
 from testbed.lab.core.drivers.nodes import changing
 from testbed.lab.core.feature import filters
 from testbed.lab.core.plan.management_plan import FormCommunity, GuardManagement, StartService
@@ -54,6 +55,7 @@ from testbed.lab.core.plan.operations import (
     ShapePort,
     StartContainer,
     StartRouting,
+    SteerTcp,
     VethEnd,
     place_of,
 )
@@ -433,6 +435,8 @@ class NetnsKernel:
                 )
             case SetBridgePort():
                 return (overlay.set_bridge_port(operation),)
+            case SteerTcp():
+                return steer_tcp(operation)
 
     def remove(self, identities: Mapping[str, int]) -> Removal:
         """End every process of these nodes and remove them; one of another identity is left alone."""
@@ -501,6 +505,7 @@ def _stage(operation: Operation) -> str:
             | AddAddress()
             | AddRoute()
             | AddRule()
+            | SteerTcp()
         ):
             return "local"
         case CreateNode() | CreateVrf() | StartContainer() | StartRouting() | StartService():

@@ -33,6 +33,7 @@ from testbed.base.linux.neighbours import NUD_PERMANENT, dump_neighbours
 from testbed.base.linux.nftables import NetfilterSocket
 from testbed.base.linux.rtnetlink import IFINFOMSG, RTMSG, TCMSG, RouteSocket, fields
 from testbed.lab.core.drivers.netlink.netem import HtbClass, read_classes
+from testbed.lab.core.plan.operations import STEERING_PRIORITIES
 
 Address = IPv4Address | IPv6Address
 Interface = IPv4Interface | IPv6Interface
@@ -46,8 +47,9 @@ _FRA_L3MDEV = 19
 _RTPROT_BOOT = 3
 _BY_HAND = (_RTPROT_BOOT, rt.RTPROT_STATIC)
 """The protocols of routes that ip(8) and plans make; all others are the kernel's and those of routing daemons."""
-_KERNELS_RULES = (0, 1000, 32765, 32766, 32767)
-"""Priorities of rules that name no source: the kernel's own, and those of VRF devices (`overlay_devices`)."""
+_KERNELS_RULES = (0, *STEERING_PRIORITIES, 1000, 32765, 32766, 32767)
+"""Priorities of rules that name no source: the kernel's own, those of VRF devices (`overlay_devices`), and those that
+lead TCP to a carrier, which takes them back itself."""
 _RTM_GETTFILTER = 46
 _NETEM_BYTES = 24
 _NETEM_LATENCY64, _NETEM_JITTER64 = 10, 11

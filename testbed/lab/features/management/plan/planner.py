@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from ipaddress import IPv4Address, IPv4Interface
 
 from testbed.lab.core.model import NETNS, Guard, Guards, Lab, Link, LinkKind, Node, NodeKind
-from testbed.lab.core.model.management import SLURM_CLIENT_PORTS, SLURMD_PORT
+from testbed.lab.core.model.management import SLURM_PMI_PORTS, SLURMD_PORT
 from testbed.lab.core.plan.addressing import Net
 from testbed.lab.core.plan.interfaces import FIRST_BRIDGE
 from testbed.lab.core.plan.management_plan import FormCommunity, GuardManagement, ManagementPlan
@@ -187,7 +187,7 @@ class ManagementPlanner:
                     hosts=tuple(
                         indexes[switch][link.b.interface] for link in managed if link.a.node in self._community
                     ),
-                    tcp=(range(SLURMD_PORT, SLURMD_PORT + 1), SLURM_CLIENT_PORTS),
+                    tcp=(range(SLURMD_PORT, SLURMD_PORT + 1), SLURM_PMI_PORTS),
                 )
             )
         return [

@@ -30,6 +30,7 @@ from testbed.base.linux import syscalls
 from testbed.base.linux.namespaces import in_namespace
 from testbed.base.linux.processes import disown, processes_in
 from testbed.base.linux.views import own_hostname, own_mounts
+from testbed.lab.core.deploy.node_files import memory_of
 from testbed.lab.features.management.services.registry import REGISTRY
 from testbed.lab.features.management.services.service import PID, File, Place, Port, Program, Surroundings
 
@@ -362,9 +363,14 @@ def _see_own(place: Place, program: Program) -> None:
     """Give the calling thread, and what it starts, the view of the machine that a program is to have."""
     if program.hostname:
         own_hostname(place.node)
-    if not program.binds and not program.scratch and not program.confined:
+    memory = memory_of(place.lab.run, place.node) if REGISTRY[place.service].is_used else None
+    if memory is not None:  # what users start is a program of the node as any other
+        memory.join()
+    if not program.binds and not program.scratch and not program.confined and memory is None:
         return
     own_mounts()
+    if memory is not None:
+        memory.mount()
     for target, name in program.binds.items():
         if Path(target).exists():
             syscalls.mount(str(place.directory / name), target, None, syscalls.MS_BIND)

@@ -14,6 +14,7 @@ from testbed.record.report.scenario.plots.flows import (
 )
 from testbed.record.report.scenario.plots.links import plot_links, plot_marking
 from testbed.record.report.scenario.plots.plot import Plot
+from testbed.record.report.scenario.plots.programs import plot_steps
 from testbed.record.report.scenario.plots.sweep import plot_sweep
 from testbed.record.report.scenario.plots.timeline import plot_timelines
 
@@ -36,4 +37,6 @@ def draw_overview(record: Record) -> list[Plot]:
 
 def draw_run(run: RunResult) -> list[Plot]:
     """Pictures of one run: what happened over time, and where."""
-    return [*plot_fabric(run), *plot_timelines(run), *plot_links(run), *plot_histograms(run)]
+    steps = plot_steps(run)
+    own = [] if steps is None else [steps]
+    return [*own, *plot_fabric(run), *plot_timelines(run), *plot_links(run), *plot_histograms(run)]

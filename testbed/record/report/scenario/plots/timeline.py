@@ -84,7 +84,7 @@ def _goodput(run: RunResult, senders: Sequence[ReportedSender]) -> Plot | None:
     chart.line(total, weight="thick", remark="all together")
     if ideal:
         chart.ideal(ideal, "ideal")
-    _mark(chart, run.events)
+    mark_events(chart, run.events)
     each = " Thin lines are single senders, the thick one is their sum." if len(senders) > 1 else ""
     numbers = " Numbers are the events below." if run.events else ""
     return Plot(
@@ -103,7 +103,7 @@ def _ideal_total(senders: Sequence[ReportedSender]) -> float | None:
     return min(sum(sources.values()), sum(destinations.values())) if senders else None
 
 
-def _mark(chart: XYChart, events: Sequence[RunEvent]) -> None:
+def mark_events(chart: XYChart, events: Sequence[RunEvent]) -> None:
     """Mark the moments of a run, numbered as in the table."""
     for number, event in enumerate(events[:MAX_EVENTS], start=1):
         if chart.x.low <= event.at_s <= chart.x.high:
@@ -132,7 +132,7 @@ def _sampled(run: RunResult) -> list[Plot]:
         for series, item in enumerate(top):
             for stretch in _stretches(item):
                 chart.line(stretch, series=series, label=_line_name(item, kind))
-        _mark(chart, run.events)
+        mark_events(chart, run.events)
         more = f" The {len(top)} highest of {len(items)}." if len(items) > len(top) else ""
         found.append(
             Plot(
@@ -190,7 +190,7 @@ def _of_senders(run: RunResult, senders: Sequence[ReportedSender], quantity: _Se
     if not named:
         chart.line(_middle([points for _, points in lines]), weight="thick", remark="median of all")
         caption += " The thick line is the median of all senders."
-    _mark(chart, run.events)
+    mark_events(chart, run.events)
     drawing = chart.draw(f"{quantity.title} of each sender over time")
     return Plot(name=quantity.name, title=quantity.title, caption=caption, drawing=drawing)
 

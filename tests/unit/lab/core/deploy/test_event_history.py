@@ -100,6 +100,6 @@ def test_formats(lab: RunningLab, capsys: pytest.CaptureFixture[str]) -> None:
         write(event(12.5, "link-set"))
         shown[form] = capsys.readouterr().out.splitlines()
     assert json.loads(shown[Format.JSON][0])["kind"] == "link-set"
-    assert shown[Format.CSV][0] == "time,lab,node,kind,subject,detail"
-    assert shown[Format.TABLE][0].split() == ["time", "node", "kind", "subject", "detail"]
+    assert shown[Format.CSV][0] == "time,lab,node,kind,subject,detail,by"
+    assert shown[Format.TABLE][0].split() == ["time", "node", "kind", "subject", "detail", "by"]
     assert shown[Format.TABLE][1].split()[2:] == [NODE, "link-set", "uplink1"]

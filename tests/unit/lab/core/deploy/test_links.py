@@ -26,6 +26,7 @@ from testbed.lab.core.deploy.links.recorded import LinkState, WireChange, read_l
 from testbed.lab.core.deploy.links.wires import probability
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import StateError
+from testbed.lab.core.deploy.records.kept_events import told_by
 from testbed.lab.core.deploy.records.state import UnfinishedChange
 from testbed.lab.core.fabric import QOS_PRESETS, generate_fabric
 from testbed.lab.core.fabric.params import FabricParams, UplinkParams
@@ -140,6 +141,7 @@ def test_what_was_changed_is_kept_for_who_asks_later(lab: FakeLab) -> None:
         (node, "link-set", interface, "loss 0.25"),
         (node, "link-set", interface, "loss 0.0"),
     ], "what changes nothing is no event"
+    assert {event["by"] for event in kept} == {told_by()}
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,8 @@ def test_files_of_a_node_that_is_gone_go(tmp_path: Path) -> None:
     lab, plan = planned(DEMO)
     write_node_files(lab, plan, tmp_path)
     (tmp_path / "p1-s1-rail1").mkdir(exist_ok=True)
+    memory = view_of(tmp_path, "p1-s1-h1").memory
+    assert memory is not None and memory.node == "p1-s1-h1" and not memory.directory.exists(), "until it is joined"
     remove_node_files(tmp_path, ["p1-s1-rail1", "p1-s1-h1"])
     assert not view_of(tmp_path, "p1-s1-h1").binds.keys() & {HOSTNAME}
     assert not (tmp_path / "p1-s1-rail1").exists()

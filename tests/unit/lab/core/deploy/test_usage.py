@@ -89,4 +89,4 @@ def test_two_commands_on_one_lab_are_told_of_each_other(tmp_path: Path) -> None:
 def test_commands_are_named_as_people_write_them(argv: list[str], text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     line = b"\0".join(word.encode() for word in argv) + b"\0"
     monkeypatch.setattr(usage.Path, "read_bytes", lambda _: line)
-    assert usage._command(1) == text
+    assert usage.command_text(1) == text

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from testbed.daemons.kit.events import EventLog
 from testbed.lab.core.deploy.changing.telling.grouping import summary
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.deploy.records.kept_events import CHANGES_FILE, LAB_CHANGED
+from testbed.lab.core.deploy.records.kept_events import CHANGES_FILE, LAB_CHANGED, told_by
 from testbed.lab.core.plan.changes import ChangeRow
 
 
@@ -31,4 +31,4 @@ def tell_undone(lab: RunningLab) -> None:
 
 
 def _log(lab: RunningLab) -> EventLog:
-    return EventLog(lab.state_directory / CHANGES_FILE, lab.name)
+    return EventLog(lab.state_directory / CHANGES_FILE, lab.name, told_by())

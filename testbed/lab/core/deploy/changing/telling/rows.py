@@ -38,6 +38,7 @@ from testbed.lab.core.plan.operations import (
     ShapePort,
     StartContainer,
     StartRouting,
+    SteerTcp,
     VethEnd,
 )
 from testbed.lab.core.plan.overlay_operations import (
@@ -75,6 +76,7 @@ NOUNS: Mapping[type, str] = {
     AddAddress: "address",
     AddRoute: "route",
     AddRule: "rule",
+    SteerTcp: "steering of TCP",
     CreateRdma: "RDMA device",
     StartRouting: "set of routing daemons",
     StartService: "service",
@@ -139,7 +141,7 @@ class ThingNames:
 
 def _name(operation: Operation) -> str:
     match operation:
-        case CreateNode() | StartContainer() | StartRouting() | PreferVrfs():
+        case CreateNode() | StartContainer() | StartRouting() | PreferVrfs() | SteerTcp():
             return operation.node
         case CreateVeth():
             return f"{operation.a} <-> {operation.b}"

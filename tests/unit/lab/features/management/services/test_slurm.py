@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.lab.core.model.management import SLURM_CLIENT_PORTS, SLURMD_PORT, ManagementService
+from testbed.lab.core.model.management import SLURM_CLIENT_PORTS, SLURM_PMI_PORTS, SLURMD_PORT, ManagementService
 from testbed.lab.features.management.services import slurm
 from testbed.lab.features.management.services.service import Place, Surroundings
 from testbed.lab.features.management.services.slurm import Slurm, states_of_nodes, topology
@@ -111,8 +111,10 @@ def test_daemons_have_no_rights_but_what_starts_tasks() -> None:
 def test_ports_of_clients_are_apart_from_the_daemons_and_under_one_mask() -> None:
     assert SLURMD_PORT not in SLURM_CLIENT_PORTS
     assert slurm.CONTROLLER_PORT not in SLURM_CLIENT_PORTS
-    size = len(SLURM_CLIENT_PORTS)
-    assert size & (size - 1) == 0 and SLURM_CLIENT_PORTS.start % size == 0
+    for ports in (SLURM_CLIENT_PORTS, SLURM_PMI_PORTS):
+        size = len(ports)
+        assert size & (size - 1) == 0 and ports.start % size == 0
+    assert {*SLURM_CLIENT_PORTS} < {*SLURM_PMI_PORTS}, "so that one rule lets both pass"
 
 
 def test_paths_of_sockets_are_short_enough() -> None:

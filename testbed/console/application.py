@@ -1,0 +1,287 @@
+"""The addresses of the console, and what answers at each.
+
+What is below a base (`/api/labs/NAME`, `/api/runs/DIRECTORY/POINT/RUN`) is declared once, and is there for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from testbed.base.errors import TestbedError
+from testbed.console.action import answer_action, find_action, read_request
+from testbed.console.answers import Refused, body_of, error_answer, json_answer, not_found
+from testbed.console.console import MOST_STREAMS, Console
+from testbed.console.live.lab import LiveLab
+from testbed.console.queries import BASE_ROUTES, recorded_snapshot
+from testbed.console.sessions import Sessions
+from testbed.console.shells import serve_shell
+from testbed.console.sources.source import Source
+from testbed.console.stream.events import EventStream
+from testbed.console.stream.feed import Feed
+from testbed.console.view import ViewRoute, answer_call, get, post, put
+
+STATIC = Path(str(files("testbed.console"))) / "static"
+_GRAPH = Path(str(files("testbed.lab.graph")))
+_PICTURE = ("picture.js", "picture.css")
+"""Files that the pictures of `testbed graph` and the map have in common."""
+_LIVE, _RECORDED = "/api/labs/{name}", "/api/runs/{directory}/{point:int}/{run:int}"
+_LONGEST_FORM = 4_096
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class _Files(StaticFiles):
+    """The files of the page. A browser asks each time whether one is another: it costs nothing here."""
+
+    def file_response(self, *arguments: Any, **settings: Any) -> Response:
+        response = super().file_response(*arguments, **settings)
+        response.headers["Cache-Control"] = "no-cache"
+        kind = _TYPES.get(Path(arguments[0]).suffix)
+        if kind is not None:
+            response.headers["Content-Type"] = f"{kind}; charset=utf-8"
+        return response
+
+
+_TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".json": "application/json"}
+"""A machine's own table of types may say anything, and a browser that is told not to guess runs no script of another
+type."""
+
+
+def application(console: Console, sessions: Sessions | None, *, secure: bool, told: Callable[[], None]) -> Starlette:
+    """Make the application of a console, without its guard. `told` is called when a browser has logged in."""
+    pages = _Pages(sessions, secure, told)
+    return Starlette(
+        routes=[
+            Route("/", pages.index),
+            Route("/login", pages.log_in, methods=["POST"]),
+            *(Route(f"/static/graph/{name}", _picture(name)) for name in _PICTURE),
+            *_machine_routes(console),
+            *_base_routes(console),
+            Mount("/static", _Files(directory=STATIC)),
+        ],
+    )
+
+
+class _Pages:
+    """The page, and how a browser logs in."""
+
+    def __init__(self, sessions: Sessions | None, secure: bool, told: Callable[[], None]) -> None:
+        self._sessions = sessions
+        self._secure = secure
+        self._told = told
+
+    async def index(self, request: Request) -> Response:
+        """Answer with the page; with the form to log in where somebody has not; take a token of the address."""
+        if self._sessions is None:
+            return FileResponse(STATIC / "index.html")
+        token = request.query_params.get("token")
+        if token is not None:
+            return self._logged_in(token)
+        if not self._sessions.knows(request.headers.get("cookie", "")):
+            return FileResponse(STATIC / "login.html", status_code=401)
+        return FileResponse(STATIC / "index.html")
+
+    async def log_in(self, request: Request) -> Response:
+        """Take a token of the form."""
+        content = b""
+        async for chunk in request.stream():
+            content += chunk
+            if len(content) > _LONGEST_FORM:
+                return error_answer(Refused(413, "the form is too large"))
+        values = parse_qs(content.decode("ascii", "replace"))
+        return self._logged_in(values.get("token", [""])[0].strip())
+
+    def _logged_in(self, token: str) -> Response:
+        """Exchange a token for a cookie; the address without the token is what stays in the history."""
+        value = None if self._sessions is None else self._sessions.log_in(token)
+        if value is None or self._sessions is None:
+            return FileResponse(STATIC / "login.html", status_code=401)
+        self._told()
+        cookie = self._sessions.cookie_header(value, secure=self._secure)
+        return RedirectResponse("/", 303, headers={"Set-Cookie": cookie})
+
+
+def _picture(name: str) -> Endpoint:
+    async def answer(_: Request) -> Response:
+        if not (_GRAPH / name).is_file():
+            return error_answer(not_found(f"there is no {name}"))
+        return FileResponse(_GRAPH / name, headers={"Cache-Control": "no-cache"})
+
+    return answer
+
+
+# --- the machine ------------------------------------------------------------------------------------------
+
+
+def _machine_routes(console: Console) -> list[BaseRoute]:
+    own = (
+        get("console", lambda call: console.described()),
+        get("cost", lambda call: console.cost()),
+        get("labs", lambda call: console.labs()),
+        get("tasks", lambda call: console.tasks.to_json()),
+        get("tasks/{task}", lambda call: console.tasks.find(call.path["task"]).to_json(None)),
+        post("tasks/{task}/cancel", _cancel),
+        get("files", lambda call: _listed(console, call.query.get("kind", "topology"))),
+        get("files/{path:path}", lambda call: console.files.read(call.path["path"])),
+        put("files/{path:path}", _write_file),
+    )
+    routes: list[BaseRoute] = [_route(console, "/api", item, None) for item in own]
+    routes.append(Route("/api/stream", _machine_stream(console)))
+    routes.append(Route("/api/actions/{action}", _action(console, None), methods=["POST"]))
+    for view in console.views.values():
+        if view.scope == "machine":
+            routes += [_route(console, f"/api/views/{view.name}", item, None) for item in view.routes]
+    return routes
+
+
+async def _cancel(call: Any) -> dict[str, Any]:
+    call.console.tasks.cancel(call.path["task"])
+    return {}
+
+
+def _write_file(call: Any) -> dict[str, str]:
+    text, etag = call.body.get("text"), call.body.get("etag", "")
+    if not isinstance(text, str) or not isinstance(etag, str):
+        raise Refused(400, "text and etag are expected, both strings")
+    return {"etag": call.console.files.write(call.path["path"], text, etag)}
+
+
+def _listed(console: Console, kind: str) -> list[Any]:
+    if kind not in ("topology", "scenario"):
+        raise Refused(400, f"kind={kind}: topology or scenario")
+    return [item for item in console.files.listed() if _is_scenario(console, item.path) is (kind == "scenario")]
+
+
+def _is_scenario(console: Console, path: str) -> bool:
+    """Tell whether a YAML file has the key that all scenarios have, and no topology; read as text, since it may be
+    anything."""
+    try:
+        text = console.files.read(path).text
+    except TestbedError:
+        return False
+    return any(line.startswith(("workload:", "topology:")) for line in text.splitlines())
+
+
+def _machine_stream(console: Console) -> Endpoint:
+    async def answer(request: Request) -> Response:
+        return _stream(console, request, console.feed, lambda: None)
+
+    return answer
+
+
+class _Streamed(Response):
+    """A response that a stream sends by itself."""
+
+    def __init__(self, stream: EventStream) -> None:
+        super().__init__()
+        self._stream = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._stream(scope, receive, send)
+
+
+def _stream(console: Console, request: Request, feed: Feed, ended: Callable[[], None]) -> Response:
+    if console.streams >= MOST_STREAMS:
+        return error_answer(Refused(429, f"{MOST_STREAMS} pages look already", hint="close some of them"))
+    console.streams += 1
+
+    def end() -> None:
+        console.streams -= 1
+        ended()
+
+    last = request.headers.get("last-event-id") or request.query_params.get("last", "")
+    return _Streamed(EventStream(feed, last, end))
+
+
+# --- below a base -----------------------------------------------------------------------------------------
+
+
+def _base_routes(console: Console) -> list[BaseRoute]:
+    routes: list[BaseRoute] = []
+    for base, finder in ((_LIVE, _find_live), (_RECORDED, _find_recorded)):
+        find = finder(console)
+        routes += [_route(console, base, item, find) for item in BASE_ROUTES]
+        for view in console.views.values():
+            if view.scope == "base" and (view.live if base == _LIVE else view.recorded):
+                routes += [_route(console, f"{base}/views/{view.name}", item, find) for item in view.routes]
+        routes.append(Route(f"{base}/stream", _base_stream(console, find)))
+        routes.append(Route(f"{base}/actions/{{action}}", _action(console, find), methods=["POST"]))
+
+    async def shell(socket: WebSocket) -> None:
+        await serve_shell(console, socket)
+
+    routes.append(WebSocketRoute(f"{_LIVE}/shell/{{node}}", shell))
+    return routes
+
+
+Finder = Callable[[Mapping[str, Any]], Awaitable[Source]]
+
+
+def _find_live(console: Console) -> Finder:
+    async def find(path: Mapping[str, Any]) -> Source:
+        return await console.live_lab(path["name"])
+
+    return find
+
+
+def _find_recorded(console: Console) -> Finder:
+    async def find(path: Mapping[str, Any]) -> Source:
+        found: Source = await console.readers.run(lambda: console.played(path["directory"], path["point"], path["run"]))
+        return found
+
+    return find
+
+
+def _route(console: Console, base: str, item: ViewRoute, find: Finder | None) -> BaseRoute:
+    async def answer(request: Request) -> Response:
+        try:
+            source = None if find is None else await find(request.path_params)
+        except (TestbedError, OSError) as error:
+            return error_answer(error if isinstance(error, TestbedError) else Refused(500, str(error)))
+        return await answer_call(console, item, request, source)
+
+    return Route(f"{base}/{item.path}".rstrip("/"), answer, methods=[item.method])
+
+
+def _base_stream(console: Console, find: Finder) -> Endpoint:
+    async def answer(request: Request) -> Response:
+        try:
+            source = await find(request.path_params)
+        except TestbedError as error:
+            return error_answer(error)
+        if isinstance(source, LiveLab):
+            console.watch_views(source)
+            return _stream(console, request, source.feed, lambda: console.unwatch_views(source))
+        feed = Feed(lambda: recorded_snapshot(console, source))
+        return _stream(console, request, feed, lambda: None)
+
+    return answer
+
+
+def _action(console: Console, find: Finder | None) -> Endpoint:
+    async def answer(request: Request) -> Response:
+        try:
+            source = None if find is None else await find(request.path_params)
+            if source is not None and not source.live:
+                raise Refused(403, "this is a record: nothing can be done to it", code="read-only")
+            body = await body_of(request)
+            action = find_action(console.actions, request.path_params["action"])
+            asked = read_request(action, console, source, body)
+            return json_answer(await console.readers.run(lambda: answer_action(action, asked, body)))
+        except TestbedError as error:
+            return error_answer(error)
+        except OSError as error:
+            return error_answer(Refused(500, error.strerror or str(error)))
+
+    return answer

@@ -1,0 +1,281 @@
+"""The console itself: what all requests share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.base.names import check_lab_name
+from testbed.base.version import __version__
+from testbed.console.action import Action
+from testbed.console.answers import Refused, encode, not_found
+from testbed.console.counters.history import KEPT_S, TICK_S
+from testbed.console.files import StartDirectories
+from testbed.console.live.lab import LiveLab
+from testbed.console.machine.labs import LabRow, LabsWatch
+from testbed.console.machine.trust import Trust, TrustWatch
+from testbed.console.sources.source import Source
+from testbed.console.stream.feed import Feed
+from testbed.console.tasks import Task, Tasks
+from testbed.console.view import Readers, View
+from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.observe.sampler import TickSchedule
+
+MOST_STREAMS = 256
+MOST_SHELLS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the console was started with. `opens` is the address that a page shows first; None: the list of labs.
+
+    `only` is the one lab that it shows, where it is a service of that lab.
+    """
+
+    roots: tuple[Path, ...]
+    write: bool = False
+    opens: str | None = None
+    only: str | None = None
+
+
+class Console:
+    """The state of one console. It belongs to the loop's thread, where nothing else is said.
+
+    `play` returns the source of a record's run, by its directory, point and run; it keeps those that are open.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        state: StateDirectory,
+        *,
+        views: Sequence[View] = (),
+        actions: Sequence[Action] = (),
+        tables: Sequence[Mapping[str, Any]] = (),
+        play: Callable[[StartDirectories, str, int, int], Source] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.state = state
+        self.write = settings.write
+        self.views = {view.name: view for view in views}
+        self.actions = {action.name: action for action in actions}
+        self.tables = list(tables)
+        self.files = StartDirectories(settings.roots)
+        self.readers = Readers()
+        self.loop = asyncio.get_running_loop()
+        self.feed = Feed(self.common)
+        self.tasks = Tasks(self.loop, Path.cwd(), self._tell_task)
+        self.streams = 0
+        self.shells = 0
+        self._play = play
+        self._live: dict[str, LiveLab] = {}
+        self._opening: dict[str, asyncio.Future[LiveLab]] = {}
+        self._watching: dict[tuple[str, str], threading.Event] = {}
+        self._trust = TrustWatch(self._tell_trust, self._is_looked_at)
+        self._labs = LabsWatch(state, self._tell_labs, self._is_looked_at)
+        self._stopped = threading.Event()
+        self._ticker = threading.Thread(target=self._tick_on, name="ticker", daemon=True)
+        self.tick_cpu_s = 0.0
+        """The CPU time that the ticker's thread has taken."""
+        self.ticks = 0
+
+    def start(self) -> None:
+        """Begin to read the machine and the labs."""
+        self._trust.start()
+        self._labs.start()
+        self._ticker.start()
+
+    async def close(self) -> None:
+        """End all that goes on: streams, tasks, threads."""
+        self._stopped.set()
+        for stop in self._watching.values():
+            stop.set()
+        self.feed.close()
+        for lab in list(self._live.values()):
+            lab.feed.close()
+        await self.tasks.close()
+        await asyncio.to_thread(self._close_threads)
+        self.readers.close()
+
+    def _close_threads(self) -> None:
+        self._trust.close()
+        self._labs.close()
+        if self._ticker.is_alive():
+            self._ticker.join(timeout=5)
+        for lab in self._live.values():
+            lab.close()
+
+    def require_write(self) -> None:
+        """Raise `Refused` in a console that only reads."""
+        if not self.write:
+            raise Refused(
+                403, "this console only reads", hint="start it with --write to change labs from it", code="read-only"
+            )
+
+    # --- what is looked at ------------------------------------------------------------------------------
+
+    async def live_lab(self, name: str) -> LiveLab:
+        """Return the lab of a name, which is opened when it is asked for first. Raises `LabNotFound`, and `Refused` for
+        one that this console does not show.
+        """
+        try:
+            check_lab_name(name)
+        except ValueError as error:
+            raise not_found(f"there is no lab {name!r}") from error
+        if self.settings.only not in (None, name):
+            raise not_found(f"this console shows the lab {self.settings.only} alone")
+        found = self._live.get(name)
+        if found is not None and not found.ended:
+            return found
+        if found is not None:
+            del self._live[name]
+            await asyncio.to_thread(found.close)
+        if name not in self._opening:
+            work = asyncio.ensure_future(self.readers.run(lambda: self._open(name)))
+            self._opening[name] = work
+            work.add_done_callback(lambda done: self._opened(name, done))
+        return await asyncio.shield(self._opening[name])
+
+    def _open(self, name: str) -> LiveLab:
+        return LiveLab(name, self.state, self.loop, self.common)
+
+    def _opened(self, name: str, done: asyncio.Future[LiveLab]) -> None:
+        self._opening.pop(name, None)
+        if not done.cancelled() and done.exception() is None:
+            self._live[name] = done.result()
+
+    def played(self, directory: str, point: int, run: int) -> Source:
+        """Return a run of a record. Among the readers. Raises `Refused`, `RecordError`."""
+        if self._play is None:
+            raise not_found("this console shows no records")
+        return self._play(self.files, directory, point, run)
+
+    def labs(self) -> tuple[LabRow, ...]:
+        """Return the list of labs as it is now. Among the readers."""
+        return self._shown_labs(self._labs.read())
+
+    def labs_changed(self) -> None:
+        """Have the list of labs read at once. In any thread."""
+        self._labs.ask()
+
+    def _shown_labs(self, rows: Sequence[LabRow]) -> tuple[LabRow, ...]:
+        return tuple(row for row in rows if self.settings.only in (None, row.name))
+
+    def watch_views(self, source: LiveLab) -> None:
+        """Let the views that watch a lab begin, where they have not: a page looks at it."""
+        for view in self.views.values():
+            key = (source.base, view.name)
+            if view.watch is not None and key not in self._watching:
+                self._watching[key] = stop = threading.Event()
+                threading.Thread(
+                    target=self._watch_view,
+                    args=(view, source, stop),
+                    name=f"{view.name} of {source.name}",
+                    daemon=True,
+                ).start()
+
+    def _watch_view(self, view: View, source: LiveLab, stop: threading.Event) -> None:
+        assert view.watch is not None
+        try:
+            view.watch(source, lambda data: source.publish_view(view.name, data), stop)
+        finally:
+            if self._watching.get((source.base, view.name)) is stop:
+                del self._watching[source.base, view.name]
+
+    def unwatch_views(self, source: LiveLab) -> None:
+        """Let the views of a lab end that no page looks at any more."""
+        if source.feed.listeners == 0:
+            for key in [key for key in self._watching if key[0] == source.base]:
+                self._watching.pop(key).set()
+
+    # --- what all pages are told ------------------------------------------------------------------------
+
+    def described(self) -> dict[str, Any]:
+        """Return what a page has to know of the console."""
+        return {
+            "version": __version__,
+            "write": self.write,
+            "machine": socket.gethostname(),
+            "roots": self.files.names,
+            "open": self.settings.opens,
+            "only": self.settings.only,
+            "history_s": KEPT_S,
+            "tick_s": TICK_S,
+            "views": [view.to_json() for view in sorted(self.views.values(), key=lambda view: view.order)],
+            "actions": [action.to_json() for action in self.actions.values()],
+            "tables": self.tables,
+            "limits": {"shells": MOST_SHELLS, "streams": MOST_STREAMS},
+        }
+
+    def cost(self) -> dict[str, Any]:
+        """Return what the console takes: CPU time of its process, its memory, its pages."""
+        with open("/proc/self/statm", encoding="ascii") as statm:  # noqa: PTH123
+            resident = int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return {
+            "cpu_s": time.process_time(),
+            "tick_cpu_s": self.tick_cpu_s,
+            "ticks": self.ticks,
+            "resident_bytes": resident,
+            "streams": self.streams,
+            "shells": self.shells,
+            "kept_bytes": sum(feed.kept_bytes for feed in self._feeds()),
+        }
+
+    def _feeds(self) -> list[Feed]:
+        return [self.feed, *(lab.feed for lab in self._live.values())]
+
+    def _is_looked_at(self) -> bool:
+        return self.streams > 0
+
+    def common(self) -> bytes:
+        return encode(
+            {
+                "trust": self._trust.latest,
+                "labs": self._shown_labs(self._labs.latest),
+                "tasks": self.tasks.to_json(0),
+                "write": self.write,
+            }
+        )
+
+    def _publish(self, event: str, document: object) -> None:
+        """Tell all pages, whatever they look at. In any thread."""
+        data = encode(document)
+        try:
+            self.loop.call_soon_threadsafe(self._publish_now, event, data)
+        except RuntimeError:  # the loop has ended
+            return
+
+    def _publish_now(self, event: str, data: bytes) -> None:
+        for feed in self._feeds():
+            feed.publish(event, data)
+
+    def _tell_trust(self, trust: Trust) -> None:
+        self._publish("trust", trust)
+
+    def _tell_labs(self, rows: tuple[LabRow, ...]) -> None:
+        self._publish("labs", self._shown_labs(rows))
+
+    def _tell_task(self, task: Task, lines: list[str]) -> None:
+        self._publish("task", task.to_json(0) | {"new": lines})
+        if task.ended:
+            self.labs_changed()
+
+    # --- the ticker's thread ----------------------------------------------------------------------------
+
+    def _tick_on(self) -> None:
+        interval_ns = round(TICK_S * 1e9)
+        schedule = TickSchedule(time.monotonic_ns(), interval_ns)
+        while not self._stopped.wait(max(0, schedule.due_ns - time.monotonic_ns()) / 1e9):
+            schedule.take(time.monotonic_ns())
+            for lab in list(self._live.values()):
+                if not lab.ended:
+                    lab.tick()
+            self.ticks += 1
+            self.tick_cpu_s = time.thread_time()

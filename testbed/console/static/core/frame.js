@@ -1,0 +1,141 @@
+// The frame of all pages: the bar, what colours mean, the panel of what is selected, the strip of time.
+import {html, useEffect, useRef, useState} from "./lib.js";
+import {useStore} from "./store.js";
+import {Dialogs, Empty, Failure, Guarded, Pill, Segments, Spinner, Toasts} from "./ui.js";
+import {METRICS, countText} from "./format.js";
+import {shownViews} from "./keys.js";
+import {ramp, stepTexts, themeNow} from "./scales.js";
+import {Panel} from "./panel.js";
+import {Strip} from "../time/strip.js";
+
+export const useTheme = () => {
+  const [theme, setTheme] = useState(themeNow());
+  useEffect(() => {
+    const look = () => setTheme(themeNow());
+    const system = matchMedia("(prefers-color-scheme: dark)"), watch = new MutationObserver(look);
+    system.addEventListener("change", look);
+    watch.observe(document.documentElement, {attributeFilter: ["data-theme"]});
+    return () => { system.removeEventListener("change", look); watch.disconnect(); };
+  }, []);
+  return theme;
+};
+
+const turnTheme = () => {
+  const next = themeNow() === "dark" ? "light" : "dark";
+  document.documentElement.dataset.theme = next;
+  localStorage.setItem("theme", next);
+};
+
+export const Frame = ({app}) => {
+  const view = useStore(app.address, a => a.view), base = useStore(app.address, a => a.base);
+  const {lab, failed, gone} = useStore(app.live), views = useStore(app.views, v => v.list), loaded = useStore(app.views, v => v.loaded);
+  const name = view || (base ? "map" : "labs"), chosen = views.find(one => one.name === name && one.component);
+  const about = chosen && chosen.measures, based = Boolean(base) && chosen && chosen.scope !== "machine";
+  useEffect(() => {
+    document.title = `${lab ? lab.name + " · " : ""}${chosen ? chosen.title : "testbed"} · testbed console`;
+  }, [lab, chosen]);
+  return html`
+    <a class="skip" href="#main" onClick=${event => { event.preventDefault(); document.getElementById("main").focus(); }}>To the content</a>
+    <${Bar} app=${app} view=${name} />
+    <${Slots} app=${app} name="band" />
+    ${based && lab && about && html`<${Scale} app=${app} />`}
+    <div class=${`body ${based && lab && chosen.panel !== false ? "with-panel" : ""}`}>
+      <main id="main" tabindex="-1">
+        ${gone && based ? html`<${Empty} title="This lab was destroyed">${gone.reason}</${Empty}>`
+        : failed && based ? html`<${Failure} error=${failed} />`
+        : failed && !base ? html`<${Failure} error=${failed} />`
+        : !chosen ? (loaded ? html`<${Empty} title="There is no such page">The address asks for "${name}".</${Empty}>` : html`<${Spinner} />`)
+        : based && !lab ? html`<${Spinner} />`
+        : !based && chosen.scope !== "machine" ? html`<${Empty} title="No lab is chosen">Choose one above, or deploy one under Labs.</${Empty}>`
+        : html`<${Guarded} key=${`${base} ${name}`}><${chosen.component} app=${app} /></${Guarded}>`}
+      </main>
+      ${based && lab && chosen.panel !== false && html`<${Guarded} key=${base}><${Panel} app=${app} /></${Guarded}>`}
+    </div>
+    <${Slots} app=${app} name="dock" />
+    ${based && lab && html`<${Guarded} key=${base}><${Strip} app=${app} /></${Guarded}>`}
+    <${Dialogs} app=${app} />
+    <${Toasts} app=${app} />`;
+};
+
+export const Slots = ({app, name}) => useStore(app.views, v => v.list).filter(one => one.slots && one.slots[name])
+  .map(one => html`<${Guarded} key=${one.name}><${one.slots[name]} app=${app} /></${Guarded}>`);
+
+const Bar = ({app, view}) => {
+  const base = useStore(app.address, a => a.base);
+  useStore(app.views);
+  const {labs, lab, console, connected} = useStore(app.live);
+  const here = labs.find(one => one.base === base);
+  return html`<header class="bar">
+    <a class="brand" href="#/labs" title="All labs"><img src="/static/core/icon.svg" alt="" width="22" height="22" /><span>testbed</span></a>
+    <div class="where">
+      <select aria-label="Lab" value=${base || ""} onChange=${event => app.go({base: event.target.value || null, view: event.target.value ? (view === "labs" ? "map" : view) : "labs"})}>
+        <option value="">Labs …</option>
+        ${labs.map(one => html`<option key=${one.base} value=${one.base}>${one.machine ? `${one.machine}: ` : ""}${one.name}</option>`)}
+        ${base && !here && html`<option value=${base}>${lab ? lab.name : base.replace("/api/", "")}</option>`}
+      </select>
+      ${base && html`<${Health} app=${app} here=${here} />`}
+    </div>
+    <nav aria-label="Views"><ul>${shownViews(app).map((one, at) => html`
+      <li key=${one.name}><a href="#" aria-current=${one.name === view ? "page" : undefined} title=${`${one.title} (${at + 1})`}
+        onClick=${event => { event.preventDefault(); app.go({view: one.name}); }}>${one.title}</a></li>`)}</ul></nav>
+    <div class="tools">
+      ${base && html`<${Find} app=${app} />`}
+      <${Slots} app=${app} name="bar" />
+      ${console && !console.write && html`<${Pill} title="Started without --write: nothing can be changed">read-only</${Pill}>`}
+      ${console && !connected && html`<${Pill} kind="bad" title="The stream is interrupted; it is tried again">offline</${Pill}>`}
+      <button type="button" class="button icon" aria-label="Light or dark" title="Light or dark" onClick=${turnTheme}>◐</button>
+      <button type="button" class="button icon" aria-label="Keys" title="Keys (?)" onClick=${() => app.keys.get("?")[0].run()}>?</button>
+    </div>
+  </header>`;
+};
+
+const Health = ({app, here}) => {
+  const {lab, state} = useStore(app.live);
+  if (lab && !lab.live) return html`<${Pill} title="A record, played back without its lab">record</${Pill}>`;
+  const word = here ? here.state : state ? "running" : "", kind = word === "running" ? "ok" : word === "" ? "" : "warn";
+  return html`${word && html`<${Pill} kind=${kind} title=${here ? `k = ${here.k}` : ""}>${word}</${Pill}>`}${lab && lab.k > 1 && html`<span class="soft k">k = ${countText(+lab.k.toPrecision(3))}</span>`}`;
+};
+
+// Finds nodes and ports; what it matches is what the map shows lit and the table lists.
+const Find = ({app}) => {
+  const filter = useStore(app.address, a => a.filter), field = useRef(null), timer = useRef(0);
+  useEffect(() => { if (document.activeElement !== field.current) field.current.value = filter; }, [filter]);
+  const typed = event => {
+    const {value} = event.target;
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => app.go({filter: value.trim()}), 120);
+  };
+  const keys = event => {
+    if (event.key === "Escape") { field.current.value = ""; app.go({filter: ""}); field.current.blur(); }
+    if (event.key !== "Enter") return;
+    clearTimeout(timer.current);
+    const words = field.current.value.trim(), {lab} = app.live.get();
+    app.go({filter: words});
+    if (!lab || !words) return;
+    const low = words.toLowerCase(), names = lab.nodes.name;
+    const node = names.find(one => one.toLowerCase() === low) || names.find(one => one.toLowerCase().includes(low));
+    if (lab.portNumber.has(words)) app.select([`port:${words}`]);
+    else if (node) app.select([`node:${node}`]);
+  };
+  return html`<label class="search"><svg viewBox="0 0 16 16" aria-hidden="true"><circle cx="7" cy="7" r="4.5"/><path d="M10.5 10.5L14 14"/></svg>
+    <input id="find" ref=${field} type="search" placeholder="Find  ( / )" aria-label="Find nodes and ports: NODE or NODE:IF with wildcards, network=NAME, state=down" autocomplete="off" spellcheck=${false}
+      defaultValue=${filter} onInput=${typed} onKeyDown=${keys} /></label>`;
+};
+
+// The measure, what its colours mean, and the networks that are shown.
+const Scale = ({app}) => {
+  const lab = useStore(app.live, l => l.lab), measure = useStore(app.address, a => a.measure), off = useStore(app.address, a => a.off);
+  const theme = useTheme(), texts = stepTexts(measure), colours = ramp(theme);
+  const drawn = useStore(app.live, l => l.layers), layers = drawn || lab.networks.map((one, number) => ({name: one.name, number}));
+  const flip = name => app.go({off: off.includes(name) ? off.filter(one => one !== name) : [...off, name]});
+  return html`<div class="scale">
+    <${Segments} label="Coloured by" value=${measure} onChange=${value => app.go({measure: value})}
+      options=${lab.metrics.map(name => ({value: name, title: METRICS[name].title, about: METRICS[name].about}))} />
+    <ol class="legend" aria-label=${`Colours: ${METRICS[measure].about}`} title=${METRICS[measure].about}>
+      ${colours.map((one, step) => html`<li key=${step}><i style=${{background: one}}></i>${texts[step]}</li>`)}
+      <li><i class="unknown"></i>unknown</li></ol>
+    ${layers.length > 1 && html`<fieldset class="networks"><legend>Networks</legend>
+      ${layers.map(one => html`<label key=${one.name} class=${`layer net${one.number}`}><input type="checkbox" checked=${!off.includes(one.name)} onChange=${() => flip(one.name)} /><i></i>${one.name.replace(" domains", "")}</label>`)}
+    </fieldset>`}
+  </div>`;
+};

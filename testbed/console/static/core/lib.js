@@ -1,0 +1,7 @@
+// The libraries of the page under one name. Versions and licences are in ../vendor/list.json.
+import {h, render, Component, Fragment, createPortal} from "../vendor/preact-11.2.0/preact.mjs";
+import htm from "../vendor/htm-3.1.1/htm.mjs";
+
+export {h, render, Component, Fragment, createPortal};
+export {useState, useReducer, useEffect, useLayoutEffect, useRef, useMemo, useCallback} from "../vendor/preact-11.2.0/hooks.mjs";
+export const html = htm.bind(h);

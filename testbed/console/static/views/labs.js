@@ -1,0 +1,235 @@
+// The labs of this machine: how each is, and what is done to it; a file deployed, with its problems beside the text; a text
+// edited and applied, with what that would change.
+import {html, useEffect, useRef, useState} from "../core/lib.js";
+import {useStore} from "../core/store.js";
+import {Button, CopyLine, Dialog, Empty, Failure, Field, Menu, Pill, Spinner} from "../core/ui.js";
+import {countText, plural, spanText} from "../core/format.js";
+import {Editor, Problems, goTo} from "./editor.js";
+import {TaskList} from "./tasks.js";
+
+const STATES = {running: "ok", degraded: "warn", deploying: "", changing: "warn", destroying: "warn"};
+const CHECK_MS = 350;
+
+const LabsView = ({app}) => {
+  const {labs, console} = useStore(app.live), file = app.param("file"), lab = app.param("edit");
+  useStore(app.address, a => a.params);
+  const close = () => app.setParam({file: "", edit: ""});
+  return html`<div class="labs page">
+    <header class="page-head"><h1>Labs</h1><span class="soft">${plural(labs.length, "lab")} on this machine</span>
+      <span class="grow"></span>
+      <${Button} onClick=${() => app.serve("ask", "run", [])} disabled=${!console.write}>Run a scenario …</${Button}>
+      <${Button} kind="primary" onClick=${() => app.setParam({file: "choose", edit: ""})} disabled=${!console.write} title=${console.write ? "" : "This console only reads"}>Deploy …</${Button}></header>
+    ${labs.length ? html`<div class="lab-cards">${labs.map(one => html`<${LabCard} key=${one.base} app=${app} lab=${one} write=${console.write} />`)}</div>`
+      : html`<${Empty} title="No lab is up">${console.write ? "Deploy one from a topology file: what is wrong with it is said before anything is touched." : "Deploy one with ./lab deploy; it appears here by itself."}</${Empty}>`}
+    ${file && html`<${DeployDialog} app=${app} file=${file} close=${close} />`}
+    ${lab && html`<${ApplyDialog} app=${app} name=${lab} close=${close} />`}
+    <${Running} app=${app} />
+    ${console.write && html`<h2>What was begun here</h2><${TaskList} app=${app} />`}
+  </div>`;
+};
+
+const LabCard = ({app, lab, write}) => {
+  const {health} = lab, worse = Object.entries(health || {}).filter(([word, count]) => word !== "running" && count);
+  const menu = event => {
+    const box = event.currentTarget.getBoundingClientRect();
+    app.services.actions && openLabMenu(app, lab, box.left, box.bottom + 4);
+  };
+  return html`<article class="card lab-card">
+    <header><a class="lab-name" href=${`#${lab.base.replace("/api", "")}/map`}>${lab.name}</a><${Pill} kind=${STATES[lab.state] ?? "bad"}>${lab.state}</${Pill}>
+      ${lab.machine && html`<${Pill}>${lab.machine}</${Pill}>`}</header>
+    <p class="soft">${[lab.design, lab.topology].filter(Boolean).join(" · ")}</p>
+    <dl class="facts">
+      <dt>nodes</dt><dd>${plural(lab.hosts ?? 0, "host")}, ${plural(lab.switches ?? 0, "switch", "switches")}, ${plural(lab.links ?? 0, "link")}</dd>
+      ${lab.networks && html`<dt>networks</dt><dd>${Array.isArray(lab.networks) ? lab.networks.map(one => one.name || one).join(", ") : lab.networks}</dd>`}
+      ${lab.k > 0 && html`<dt>time scale</dt><dd>k = ${lab.k}</dd>`}
+      ${lab.created && html`<dt>up for</dt><dd>${spanText((Date.now() - Date.parse(lab.created)) / 1000)}</dd>`}
+      ${health && html`<dt>health</dt><dd class=${worse.length ? "warn" : ""}>${worse.length ? worse.map(([word, count]) => `${count} ${word}`).join(", ") : `all ${countText(health.running || 0)} running`}</dd>`}
+    </dl>
+    ${(lab.working || []).map((one, at) => html`<p key=${at} class="working"><i class="dot"></i><span class="mono">${one.who}</span><span class="soft">${one.what}</span></p>`)}
+    <footer><a class="button small" href=${`#${lab.base.replace("/api", "")}/map`}>Open</a>
+      <${Button} kind="small" disabled=${!write} onClick=${() => app.setParam({edit: lab.name})}>Edit and apply …</${Button}>
+      <${Button} kind="small" disabled=${!write} onClick=${menu} label=${`More for ${lab.name}`}>More ▾</${Button}></footer>
+  </article>`;
+};
+
+const openLabMenu = (app, lab, x, y) => {
+  const {console} = app.live.get();
+  const actions = console.actions.filter(one => one.on.includes("lab"));
+  app.dialog(({close}) => html`<${LabMenu} app=${app} lab=${lab} actions=${actions} x=${x} y=${y} close=${close} />`);
+};
+
+const LabMenu = ({app, lab, actions, x, y, close}) => html`<${Menu} x=${x} y=${y} title=${lab.name} close=${close}
+  items=${actions.map(one => ({title: one.title, run: () => app.serve("ask", one.name, [lab.name])}))} />`;
+
+// --- deploying -----------------------------------------------------------------------------------------------
+
+// Looks at a text on the server while it is written.
+const useCheck = (app, request) => {
+  const [found, setFound] = useState(null);
+  const key = request && JSON.stringify(request);
+  useEffect(() => {
+    if (!request) { setFound(null); return undefined; }
+    let stale = false;
+    const timer = setTimeout(async () => {
+      try {
+        const answer = await app.post("/api/views/labs/check", request);
+        if (!stale) setFound(answer);
+      } catch (error) {
+        if (!stale) setFound({valid: false, problems: error.problems && error.problems.length ? error.problems : [{message: error.message, hint: error.hint}], warnings: []});
+      }
+    }, CHECK_MS);
+    return () => { stale = true; clearTimeout(timer); };
+  }, [key]);
+  return found;
+};
+
+// A file that can be edited: its text as it is on disk and as it is here, and the tag by which the server knows its state.
+const useFile = (app, path) => {
+  const [file, setFile] = useState(null), [error, setError] = useState(null);
+  useEffect(() => {
+    let stale = false;
+    setFile(null);
+    setError(null);
+    if (path) app.get(`/api/files/${path.split("/").map(encodeURIComponent).join("/")}`).then(
+      found => { if (!stale) setFile({...found, written: found.text}); }, refused => { if (!stale) setError(refused); });
+    return () => { stale = true; };
+  }, [path]);
+  const save = async () => {
+    const {etag} = await app.put(`/api/files/${path.split("/").map(encodeURIComponent).join("/")}`, {text: file.text, etag: file.etag});
+    setFile(now => ({...now, etag, written: now.text}));
+  };
+  return {file, error, edit: text => setFile(now => ({...now, text})), save, changed: Boolean(file) && file.text !== file.written};
+};
+
+const DeployDialog = ({app, file: chosen, close}) => {
+  const [files, setFiles] = useState(null), path = chosen === "choose" ? "" : chosen, root = useRef(null);
+  const [name, setName] = useState(""), [set, setSet] = useState(""), [busy, setBusy] = useState(false), [refused, setRefused] = useState(null);
+  useEffect(() => { app.get("/api/files?kind=topology").then(setFiles, () => setFiles([])); }, []);
+  const {file, error, edit, save, changed} = useFile(app, path);
+  const found = useCheck(app, file && {path, text: file.text, name, set: set.trim().split(/\s+(?=[\w.]+=)/).join("\n")});
+  const deploy = async () => {
+    setBusy(true);
+    setRefused(null);
+    try {
+      if (changed) await save();
+      const values = {file: path, ...(name.trim() && {name: name.trim()}), ...(set.trim() && {set: set.trim()})};
+      const done = await app.post("/api/actions/deploy", {targets: [], values, confirmed: true});
+      app.say(done.command[0]);
+      close();
+    } catch (problem) { setRefused(problem); }
+    setBusy(false);
+  };
+  const valid = found && found.valid, scenario = valid && found.kind === "scenario";
+  return html`<${Dialog} wide title="Deploy a lab" close=${close} buttons=${html`
+      <span class="verdict" role="status">${!file ? "" : !found ? "Looking at it …" : valid ? (scenario ? "This is a scenario: run it instead." : lab(found.lab)) : plural(found.problems.length, "problem")}</span>
+      <${Button} onClick=${close}>Cancel</${Button}>
+      ${scenario ? html`<${Button} kind="primary" onClick=${() => { close(); app.serve("ask", "run", [], {file: path}); }}>Run it …</${Button}>`
+        : html`<${Button} kind="primary" disabled=${!valid || busy} onClick=${deploy}>${busy ? "Beginning …" : changed ? "Save and deploy" : "Deploy"}</${Button}>`}`}>
+    <div ref=${root}>
+    <div class="deploy-fields">
+      <${Field} label="File"><select autofocus value=${path} onChange=${event => app.setParam({file: event.target.value || "choose"})}>
+        <option value="">Choose a topology …</option>${(files || []).map(one => html`<option key=${one.path} value=${one.path}>${one.path}</option>`)}</select></${Field}>
+      <${Field} label="Name"><input type="text" value=${name} placeholder="that of the file" onInput=${event => setName(event.target.value)} /></${Field}>
+      <${Field} label="Set"><input type="text" value=${set} placeholder="fabric.hosts=4" onInput=${event => setSet(event.target.value)} /></${Field}>
+    </div>
+    ${error && html`<${Failure} error=${error} />`}${refused && html`<${Failure} error=${refused} />`}
+    ${path && !file && !error && html`<${Spinner} />`}
+    ${file && html`<${Editor} label=${`Text of ${path}`} value=${file.text} onInput=${edit} problems=${(found && found.problems) || []} rows=${18} />`}
+    ${found && html`<${Problems} problems=${found.problems} warnings=${found.warnings} onChoose=${one => goTo(root.current, one.line, one.column)} />`}
+    ${file && valid && !scenario && html`<${CopyLine} text=${["testbed deploy -t", path, name && `-n ${name}`, ...set.trim().split(/\s+/).filter(Boolean).map(one => `--set ${one}`)].filter(Boolean).join(" ")} />`}
+    </div>
+  </${Dialog}>`;
+};
+
+const lab = found => `${found.name}: ${plural(found.hosts, "host")}, ${plural(found.switches, "switch", "switches")}, ${plural(found.links, "link")}`;
+
+// --- applying ------------------------------------------------------------------------------------------------
+
+const ApplyDialog = ({app, name, close}) => {
+  const [path, setPath] = useState(null), root = useRef(null);
+  useEffect(() => { app.get(`/api/views/labs/source?lab=${encodeURIComponent(name)}`).then(found => setPath(found.path || ""), () => setPath("")); }, [name]);
+  const {file, error, edit, save, changed} = useFile(app, path);
+  const [diff, setDiff] = useState(null), [allow, setAllow] = useState([]), [repair, setRepair] = useState(false), [busy, setBusy] = useState(false), [refused, setRefused] = useState(null);
+  const text = file && file.text;
+  useEffect(() => {
+    if (path === null || (path && text === null)) return undefined;
+    let stale = false;
+    setDiff(null);
+    const timer = setTimeout(async () => {
+      try {
+        const found = await app.post("/api/views/labs/diff", {lab: name, ...(text !== null && path ? {path, text} : {})});
+        if (!stale) setDiff(found);
+      } catch (problem) {
+        if (!stale) setDiff({valid: false, problems: problem.problems && problem.problems.length ? problem.problems : [{message: problem.message, hint: problem.hint}]});
+      }
+    }, CHECK_MS);
+    return () => { stale = true; clearTimeout(timer); };
+  }, [name, text, path]);
+  const needs = (diff && diff.needs) || [], missing = needs.filter(word => !allow.includes(word)), some = diff && diff.valid && (diff.groups.length > 0);
+  const apply = async () => {
+    setBusy(true);
+    setRefused(null);
+    try {
+      if (changed) await save();
+      const values = {...(path && changed ? {file: path} : {}), restart: allow.includes("restart"), recreate: allow.includes("recreate"), repair};
+      const done = await app.post(`/api/labs/${encodeURIComponent(name)}/actions/apply`, {targets: [name], values, confirmed: true});
+      app.say(done.command[0]);
+      close();
+    } catch (problem) { setRefused(problem); }
+    setBusy(false);
+  };
+  const flip = word => setAllow(allow.includes(word) ? allow.filter(one => one !== word) : [...allow, word]);
+  return html`<${Dialog} wide title=${`Edit and apply ${name}`} close=${close} buttons=${html`
+      <span class="verdict" role="status">${!diff ? "Comparing …" : !diff.valid ? plural(diff.problems.length, "problem") : some ? diff.summary : "Nothing to change"}</span>
+      <${Button} onClick=${close}>Cancel</${Button}>
+      <${Button} kind=${needs.length ? "danger" : "primary"} disabled=${!some || busy || missing.length > 0} onClick=${apply}>${busy ? "Beginning …" : changed ? "Save and apply" : "Apply"}</${Button}>`}>
+    <div ref=${root}>
+    ${error && html`<${Failure} error=${error} />`}${refused && html`<${Failure} error=${refused} />`}
+    ${path === "" && html`<p class="soft">Its file is not below a directory of this console: here is how the lab differs from it.</p>`}
+    ${path && !file && !error && html`<${Spinner} />`}
+    ${file && html`<${Editor} label=${`Text of ${path}`} value=${file.text} onInput=${edit} problems=${(diff && diff.problems) || []} rows=${12} />`}
+    ${diff && html`<${Problems} problems=${diff.problems} onChoose=${one => goTo(root.current, one.line, one.column)} />`}
+    ${some && html`<${Changes} diff=${diff} />`}
+    ${some && html`<div class="allow">${needs.map(word => html`<label key=${word} class="action-flag"><input type="checkbox" checked=${allow.includes(word)} onChange=${() => flip(word)} />
+        ${word === "restart" ? "Processes may end and begin again" : "Nodes, or the whole lab, may be made again"}</label>`)}
+      ${diff.repairs > 0 && html`<label class="action-flag"><input type="checkbox" checked=${repair} onChange=${event => setRepair(event.target.checked)} />Bring back ${plural(diff.repairs, "thing")} changed by hand, too</label>`}</div>
+      <p class=${diff.at_stake.length ? "warn" : "soft"}>${diff.at_stake.length ? `At stake: ${diff.at_stake.join("; ")}.` : "No packet and no session is at stake."}</p>`}
+    </div>
+  </${Dialog}>`;
+};
+
+const Changes = ({diff}) => {
+  const columns = Object.keys(diff.groups[0]).filter(key => diff.groups.some(group => group[key] !== "" && group[key] !== null && group[key] !== undefined));
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="What would change"><table class="table"><thead><tr>${columns.map(key => html`<th key=${key} scope="col">${key.replace(/_/g, " ")}</th>`)}</tr></thead>
+    <tbody>${diff.groups.map((group, at) => html`<tr key=${at}>${columns.map(key => html`<td key=${key}>${text(group[key])}</td>`)}</tr>`)}</tbody></table></div>`;
+};
+const text = value => Array.isArray(value) ? value.join(", ") : value === null || value === undefined ? "" : String(value);
+
+// --- what runs -----------------------------------------------------------------------------------------------
+
+// The scenarios that run on this machine, whoever has started them.
+const Running = ({app}) => {
+  const [jobs, setJobs] = useState([]), labs = useStore(app.live, live => live.labs);
+  useEffect(() => {
+    let stopped = false, timer = 0;
+    const load = async () => {
+      const found = await app.get("/api/views/labs/running").catch(() => []);
+      if (stopped) return;
+      setJobs(found);
+      timer = setTimeout(load, 2000);
+    };
+    load();
+    return () => { stopped = true; clearTimeout(timer); };
+  }, []);
+  if (!jobs.length) return null;
+  return html`<h2>Scenarios that run</h2><ul class="running">${jobs.map(job => {
+    const here = labs.find(one => one.name === job.lab), done = job.points.filter(one => one.state === "done").length;
+    return html`<li key=${job.pid} class="card"><b>${job.scenario}</b><span class="soft">${job.backend === "simulation" ? "simulated" : job.lab ? `on ${job.lab}` : "its lab is being deployed"}</span>
+      <progress max=${job.points.length * job.runs} value=${job.points.reduce((sum, one) => sum + one.done, 0)} aria-label=${`${job.scenario}: runs that are done`}></progress>
+      <span>${done} of ${plural(job.points.length, "point")}, run ${job.run} of ${job.runs}</span>
+      ${here && html`<a class="button small" href=${`#${here.base.replace("/api", "")}/job`}>Watch</a>`}</li>`;
+  })}</ul>`;
+};
+
+
+export default {name: "labs", title: "Labs", icon: "▦", order: 10, scope: "machine", panel: false, component: LabsView};

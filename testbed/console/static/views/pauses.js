@@ -1,0 +1,58 @@
+// Who pauses whom: a tree from each root of congestion outwards, with how long each pause lasts; and where storms come from.
+import {html, useEffect, useRef, useState} from "../core/lib.js";
+import {useStore} from "../core/store.js";
+import {Button, Empty, Failure, Pill, Spinner} from "../core/ui.js";
+import {bytesText, plural, shareText} from "../core/format.js";
+
+const PausesView = ({app}) => {
+  const lab = useStore(app.live, live => live.lab), moment = useStore(app.address, a => a.moment), shown = useStore(app.live, live => live.shown);
+  const [found, setFound] = useState(null), [error, setError] = useState(null), [still, setStill] = useState(false), held = useRef(false);
+  held.current = still;
+  const t = lab.live ? null : shown ? shown.t : 0;
+  useEffect(() => {
+    let stale = false;
+    app.get(t === null ? "./views/pauses" : `./views/pauses?t=${t}`).then(data => { if (!stale) { setFound(data); setError(null); } }, refused => { if (!stale) setError(refused); });
+    const stop = app.on("view", ({view, data}) => { if (view === "pauses" && !stale && !held.current) setFound(data); });
+    return () => { stale = true; stop(); };
+  }, [lab, t]);
+  if (error) return html`<${Failure} error=${error} />`;
+  if (!found) return html`<${Spinner} />`;
+  if (!found.lossless) return html`<${Empty} title="Nothing is paused here">${lab.live ? "No class of this lab is lossless: PFC pauses those alone. A file has one with qos: {preset: dcqcn}." : "No pauses were sampled in this run."}</${Empty}>`;
+  return html`<div class="page pauses"><header class="page-head"><h1>Pauses</h1>
+      <span class="soft" role="status">${found.paused_now ? `${plural(found.paused_now, "queue")} paused now` : "no queue is paused now"}</span>
+      ${found.storms.map(port => html`<${Pill} kind="bad" key=${port}>storm from ${port}</${Pill}>`)}
+      <span class="grow"></span>${lab.live && moment !== null && html`<${Pill} kind="warn">live, and not of the moment that is shown</${Pill}>`}
+      ${lab.live && html`<${Button} pressed=${still} onClick=${() => setStill(!still)}>Hold still</${Button}>`}</header>
+    ${found.trees.length ? html`<ul class="pause-tree" role="tree" aria-label="Pauses from their roots outwards">${found.trees.map(tree => html`<${Branch} app=${app} branch=${tree} key=${tree.node} level=${1} />`)}</ul>`
+      : html`<${Empty} title="Nobody pauses anybody">Congestion that begins to pause appears here at once, from its root outwards.</${Empty}>`}
+  </div>`;
+};
+
+const CAUSES = {
+  queue: "holds what does not drain",
+  storm: "pauses its peers without a reason",
+  pause: "is stopped, and passes it on",
+};
+
+const Branch = ({app, branch, level}) => html`<li role="treeitem" aria-level=${level} aria-expanded="true" aria-selected="false">
+  <div class=${`branch ${branch.cause}`}>
+    <button type="button" class="link" onClick=${() => app.select([`node:${branch.node}`])}><b>${branch.node}</b></button>
+    <span>${level === 1 ? CAUSES[branch.cause === "pause" ? "queue" : branch.cause] : CAUSES[branch.cause]}</span>
+    ${branch.queue && html`<button type="button" class="link queue" onClick=${() => app.select([`port:${branch.queue}`])}>deepest queue ${branch.queue}: <b>${bytesText(branch.queue_bytes)}</b></button>`}
+  </div>
+  <ul role="group">${branch.pauses.map(one => html`<${PauseRow} app=${app} pause=${one} key=${`${one.paused} ${one.traffic_class}`} level=${level + 1} />`)}
+    ${branch.branches.map(one => html`<${Branch} app=${app} branch=${one} key=${one.node} level=${level + 1} />`)}</ul>
+</li>`;
+
+const PauseRow = ({app, pause, level}) => html`<li role="treeitem" aria-level=${level} aria-selected="false" class="pause-row">
+  <i class=${`dot ${pause.now ? "bad" : "none"}`} title=${pause.now ? "paused now" : "paused a moment ago"}></i>
+  <button type="button" class="link" onClick=${() => app.select([`port:${pause.paused}`])}>${pause.paused}</button>
+  <span class="soft">paused by</span><button type="button" class="link" onClick=${() => app.select([`port:${pause.by}`])}>${pause.by}</button>
+  ${pause.traffic_class && html`<${Pill}>${pause.traffic_class}</${Pill}>`}
+  <span class="meter" title=${`${shareText(Math.round(pause.share * 1000))} of the time`}><i style=${{width: `${Math.round(pause.share * 100)}%`}}></i></span><span class="num">${shareText(Math.round(pause.share * 1000))}</span>
+  ${pause.since_s > 0 && html`<span class="soft">since ${pause.since_s >= 1 ? `${pause.since_s.toFixed(1)} s` : `${(pause.since_s * 1000).toFixed(1)} ms`}</span>`}
+  ${pause.total_s > 0 && html`<span class="soft">${pause.total_s.toFixed(2)} s in all</span>`}
+  ${pause.storm && html`<${Pill} kind="bad">storm</${Pill}>`}${pause.freed && html`<${Pill} kind="warn">freed by the watchdog</${Pill}>`}
+</li>`;
+
+export default {name: "pauses", title: "Pauses", icon: "⏸", order: 60, component: PausesView};

@@ -1,0 +1,207 @@
+"""The scenario that runs on a lab: how far it is, who is furthest behind, what holds their flow up; and its verdict.
+
+A run tells of itself in a file (`testbed.run.sweep.published`), whoever has started it. What a record has of a run that
+is played back is in the same form.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testbed.base.errors import RecordError
+from testbed.base.rows import row_json
+from testbed.console.answers import Refused, whole_number
+from testbed.console.sources.recorded import RecordedLab
+from testbed.console.view import Call, Publish, View, get
+from testbed.console.views.targets import lab_of
+from testbed.run.sweep.published import running
+
+if TYPE_CHECKING:
+    from testbed.console.sources.source import Source
+    from testbed.record.record import Record
+
+INTERVAL_S = 0.5
+OVER_S = 0.25
+"""The time for which the load of the ports on a path is measured."""
+MOST_NOTED = 10
+"""Runs that ended while a page looked, the latest of which are told."""
+_TRANSPORT_PROTOCOLS = {"tcp": 6, "roce": 17, "uet": 17}
+UDP_PORT = 4791
+"""Where a run does not say: that of RoCEv2."""
+
+
+def _job(call: Call) -> dict[str, Any]:
+    """Return the runs that use the lab; of a record, the run that is played back."""
+    source = call.base
+    if isinstance(source, RecordedLab):
+        return {"jobs": [], "ended": [], "recorded": recorded_job(source)}
+    return {"jobs": jobs_on(source), "ended": [], "recorded": None}
+
+
+def jobs_on(source: Source) -> list[Mapping[str, Any]]:
+    """Return what the runs that go on, on this lab, tell of themselves."""
+    return [one for one in running(source.lab.state) if one["lab"] == source.name]
+
+
+def _watch(source: Source, publish: Publish, stop: threading.Event) -> None:
+    """Publish what runs tell whenever it changes, and the verdict of one that has ended."""
+    if not source.live:
+        return
+    before: list[Mapping[str, Any]] = []
+    ended: list[dict[str, Any]] = []
+    while not stop.wait(INTERVAL_S):
+        now = jobs_on(source)
+        going = {one["pid"] for one in now}
+        over = [one for one in before if one["pid"] not in going]
+        ended = [*ended, *map(verdict_of, over)][-MOST_NOTED:]
+        if now != before or over:
+            publish({"jobs": now, "ended": ended})
+        before = now
+
+
+def verdict_of(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the outcome of a run that has ended, by the record that it left; a run that left none was broken off."""
+    found = {"scenario": job["scenario"], "directory": job["directory"], "command": job["command"]}
+    if job["directory"] is None:
+        return found | {"verdict": "", "reasons": ["it keeps no record"]}
+    from testbed.record.store import load_record
+
+    try:
+        record = load_record(Path(str(job["directory"])))
+    except RecordError as error:
+        return found | {"verdict": "", "reasons": [f"it was broken off: {error.message}"]}
+    return found | {"name": Path(str(job["directory"])).name} | outcome_json(record)
+
+
+def outcome_json(record: Record) -> dict[str, Any]:
+    """Return the verdict of a record, with what was expected and measured."""
+    titles = {metric.name: metric for point in record.points for metric in point.metrics}
+    return {
+        "verdict": record.verdict.outcome.value,
+        "reasons": record.verdict.reasons,
+        "incomplete": record.incomplete,
+        "expectations": [
+            {
+                "title": titles[one.metric].title if one.metric in titles else one.metric,
+                "unit": titles[one.metric].unit if one.metric in titles else "",
+                "point": one.point,
+                "minimum": one.minimum,
+                "maximum": one.maximum,
+                "measured": one.measured,
+                "outcome": one.outcome.value,
+            }
+            for one in record.expectations
+        ],
+    }
+
+
+def recorded_job(source: RecordedLab) -> dict[str, Any]:
+    """Return the run of a record as a job that has ended: its collectives and events over time, and the verdict."""
+    record, point, run = source.record, source.point, source.run
+    slowest = sorted(
+        (
+            {
+                "source": str(channel.source),
+                "destination": str(channel.destination),
+                "share": channel.goodput_bps / channel.ideal_bps if channel.ideal_bps else None,
+                "goodput_bps": channel.goodput_bps,
+                "source_port": channel.source_port or 0,
+                "destination_port": channel.destination_port or 0,
+                "source_rank": channel.source_rank,
+                "destination_rank": channel.destination_rank,
+                "retransmits": channel.retransmits,
+            }
+            for channel in run.channels
+            if not channel.inside
+        ),
+        key=lambda one: (one["share"] is None, one["share"]),
+    )
+    return {
+        "scenario": record.scenario.name,
+        "description": record.scenario.description,
+        "point": point.name,
+        "run": run.index,
+        "runs": [one.index for one in point.runs],
+        "points": [one.name for one in record.points],
+        "seed": run.seed,
+        "elapsed_s": run.elapsed_s,
+        "started": run.started,
+        "transport": point.transport.get("kind", ""),
+        "workload": point.workload.get("kind", ""),
+        "collectives": [
+            {
+                "label": one.label or one.kind,
+                "kind": f"{one.kind} ({one.algorithm})",
+                "start_s": one.start_s,
+                "end_s": one.start_s + one.seconds,
+                "busbw_bps": one.busbw_bps,
+                "ideal_busbw_bps": one.ideal_busbw_bps,
+            }
+            for one in run.collectives
+        ],
+        "events": run.events,
+        "checks": run.checks,
+        "slowest": slowest[:5],
+        "metrics": [
+            {"title": one.title, "unit": one.unit, "median": one.median, "minimum": one.minimum, "maximum": one.maximum}
+            for one in point.metrics
+            if one.headline
+        ],
+    } | outcome_json(record)
+
+
+def _path(call: Call) -> dict[str, Any]:
+    """Return the ways that a flow takes now, port by port, and the queue among them that holds it up longest."""
+    from testbed.base.datapath.flow_hash import FiveTuple
+    from testbed.lab.observe.flow_ends import flow_ends
+    from testbed.lab.observe.flow_path import FlowTracer
+    from testbed.lab.observe.flow_trace import trace_rows
+
+    lab = lab_of(call.base).whole
+    near, far = flow_ends(lab, _word(call, "source"), _word(call, "destination"))
+    transport = call.query.get("transport", "roce")
+    packet = FiveTuple(
+        source=near.address,
+        destination=far.address,
+        protocol=_TRANSPORT_PROTOCOLS.get(transport, 17),
+        source_port=_port(call, "source_port") or 49152,
+        destination_port=_port(call, "destination_port") or UDP_PORT,
+    )
+    with FlowTracer(lab) as tracer:
+        path = tracer.trace(near.node, near.place, far.node, packet)
+    rows = trace_rows(lab, path, class_name=None, over_s=OVER_S)
+    waits = [8 * row.queue_bytes / row.rate_bps if row.rate_bps else 0.0 for row in rows]
+    worst = max(range(len(rows)), key=waits.__getitem__) if any(waits) else None
+    return {
+        "arrives": path.arrives,
+        "certain": path.is_certain and bool(_port(call, "source_port")),
+        "lost": path.lost,
+        "hops": [row_json(row) | {"wait_s": wait} for row, wait in zip(rows, waits, strict=True)],
+        "ports": [f"{row.node}:{row.interface}" for row in rows],
+        "holds": None if worst is None else f"{rows[worst].node}:{rows[worst].interface}",
+    }
+
+
+def _word(call: Call, name: str) -> str:
+    if not (text := call.query.get(name, "")):
+        raise Refused(400, f"{name}: a node, or one of its NICs (NODE:IF), is needed")
+    return text
+
+
+def _port(call: Call, name: str) -> int:
+    return whole_number(call.query.get(name) or "0", name, most=65_535)
+
+
+VIEW = View(
+    name="job",
+    title="Job",
+    order=50,
+    live=True,
+    recorded=True,
+    routes=(get("", _job), get("path", _path)),
+    watch=_watch,
+    style=True,
+)

@@ -1,0 +1,189 @@
+"""The labs of this machine: files to deploy, looked at before anything is touched, and what one would change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testbed.base.errors import Problem, SpecError, TestbedError
+from testbed.base.rows import row_json
+from testbed.console.answers import Refused
+from testbed.console.view import Call, View, get, post
+
+if TYPE_CHECKING:
+    from testbed.api.changes import Changes
+    from testbed.lab.core.model import Lab
+
+NO_FILE = "<text>"
+"""The name of a text that is in no file, in problems."""
+
+
+def _running(call: Call) -> list[Mapping[str, Any]]:
+    """Return the scenarios that run on this machine, whoever has started them."""
+    from testbed.run.sweep.published import running
+
+    only = call.console.settings.only
+    return [one for one in running(call.console.state) if only in (None, one["lab"])]
+
+
+def _source(call: Call) -> dict[str, Any]:
+    """Return the file that a lab came from, as pages call it; None where it is below no directory of this console."""
+    from testbed.lab.core.deploy.records.lab_record import written_of
+
+    state, name = call.console.state, call.query.get("lab", "")
+    if not state.exists(name):
+        raise state.not_found(name)
+    written = written_of(state.read(name))
+    path = Path(written.file) if written is not None and written.file else None
+    return {"path": call.console.files.shown(path) if path is not None and path.is_file() else None}
+
+
+def _check(call: Call) -> dict[str, Any]:
+    """Look at a topology or a scenario, as `validate` does; what is wrong comes with its lines, and is no error."""
+    path, text = _asked(call)
+    settings = _settings(call.body)
+    warnings: list[Problem] = []
+    try:
+        summary = _summary(path, text, settings, warnings)
+    except SpecError as error:
+        return {"valid": False, "problems": list(map(problem_json, error.problems)), "warnings": []}
+    except TestbedError as error:  # a design that this machine cannot have, such as one with a missing image
+        said = Problem(code="refused", file=str(path or NO_FILE), message=error.message, hint=error.hint)
+        return {"valid": False, "problems": [problem_json(said)], "warnings": []}
+    return {"valid": True, "problems": [], "warnings": list(map(problem_json, warnings))} | summary
+
+
+def _asked(call: Call) -> tuple[Path | None, str]:
+    """Return the file that is meant, and its text, which may be another one than it has. Raises `Refused`."""
+    name, text = call.body.get("path"), call.body.get("text")
+    if name is not None and not isinstance(name, str):
+        raise Refused(400, "path: expected the name of a file")
+    path = call.console.files.path(name) if name else None
+    if text is None:
+        if not name:
+            raise Refused(400, "which file? name a path, or send its text")
+        return path, call.console.files.read(name).text
+    if not isinstance(text, str):
+        raise Refused(400, "text: expected text")
+    return path, text
+
+
+def _settings(body: Mapping[str, Any]) -> dict[str, object]:
+    """Read what `--set` would have, a line each, and the name of the lab. Raises `SpecError`."""
+    from testbed.lab.core.schema.load import parse_assignment
+
+    lines = str(body.get("set") or "").splitlines()
+    found = dict(parse_assignment(line) for line in map(str.strip, lines) if line)
+    if name := str(body.get("name") or "").strip():
+        found["name"] = name
+    return found
+
+
+def _summary(path: Path | None, text: str, settings: Mapping[str, object], warnings: list[Problem]) -> dict[str, Any]:
+    from testbed.base.yaml.reader import load_document
+    from testbed.lab.core.schema.file_kind import is_scenario
+    from testbed.lab.core.schema.load import load_topology_text
+
+    file = NO_FILE if path is None else str(path)
+    if is_scenario(load_document(text, file).data):
+        return _scenario(path, text, settings)
+    lab = load_topology_text(text, file=file, overrides=settings, warn=warnings.append)
+    return {"kind": "topology", "lab": lab_json(lab)}
+
+
+def lab_json(lab: Lab) -> dict[str, Any]:
+    """Return what a person wants to know of a lab before it is deployed."""
+    from testbed.lab.core.fabric import measure_sizing
+    from testbed.lab.core.fabric.sizing import seen_for_sizing
+
+    networks = []
+    for name in lab.network_names:
+        seen = seen_for_sizing(lab, name)
+        sizing = measure_sizing(seen)
+        networks.append({"name": name, "nics": sizing.nics, "links": sizing.links, "switches": len(seen.switches)})
+    return {
+        "name": lab.name,
+        "design": lab.design or "hand-written",
+        "hosts": len(lab.hosts),
+        "switches": len(lab.switches),
+        "links": len(lab.links),
+        "k": lab.scale.time,
+        "networks": networks,
+    }
+
+
+def _scenario(path: Path | None, text: str, settings: Mapping[str, object]) -> dict[str, Any]:
+    """Read a scenario with the topologies of its points, where it lies in a file beside them."""
+    from testbed.api.sweeps import read_sweep
+    from testbed.run.schema.file import load_scenario_text
+
+    overrides = {key: value for key, value in settings.items() if key != "name"}
+    if path is None or path.read_text(errors="replace") != text:
+        scenario = load_scenario_text(text, file=str(path or NO_FILE), overrides=overrides).scenario
+        points = [""]
+    else:
+        sweep = read_sweep(path, overrides)
+        scenario, points = sweep.scenario, [point.name for point in sweep.points]
+    return {
+        "kind": "scenario",
+        "scenario": {
+            "name": scenario.name,
+            "description": scenario.description,
+            "topology": scenario.topology.file or "inline",
+            "workload": scenario.workload.kind,
+            "transports": [one.kind.value for one in scenario.transports],
+            "points": points,
+            "runs": len(points) * scenario.repeat.runs,
+            "matrix": {key: list(map(str, values)) for key, values in scenario.matrix.items()},
+        },
+    }
+
+
+def _diff(call: Call) -> dict[str, Any]:
+    """Return what `apply` would change of a lab: with a text, with a file, or with the file that it came from."""
+    from testbed.api.changes import changes_to, read_target
+
+    state, name = call.console.state, str(call.body.get("lab") or "")
+    if not state.exists(name):
+        raise state.not_found(name)
+    path = text = None
+    if call.body.get("path") or call.body.get("text") is not None:
+        path, text = _asked(call)
+    try:
+        target = read_target(path if text is None else str(path or NO_FILE), name=name, state=state, text=text)
+        changes = changes_to(target, state)
+    except SpecError as error:
+        return {"valid": False, "problems": list(map(problem_json, error.problems))}
+    return {"valid": True, "problems": []} | changes_json(changes)
+
+
+def changes_json(changes: Changes) -> dict[str, Any]:
+    """Return changes as the page shows them: what is alike in one row, as `diff` has it."""
+    document = changes.to_json()
+    del document["changes"]
+    return document | {"summary": changes.summary, "groups": [row_json(group) for group in changes.groups]}
+
+
+def problem_json(problem: Problem) -> dict[str, Any]:
+    """Return a problem with the place that the page shows it at."""
+    at = problem.position
+    return {
+        "file": problem.file,
+        "line": None if at is None else at.line,
+        "column": None if at is None else at.column,
+        "path": problem.path,
+        "message": problem.message,
+        "hint": problem.hint or "",
+        "code": problem.code,
+    }
+
+
+VIEW = View(
+    name="labs",
+    title="Labs",
+    order=10,
+    scope="machine",
+    routes=(get("running", _running), get("source", _source), post("check", _check), post("diff", _diff)),
+    style=True,
+)

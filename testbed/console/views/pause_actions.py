@@ -1,0 +1,39 @@
+"""A storm of PFC frames: a port that pauses its peer without a reason, as a broken NIC does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from testbed.console.action import Action, Field
+from testbed.console.views.targets import links_of
+
+if TYPE_CHECKING:
+    from testbed.console.action import ActionRequest
+
+
+def _storm(request: ActionRequest) -> list[list[str]]:
+    (port,) = links_of(request)
+    words = ["pfc", "storm", port, "--for", request.text("duration")]
+    if chosen := request.text("class"):
+        words += ["--class", chosen]
+    return [[*words, "-n", request.lab]]
+
+
+def _harms(request: ActionRequest) -> str:
+    return f"{request.target} stops what its peer sends in this class: congestion spreads from there."
+
+
+ACTIONS = (
+    Action(
+        name="pfc-storm",
+        title="PFC storm …",
+        on=("port",),
+        group="Link",
+        fields=(
+            Field(name="duration", title="For (lab time)", example="2s", default="2s", required=True),
+            Field(name="class", title="Class; empty: the only lossless one", example="lossless"),
+        ),
+        harms=_harms,
+        command=_storm,
+    ),
+)

@@ -1,0 +1,1 @@
+"""The settings of transports in user space on a lab: the times, marks and paths that their endpoints go by."""

@@ -1,0 +1,59 @@
+"""The times that endpoints in user space go by on a lab, all in ns of lab time.
+
+The base round trip is what `qos.base_rtt` declares, or what the links add up to. What of a declared one no link has
+(NICs, switch pipelines) is added by the receiving endpoint.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from testbed.lab.core.fabric.base_rtt import declared_base_rtt, model_base_rtt
+from testbed.lab.core.model import Lab
+from testbed.lab.core.plan.link_delays import PathModel
+
+TICKS_PER_RTT = 100
+"""Processes look for what has come and is due so often in a base round trip: a wake-up for each packet buys nothing.
+What is due waits for half of that on average, 0.5 % of a base round trip."""
+LEAST_TICK_NS = 500_000
+"""Below this, ticks save nothing: a wake-up takes tens of microseconds."""
+LEAST_RTT_NS = 1000
+
+
+class EndpointTimes:
+    """The times of one lab, or of one of its networks, at the time scale `k`."""
+
+    def __init__(self, model: Lab, k: float) -> None:
+        self._model = model
+        self._k = k
+
+    @cached_property
+    def base_rtt_ns(self) -> int:
+        """The longest round trip of a full packet through the idle fabric."""
+        declared = declared_base_rtt(self._model)
+        if declared is None:
+            return max(LEAST_RTT_NS, model_base_rtt(self._model).scaled(self._k).ns)
+        return max(LEAST_RTT_NS, declared.scaled(self._k).ns)
+
+    @cached_property
+    def undeclared_ns(self) -> int:
+        """By how much the longest path's links exceed the declared base RTT; below 0 for less."""
+        declared = declared_base_rtt(self._model)
+        if declared is None:
+            return 0
+        return round((model_base_rtt(self._model).ns - declared.ns) * self._k)
+
+    @property
+    def pipeline_ns(self) -> int:
+        """The part of the declared base RTT that no link has, each way."""
+        return max(0, -self.undeclared_ns // 2)
+
+    @property
+    def tick_ns(self) -> int:
+        """The least time between two turns of a process that moves packets; 0 where a round trip is short."""
+        tick_ns = self.base_rtt_ns // TICKS_PER_RTT
+        return tick_ns if tick_ns >= LEAST_TICK_NS else 0
+
+    def held_ns(self, path: PathModel) -> int:
+        """The time for which an endpoint holds what arrives over a path, beside what the kernel delays."""
+        return path.endpoint_ns + self.pipeline_ns

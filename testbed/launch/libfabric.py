@@ -1,0 +1,269 @@
+"""The transport `libfabric`: programs over libfabric send over our UET, by a provider that is loaded into them.
+
+Processes of ours, as many as CPUs, have the endpoints of the ranks' NICs for as long as the ranks run
+(`testbed.endpoints.libfabric`); a rank reaches that of its host by a Unix socket below the lab's run directory, beside
+which the provider lies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from secrets import randbelow
+from typing import TYPE_CHECKING, Any
+
+from testbed.base.errors import CapabilityError, DriverError, PlanError
+from testbed.base.linux.namespaces import NETNS_DIRECTORY
+from testbed.base.linux.processes import package_environment
+from testbed.base.typed_json import encode
+from testbed.endpoints.libfabric.library import FILE_NAME, provider_library
+from testbed.endpoints.libfabric.settings import HostSettings, ProviderSettings, RailSettings
+from testbed.lab.core.model import NETNS
+from testbed.lab.core.plan.user_space.uet import UetEndpointSettings, addresses_of
+from testbed.launch.options import LaunchRefused
+
+if TYPE_CHECKING:
+    from testbed.lab.core.deploy.live import RunningLab
+    from testbed.lab.core.plan.lab_plan import PortPlan
+
+PROVIDER = "uet"
+"""The name by which libfabric knows it."""
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 5.0
+ANSWER_TIMEOUT_S = 5.0
+_JOBS = 1 << 24
+_SENT_AGAIN = "packets-again"
+_CHUNK = 1 << 16
+
+
+@contextlib.contextmanager
+def serve_provider(lab: RunningLab, nics: Sequence[PortPlan]) -> Iterator[ServedProvider]:
+    """Serve programs on the hosts of some NICs by endpoints at these NICs; leaving it ends them.
+
+    Raises `CapabilityError` for hosts that are containers, and where clang or libfabric's headers are missing;
+    `LaunchRefused` where others have the endpoints of this lab, or no path leads from one NIC to another;
+    `DriverError` where an endpoint cannot be opened.
+    """
+    for nic in nics:
+        if lab.node(nic.node).runtime != NETNS:
+            raise CapabilityError(
+                f"{nic.node} is a container: programs in it do not see the socket of the libfabric provider",
+                missing="a host that is a network namespace",
+                hint="the transports tcp, uet and roce reach containers, too",
+            )
+    library = provider_library()
+    with _own_directory(lab) as directory:
+        provider = directory / "provider"
+        provider.mkdir(mode=0o755, exist_ok=True)
+        shutil.copy(library, provider / FILE_NAME)
+        processes: list[ProviderProcess] = []
+        try:
+            for settings in _settings(lab, nics, directory):
+                processes.append(ProviderProcess(settings))
+            for process in processes:
+                process.wait_until_ready()
+            yield ServedProvider(directory, processes)
+        finally:
+            for process in processes:
+                process.end()
+            for process in processes:
+                process.close()
+            shutil.rmtree(provider, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _own_directory(lab: RunningLab) -> Iterator[Path]:
+    """The directory of the sockets. One launch has it at a time: each NIC has one endpoint."""
+    directory = lab.processes_directory / "libfabric"
+    directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with (directory / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LaunchRefused(
+                f"another launch has the endpoints of {lab.name}", hint="wait for its end, or use --transport tcp"
+            ) from None
+        yield directory
+
+
+def _settings(lab: RunningLab, nics: Sequence[PortPlan], directory: Path) -> list[ProviderSettings]:
+    """The settings of each process: hosts take turns."""
+    plan = UetEndpointSettings(lab.model, lab.plan)
+    hosts: dict[str, list[RailSettings]] = {}
+    for nic in nics:
+        try:
+            delays_ns, least_rtts_ns = plan.delays_ns(nic, nics), plan.least_rtts_ns(nic, nics)
+        except PlanError as error:
+            raise LaunchRefused(
+                str(error), hint="ranks on NICs that reach each other: see `testbed inspect`"
+            ) from error
+        rail = RailSettings(
+            name=nic.name,
+            address=addresses_of(nic)[0],
+            config=dict(plan.config(nic)),
+            delays_ns=delays_ns,
+            least_rtts_ns=least_rtts_ns,
+        )
+        hosts.setdefault(nic.node, []).append(rail)
+    served = [
+        HostSettings(
+            name=host,
+            namespace=str(NETNS_DIRECTORY / lab.namespace(host)),
+            socket=str(directory / f"{host}.sock"),
+            rails=tuple(rails),
+        )
+        for host, rails in hosts.items()
+    ]
+    count = min(len(os.sched_getaffinity(0)), len(served))
+    job_id = 1 + randbelow(_JOBS - 1)
+    return [
+        ProviderSettings(
+            hosts=tuple(served[number::count]),
+            job_id=job_id,
+            dscp=plan.dscp,
+            control_dscp=plan.control_dscp,
+            tick_ns=plan.tick_ns,
+        )
+        for number in range(count)
+    ]
+
+
+class ServedProvider:
+    """The processes that serve a launch (`testbed.launch.transports.Served`)."""
+
+    def __init__(self, directory: Path, processes: Sequence[ProviderProcess]) -> None:
+        self._directory = directory
+        self._processes = processes
+        self.watched: Mapping[str, int] = {
+            f"the libfabric provider's process {number}": process.pidfd for number, process in enumerate(processes)
+        }
+
+    def environment(self, nic: PortPlan) -> Mapping[str, str]:
+        """Return what has libfabric, and MPI over it, use the provider."""
+        return {
+            "FI_PROVIDER": PROVIDER,
+            "FI_PROVIDER_PATH": str(self._directory / "provider"),
+            "LAB_UET_SOCKET": str(self._directory / f"{nic.node}.sock"),
+            "LAB_UET_RAIL": nic.name,
+            "MPIR_CVAR_CH4_NETMOD": "ofi",
+            "OMPI_MCA_pml": "cm",
+            "OMPI_MCA_mtl": "ofi",
+            "OMPI_MCA_mtl_ofi_provider_include": PROVIDER,
+        }
+
+    @property
+    def pids(self) -> Sequence[int]:
+        """Return the IDs of the processes."""
+        return [process.process.pid for process in self._processes]
+
+    def counters(self) -> Mapping[str, int]:
+        """Return what was counted at all endpoints together."""
+        found: dict[str, int] = {}
+        for process in self._processes:
+            for name, number in process.counters().items():
+                found[name] = found.get(name, 0) + number
+        return found
+
+    def sent_again(self) -> int | None:
+        """Return the packets that were sent again; None where a process has ended."""
+        try:
+            return self.counters().get(_SENT_AGAIN, 0)
+        except DriverError:
+            return None
+
+
+class ProviderProcess:
+    """One of the processes, driven by lines. It ends when we do."""
+
+    def __init__(self, settings: ProviderSettings) -> None:
+        """Start it; `wait_until_ready` waits for it."""
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        self._line = b""
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "testbed.endpoints.libfabric"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                bufsize=0,
+                process_group=0,  # a terminal's Ctrl-C is ours to pass on
+                env=package_environment(),
+            )
+        except BaseException:
+            self._errors.close()
+            raise
+        self.pidfd = os.pidfd_open(self.process.pid)
+        self._write(encode(settings) + b"\n")
+
+    def wait_until_ready(self) -> None:
+        """Raises `DriverError` where it cannot open its endpoints, or ends."""
+        answer = self._answer(START_TIMEOUT_S)
+        if not answer.get("ready"):
+            raise DriverError(
+                f"the libfabric provider cannot be served: {answer.get('error')}",
+                operation="libfabric",
+                hint="another program may have the UET endpoint of a host",
+            )
+
+    def counters(self) -> Mapping[str, int]:
+        """Ask what was counted. Raises `DriverError` where it does not answer."""
+        self._write(b"counters\n")
+        return {name: int(number) for name, number in self._answer(ANSWER_TIMEOUT_S).items()}
+
+    def _write(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # what it says of itself is read instead
+            self.process.stdin.write(data)
+
+    def _answer(self, timeout_s: float) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        fd = self.process.stdout.fileno()
+        end = time.monotonic() + timeout_s
+        while b"\n" not in self._line:
+            left_s = end - time.monotonic()
+            if left_s <= 0 or not select.select([fd], [], [], left_s)[0]:
+                raise self._failure(f"does not answer within {timeout_s:g} s")
+            data = os.read(fd, _CHUNK)
+            if not data:
+                raise self._failure("has ended")
+            self._line += data
+        line, _, self._line = self._line.partition(b"\n")
+        answer = json.loads(line)
+        assert isinstance(answer, dict)
+        return answer
+
+    def _failure(self, what: str) -> DriverError:
+        self._errors.seek(0)
+        words = self._errors.read()[-_CHUNK:].decode(errors="replace").strip()
+        last = words.splitlines()[-1] if words else ""
+        return DriverError(
+            f"the process of the libfabric provider {what}" + (f": {last}" if last else ""), operation="libfabric"
+        )
+
+    def end(self) -> None:
+        """Have it end, without waiting for it."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+
+    def close(self) -> None:
+        """Wait for its end, and kill it if that takes too long."""
+        try:
+            self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self._errors.close()
+        os.close(self.pidfd)

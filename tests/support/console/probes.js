@@ -1,0 +1,73 @@
+// What benchmarks run in a page of the console: they count frames and long tasks, and move the map as a hand does.
+window.longTasks = [];
+new PerformanceObserver(list => window.longTasks.push(...list.getEntries().map(one => one.duration))).observe({type: "longtask"});
+
+window.marks = () => Object.fromEntries(["console-picture", "console-ready"].map(name => [name, performance.getEntriesByName(name)[0].startTime / 1000]));
+
+// Frames per second for which the browser asks the page during so many ms.
+const countFrames = ms => new Promise(done => {
+  const begin = performance.now(), times = [];
+  const frame = now => {
+    times.push(now);
+    if (now - begin < ms) requestAnimationFrame(frame);
+    else done(1000 * (times.length - 1) / (times[times.length - 1] - times[0]));
+  };
+  requestAnimationFrame(frame);
+});
+
+// Pans or zooms the map for so many ms, an event for each frame, as a mouse gives them; returns the frames per second.
+window.gesture = async (kind, ms) => {
+  const stage = document.querySelector(".stage"), box = stage.getBoundingClientRect(), begin = performance.now();
+  const middle = {x: box.left + box.width / 2, y: box.top + box.height / 2};
+  const place = t => ({clientX: middle.x + Math.sin(t / 300) * box.width / 3, clientY: middle.y + Math.cos(t / 420) * box.height / 4});
+  const send = (type, more) => stage.dispatchEvent(new PointerEvent(type, {bubbles: true, pointerId: 1, pointerType: "mouse", button: 0, ...more}));
+  if (kind === "pan") {
+    stage.setPointerCapture = () => {};  // there is no real pointer to capture
+    send("pointerdown", {buttons: 1, ...place(0)});
+  }
+  const moved = new Promise(done => {
+    const frame = () => {
+      const t = performance.now() - begin;
+      if (kind === "pan") send("pointermove", {buttons: 1, ...place(t)});
+      else stage.dispatchEvent(new WheelEvent("wheel", {bubbles: true, cancelable: true, deltaY: Math.sin(t / 500) * 40, clientX: middle.x, clientY: middle.y}));
+      if (t < ms) requestAnimationFrame(frame);
+      else { if (kind === "pan") send("pointerup", place(t)); done(); }
+    };
+    requestAnimationFrame(frame);
+  });
+  const frames = await countFrames(ms);
+  await moved;
+  return frames;
+};
+
+// --- what tests of the map look at
+// The colours that the canvas has, as #rrggbb without the #: those of more than a few opaque pixels.
+window.painted = () => {
+  const canvas = document.querySelector(".world > canvas"), {data} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height), seen = new Map();
+  for (let at = 0; at < data.length; at += 4) {
+    if (data[at + 3] <= 230) continue;
+    const key = [data[at], data[at + 1], data[at + 2]].map(one => one.toString(16).padStart(2, "0")).join("");
+    seen.set(key, (seen.get(key) || 0) + 1);
+  }
+  return [...seen].filter(([, count]) => count > 20).map(([key]) => key);
+};
+
+// Puts a value of a measure in the page's hand for all ports, instead of what the stream says.
+window.setAll = (measure, value) => {
+  const {shown} = consoleApp.live.get();
+  consoleApp.stream.close();
+  consoleApp.live.set({shown: {...shown, columns: {...shown.columns, [measure]: shown.columns[measure].map(() => value)}}});
+};
+
+const matrixNow = () => new DOMMatrix(getComputedStyle(document.querySelector(".world").firstChild).transform);
+window.transformNow = () => { const matrix = matrixNow(); return [matrix.a, matrix.e, matrix.f]; };
+
+// A point of a line between switches, in pixels of the stage.
+window.pointOnLine = () => {
+  const line = document.querySelector(".world .lines .k.mesh"), [x1, y1, x2, y2] = line.getAttribute("d").match(/-?[\d.]+/g).map(Number);
+  const point = matrixNow().transformPoint({x: x1 + (x2 - x1) * .2, y: y1 + (y2 - y1) * .2});
+  return [point.x, point.y];
+};
+
+window.seenNodes = () => [...document.querySelectorAll(".world .n")].filter(node => node.getClientRects().length).length;
+window.selection = () => consoleApp.address.get().selection;
