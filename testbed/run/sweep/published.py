@@ -17,10 +17,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from testbed.base.files import write_atomically
+from testbed.base.units import Duration
 from testbed.lab.core.deploy.records.kept_events import process_text
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.record.record import Backend
-from testbed.run.schema.model import Fault
+from testbed.run.schema.model import AtStep, Fault
 from testbed.run.sweep.points import Point, Sweep
 from testbed.run.sweep.progress import Phase, Progress, ProgressListener
 
@@ -133,12 +134,17 @@ def _point(point: Point) -> dict[str, Any]:
 
 def _fault(fault: Fault) -> dict[str, Any]:
     return {
-        "at_s": fault.at.seconds,
-        "until_s": None if fault.until is None else fault.until.seconds,
+        "at_s": _seconds(fault.at),
+        "until_s": _seconds(fault.until),
         "kind": fault.kind,
         "target": fault.target,
         "detail": " ".join(f"{key}={value}" for key, value in fault.settings.items()),
     }
+
+
+def _seconds(moment: Duration | AtStep | None) -> float | None:
+    """Return the time of a fault, s from the begin of the traffic; None where the program's steps say it, or nothing."""
+    return moment.seconds if isinstance(moment, Duration) else None
 
 
 def running(state: StateDirectory) -> Iterator[Mapping[str, Any]]:

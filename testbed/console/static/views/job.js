@@ -45,7 +45,7 @@ const Running = ({app, job}) => {
     </div>
     ${job.points.length > 1 && html`<ol class="points" aria-label="Points">${job.points.map(one => html`<li key=${one.index} class=${one.state} title=${`${one.name || "the only point"}: ${one.state}, ${one.done} of ${job.runs}`}>${one.name || one.index}</li>`)}</ol>`}
     ${point && point.name && html`<p>Now: <b>${point.name}</b>, run ${job.run} of ${job.runs}</p>`}
-    ${elapsed !== null && job.faults.length > 0 && html`<${Axis} faults=${job.faults} now=${elapsed} />`}
+    ${elapsed !== null && job.faults.some(one => one.at_s !== null) && html`<${Axis} faults=${job.faults.filter(one => one.at_s !== null)} now=${elapsed} />`}
     <${Behind} app=${app} job=${job} />
   </section>`;
 };
