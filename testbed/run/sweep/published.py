@@ -111,7 +111,7 @@ class PublishedRun:
         if begins:
             now["traffic_began"] = time.time()
             if (point := self._points.get(event.point)) is not None:
-                now["faults"] = [_fault(fault) for fault in point.scenario.faults]
+                now["faults"] = [told for fault in point.scenario.faults if (told := _fault(fault)) is not None]
         if event.phase is Phase.LAB:
             now["traffic_began"], now["faults"] = None, []
         if event.behind is not None:
@@ -132,7 +132,10 @@ def _point(point: Point) -> dict[str, Any]:
     return {"index": point.index, "name": point.name, "done": 0, "state": "waiting"}
 
 
-def _fault(fault: Fault) -> dict[str, Any]:
+def _fault(fault: Fault) -> dict[str, Any] | None:
+    """Return when and where a fault will be; None for one that waits for a step, whose time nobody knows yet."""
+    if not isinstance(fault.at, Duration):
+        return None
     return {
         "at_s": _seconds(fault.at),
         "until_s": _seconds(fault.until),

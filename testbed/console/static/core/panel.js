@@ -53,7 +53,7 @@ const Worst = ({app, lab, shown, measure, off}) => {
   return html`<h3>Highest ${METRICS[measure].title === "CE marks" ? METRICS[measure].title : METRICS[measure].title.toLowerCase()}</h3>
     ${ports.length ? html`<ol class="worst">${ports.map(port => html`<li key=${port}><button type="button" onClick=${() => app.select([`port:${lab.portName(port)}`])}>
       <i style=${{background: colourOf(measure, column[port], theme)}}></i><span>${lab.portName(port)}</span><b>${measureText(measure, column[port])}</b></button></li>`)}</ol>`
-    : html`<p class="soft">${column ? "Nothing anywhere." : "Not measured yet."}</p>`}`;
+    : html`<p class="soft">${column && column.some(value => value >= 0) ? "Nothing anywhere." : "Not measured yet, or not at all."}</p>`}`;
 };
 
 const Events = ({app, lab, events}) => {
@@ -134,7 +134,7 @@ const PortFacts = ({app, name, whole}) => {
       ${up !== undefined && html`<dt>link</dt><dd class=${up === 0 ? "bad" : up === 2 ? "warn" : ""}>${LINK_WORDS[up]}</dd>`}
       ${condition && html`<dt>changed</dt><dd>${condition}</dd>`}
     </dl>
-    <table class="ports"><thead><tr><th></th><th class="num">sends</th><th class="num">gets</th></tr></thead>
+    <table class="ports"><thead><tr><th><span class="unseen">what</span></th><th class="num">sends</th><th class="num">gets</th></tr></thead>
       <tbody>${lab.metrics.map(metric => html`<tr key=${metric}><td>${METRICS[metric].title}</td><td class="num">${swatch(metric, port)}${cell(metric, port)}</td><td class="num">${swatch(metric, peer)}${cell(metric, peer)}</td></tr>`)}</tbody></table>
     <p><${Button} kind="small" onClick=${() => app.select([`node:${lab.nodes.name[ports.node[port]]}`])}>Its node</${Button}></p>`;
 };
