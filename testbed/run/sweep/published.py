@@ -21,7 +21,7 @@ from testbed.base.units import Duration
 from testbed.lab.core.deploy.records.kept_events import process_text
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.record.record import Backend
-from testbed.run.schema.model import AtStep, Fault
+from testbed.run.schema.model import Fault
 from testbed.run.sweep.points import Point, Sweep
 from testbed.run.sweep.progress import Phase, Progress, ProgressListener
 
@@ -137,17 +137,12 @@ def _fault(fault: Fault) -> dict[str, Any] | None:
     if not isinstance(fault.at, Duration):
         return None
     return {
-        "at_s": _seconds(fault.at),
-        "until_s": _seconds(fault.until),
+        "at_s": fault.at.seconds,
+        "until_s": fault.until.seconds if isinstance(fault.until, Duration) else None,
         "kind": fault.kind,
         "target": fault.target,
         "detail": " ".join(f"{key}={value}" for key, value in fault.settings.items()),
     }
-
-
-def _seconds(moment: Duration | AtStep | None) -> float | None:
-    """Return the time of a fault, s from the begin of the traffic; None where the program's steps say it, or nothing."""
-    return moment.seconds if isinstance(moment, Duration) else None
 
 
 def running(state: StateDirectory) -> Iterator[Mapping[str, Any]]:

@@ -49,6 +49,7 @@ export class Fabric {
     this.world = Object.assign(document.createElement("div"), {className: "world"});
     Object.assign(this, {low, high});
     this.world.append(low, this.canvas, high);
+    for (const text of this.world.querySelectorAll(".n text")) text.setAttribute("aria-hidden", "true");  // its label says more
     this.stage.replaceChildren(this.world, this.rubber, this.tip);
   }
 
