@@ -11,6 +11,7 @@ from __future__ import annotations
 import mmap
 import os
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,8 @@ class LabMaps:
     def __init__(self, arrays: dict[str, Records], events: int = -1) -> None:
         self._arrays = arrays
         self._events = events
+        self.gone: Mapping[str, Sequence[Sequence[int]]] = {}
+        """Packets of ports that are gone, by their switch: those that came in, were forwarded and trimmed, by class."""
         self.lab = arrays["lab"]
         self.profiles = arrays["profiles"]
         self.ports = arrays["ports"]

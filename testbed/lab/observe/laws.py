@@ -198,7 +198,8 @@ class SwitchCounts:
 
 
 def count_switches(maps: LabMaps, table: PortTable) -> list[SwitchCounts]:
-    """Packets in and forwarded. Forwarded is read first, so that traffic meanwhile only adds to what came in."""
+    """Packets in and forwarded, with those of ports that are gone. Forwarded is read first, so that traffic meanwhile
+    only adds to what came in."""
     queues = words(maps.by_port("queues"))
     forwarded = queues[..., columns(QUEUE, "forwarded_packets")[0]].astype(np.int64)
     received = words(maps.by_port("ingress"))[..., columns(INGRESS, "in_packets")[0]].astype(np.int64)
@@ -210,14 +211,15 @@ def count_switches(maps: LabMaps, table: PortTable) -> list[SwitchCounts]:
     for node, ports in of_node.items():
         profiles = [maps.profiles[index] for index in sorted(set(maps.ports[ports]["profile"].tolist()))]
         same = all((each["class_of_dscp"] == profiles[0]["class_of_dscp"]).all() for each in profiles)
-        cut = trimmed[ports].sum(axis=0)
+        gone = np.array(maps.gone.get(node, np.zeros((3, CLASSES))), np.int64)
+        cut = trimmed[ports].sum(axis=0) + gone[2]
         cut[int(profiles[0]["trimmed_class"])] -= cut.sum()
         counts.append(
             SwitchCounts(
                 node=node,
                 names=tuple(table.class_name(ports[0], priority) for priority in range(CLASSES)),
-                received=received[ports].sum(axis=0),
-                forwarded=forwarded[ports].sum(axis=0),
+                received=received[ports].sum(axis=0) + gone[0],
+                forwarded=forwarded[ports].sum(axis=0) + gone[1],
                 trimmed=cut,
                 comparable=same and len({int(each["trimmed_class"]) for each in profiles}) == 1,
             )

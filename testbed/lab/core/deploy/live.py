@@ -329,8 +329,11 @@ class RunningLab:
                 hint="add `qos: {preset: uec}` to the file and deploy again",
             )
         from testbed.base.datapath.maps import LabMaps
+        from testbed.lab.core.deploy.records.gone_ports import read_gone_ports
 
-        return LabMaps.open(lab_directory(self._state.run_directory(self.name)), writable=writable)
+        maps = LabMaps.open(lab_directory(self._state.run_directory(self.name)), writable=writable)
+        maps.gone = read_gone_ports(self.state_directory)
+        return maps
 
     @property
     def pause_agent(self) -> PauseAgent:

@@ -297,6 +297,8 @@ class Carrying:
         self._data_path.take_back(kernel, changes.kernel.removed)
         kernel.apply(changes.kernel.settled, replacing=True)
         leave_attachment(changes.old, changes.new, self._state.run, self._run, self.running.state_directory)
+        with self._undoing_without_room():
+            self._data_path.keep_accounts(self.running.state_directory)
         self._data_path.forget()
         if self._manner.tells:
             tell(self._routing, self._run, comes_last, again=self._manner.again)

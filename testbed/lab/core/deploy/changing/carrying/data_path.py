@@ -11,6 +11,7 @@ from testbed.base.datapath.maps import LabMaps
 from testbed.lab.core.deploy.changing.differences import LabChanges
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.links.wires import change_losses, lead_to_delays
+from testbed.lab.core.deploy.records.gone_ports import keep_gone_ports
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller, fits, forget_ports, write_maps
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.plan.operations import DelayPort, Operation
@@ -22,6 +23,15 @@ class ChangedDataPath:
     def __init__(self, changes: LabChanges, run: Path) -> None:
         self._changes = changes
         self._directory = pins.lab_directory(run)
+
+    def keep_accounts(self, state_directory: Path) -> None:
+        """Keep the packets of ports that are gone, for the accounts of their switches. Raises `StateError`."""
+        old, new = self._changes.old, self._changes.new
+        there = {(item.node, item.port) for item in new.installs}
+        gone = [(item.node, item.port) for item in old.installs if (item.node, item.port) not in there]
+        if gone:
+            with self._maps(writable=False) as maps:
+                keep_gone_ports(state_directory, maps, gone, {switch.node for switch in new.switches})
 
     def _maps(self, *, writable: bool = True) -> contextlib.closing[LabMaps]:
         return contextlib.closing(LabMaps.open(self._directory, writable=writable, with_room=True))

@@ -348,9 +348,16 @@ def _stake_of_change(was: Operation, now: Operation) -> str:
     match was, now:
         case CreateVeth(), CreateVeth() if now.mtu_bytes < was.mtu_bytes:
             return f"packets above {now.mtu_bytes} B"
+        case CreateVeth(), CreateVeth() if any(_joins(*ends) for ends in ((was.a, now.a), (was.b, now.b))):
+            return "a packet or two that arrive when the port joins the bridge"
         case StartService(), StartService():
             return "what is asked of it meanwhile"
     return ""
+
+
+def _joins(was: VethEnd, now: VethEnd) -> bool:
+    """Tell whether an interface becomes a port of a bridge: the kernel drops what arrives there until it is one."""
+    return bool(now.master) and not was.master
 
 
 def routing_rows(routing: Mapping[str, Mapping[str, Sequence[str]]], old: LabPlan, new: LabPlan) -> Iterator[ChangeRow]:
