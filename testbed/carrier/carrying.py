@@ -34,7 +34,7 @@ from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.plan.lab_plan import PortPlan
 
 START_TIMEOUT_S = 120.0
-STOP_TIMEOUT_S = 3.0
+STOP_TIMEOUT_S = 5.0
 ASK_TIMEOUT_S = 5.0
 _LOCK = "carrier.lock"
 _LOG = "carrier.log"
@@ -112,7 +112,7 @@ class _Process:
         self.process.stdout.close()
 
 
-class Carrying:
+class RunningCarrier:
     """The carrier of a lab at work."""
 
     def __init__(self, processes: Sequence[_Process]) -> None:
@@ -152,7 +152,7 @@ class Carrying:
 
 
 @contextlib.contextmanager
-def carry(lab: RunningLab, nics: Sequence[PortPlan], kind: str) -> Iterator[Carrying]:
+def carry(lab: RunningLab, nics: Sequence[PortPlan], kind: str) -> Iterator[RunningCarrier]:
     """Carry TCP between these NICs of different hosts over `kind`, "uet" or "roce", until the context is left.
 
     Connections between them that are there already break. Raises `CarrierBusy` where it is carried already,
@@ -183,7 +183,7 @@ def carry(lab: RunningLab, nics: Sequence[PortPlan], kind: str) -> Iterator[Carr
             _await_ready(process)
         undo.callback(unsteer, lab.name, lab.state_directory)
         steer(lab, nics)
-        yield Carrying(processes)
+        yield RunningCarrier(processes)
 
 
 def _await_ready(process: _Process) -> None:

@@ -30,7 +30,7 @@ class CarrierConfiguration:
     """The directory of the lab's journal."""
     kind: str
     job_id: int
-    """Of UET: endpoints of another job hear nothing of this one's. Of RoCE the protection domain."""
+    """Endpoints of UET hear nothing of those of another job; it is the protection domain of RoCE."""
     nics: tuple[CarriedNic, ...]
     owners: Mapping[str, str]
     """The host of each address that a host of the lab has."""

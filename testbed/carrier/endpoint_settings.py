@@ -25,7 +25,10 @@ MAX_RTO_RETX = 12
 """With time-outs that double, half a minute: a hold timer of BGP is no reason to give a peer up."""
 ROCE_TIMEOUT_RTTS = 32
 ROCE_TIMEOUT_ANSWERS = 16
-TICKS_PER_RTT = 100
+TICKS_PER_RTT = 40
+"""Processes look for what has come and is due so often in a base round trip, and no more than every half millisecond.
+What is due waits for half of that on average, each way: it makes round trips 2.5 % longer. A scenario's workers look
+more than twice as often, and take about a fifth more CPU time for each packet."""
 LEAST_TICK_NS = 500_000
 CONTROL_DSCP = 48
 _ETHERNET_BYTES, _IPV4_BYTES, _UDP_BYTES = 14, 20, 8
@@ -67,7 +70,7 @@ class LabEndpoints:
 
     @cached_property
     def _pipeline_ns(self) -> int:
-        """What the declared base RTT has more than the links, each way: receivers add it."""
+        """The part of the declared base RTT that links do not have, each way: receivers add it."""
         declared = declared_base_rtt(self._model)
         if declared is None:
             return 0

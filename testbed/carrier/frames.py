@@ -80,7 +80,7 @@ class Frame:
     window: int = 0
     """The bytes that the sender of OPEN or OPENED takes ahead of its program."""
     word: int = 0
-    """What the transport of its sender wants to tell the other's, in 64 bits."""
+    """64 bits that the transport of its sender tells the other's."""
     ends: ConnectionEnds | None = None
 
 

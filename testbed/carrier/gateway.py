@@ -15,7 +15,7 @@ import select
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_address
@@ -118,6 +118,8 @@ class Gateway:
         self._hosts: dict[str, CarrierHost] = {}
         self._messengers: dict[str, tuple[Messenger, CarrierHost]] = {}
         """By the address of the endpoint."""
+        self._news: list[tuple[Sized, Messenger, CarrierHost]] = []
+        """The completions of each messenger, which are looked at in every turn."""
         try:
             for name, path in configuration.namespaces.items():
                 self._open_host(name, path, open_messenger)
@@ -138,6 +140,7 @@ class Gateway:
                 continue
             messenger = open_messenger(nic.endpoint)
             self._messengers[messenger.address] = messenger, host
+            self._news.append((messenger.completions, messenger, host))
             host.rails.setdefault(nic.rail, messenger)
             host.messengers |= {ip_address(text): messenger for text in nic.addresses}
         foreign = [address for address, nic in self._nics.items() if nic.host != name]
@@ -159,19 +162,23 @@ class Gateway:
 
     def turn(self) -> None:
         """Take what has come, and do what is due."""
-        for messenger, host in self._messengers.values():
-            for event in messenger.poll():
-                if isinstance(event, ArrivedMessage):
-                    self._on_message(messenger, host, event)
-                elif isinstance(event.context, CarriedEnd):
-                    end = event.context
-                    if isinstance(event, Undelivered):
-                        end.connection.drop(event.reason)
-                    else:
-                        end.flow.on_told()
-                    self._settle(end)
+        for completions, messenger, host in self._news:
+            if completions:
+                self._poll(messenger, host)
         if self._timers and self._timers[0][0] <= time.monotonic_ns():
             self._handle_timers(time.monotonic_ns())
+
+    def _poll(self, messenger: Messenger, host: CarrierHost) -> None:
+        for event in messenger.poll():
+            if isinstance(event, ArrivedMessage):
+                self._on_message(messenger, host, event)
+            elif isinstance(event.context, CarriedEnd):
+                end = event.context
+                if isinstance(event, Undelivered):
+                    end.connection.drop(event.reason)
+                else:
+                    end.flow.on_told()
+                self._settle(end)
 
     def _handle_timers(self, now: int) -> None:
         while self._timers and self._timers[0][0] <= now:

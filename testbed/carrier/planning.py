@@ -1,4 +1,4 @@
-"""What processes of the carrier are told of a lab: who is carried, by which endpoints, and with which window."""
+"""The plan of carrying: who is carried, by which endpoints and with which window, for each process of the carrier."""
 
 from __future__ import annotations
 

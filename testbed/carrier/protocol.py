@@ -27,7 +27,7 @@ from enum import StrEnum
 from testbed.carrier.frames import HEADER_BYTES, ConnectionEnds, Frame, FrameKind, encode, write_data_header
 
 LEAST_COST = 256
-"""What a frame of DATA takes of a window at least: about what is kept of one beside its bytes."""
+"""The least that a frame of DATA takes of a window: about as much is kept of one beside its bytes."""
 CREDITS_PER_WINDOW = 4
 RETRY_NS = 250_000_000
 """The pause before a connection that was refused is asked for again."""
@@ -78,7 +78,7 @@ class CarriedConnection:
         self.error = ""
         """Why it was reset, where the other end broke the protocol."""
         self.peer_word = 0
-        """What the other end's transport has told in OPEN or OPENED."""
+        """The word that the other end's transport has told in OPEN or OPENED."""
         self.read_ended = False
         """Our program writes no more."""
         self.write_ended = False

@@ -31,7 +31,7 @@ PANELS = {
         "export": "labs.export",
         "schema": "labs.schema",
         "graph": "labs.graph",
-        "console": "labs.console",
+        "console": "machine.console",
     },
     "Nodes and links": {
         "exec": "nodes.execute",

@@ -1,4 +1,4 @@
-"""What a person does to a lab from the page: an action, its dialog, its command line, and how it is undone.
+"""Actions: what a person does to a lab from the page, by a dialog and a command line, and how it is undone.
 
 An action does nothing that the command line does not: it has the words of a command, which the page shows, and which
 are run as they stand (`testbed.console.tasks`) where the action has no function of its own; such a function calls
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from testbed.base.names import known_names_hint
-from testbed.console.answers import Refused, not_found
+from testbed.console.answers import RefusedRequest, not_found
 from testbed.console.tasks import command_text
 from testbed.lab.core.deploy.records.kept_events import keep_action
 
@@ -27,7 +27,7 @@ _LONGEST_YAML = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class InputField:
     """An input of an action's dialog."""
 
     name: str
@@ -56,9 +56,9 @@ class ActionRequest:
 
     @property
     def target(self) -> str:
-        """The one target. Raises `Refused` where there is another number of them."""
+        """The one target. Raises `RefusedRequest` where there is another number of them."""
         if len(self.targets) != 1:
-            raise Refused(400, f"one target is expected, not {len(self.targets)}")
+            raise RefusedRequest(400, f"one target is expected, not {len(self.targets)}")
         return self.targets[0]
 
     def text(self, name: str) -> str:
@@ -84,7 +84,7 @@ Words = Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
+class PageAction:
     """One thing that can be done. `on` says to what: kinds of targets, or nothing.
 
     `command` returns the command lines, as words without the program's name. `perform` does the same in this process,
@@ -99,7 +99,7 @@ class Action:
     many: bool = False
     group: str = ""
     key: str = ""
-    fields: tuple[Field, ...] = ()
+    fields: tuple[InputField, ...] = ()
     harms: str | Callable[[ActionRequest], str] = ""
     perform: Callable[[ActionRequest], object] | None = None
     undo: Callable[[ActionRequest], Undo | None] | None = None
@@ -126,23 +126,25 @@ class Action:
         return self.harms if isinstance(self.harms, str) else self.harms(request)
 
 
-def read_request(action: Action, console: Console, source: Source | None, body: Mapping[str, Any]) -> ActionRequest:
-    """Make a request of what a page has sent. Raises `Refused` where it is none for this action."""
+def read_request(action: PageAction, console: Console, source: Source | None, body: Mapping[str, Any]) -> ActionRequest:
+    """Make a request of what a page has sent. Raises `RefusedRequest` where it is none for this action."""
     targets, values = body.get("targets", []), body.get("values", {})
     if not isinstance(targets, list) or not all(isinstance(one, str) and _is_name(one) for one in targets):
-        raise Refused(400, "targets: expected a list of names")
+        raise RefusedRequest(400, "targets: expected a list of names")
     if len(targets) > MOST_TARGETS:
-        raise Refused(400, f"{len(targets)} targets are too many (at most {MOST_TARGETS})")
+        raise RefusedRequest(400, f"{len(targets)} targets are too many (at most {MOST_TARGETS})")
     if not isinstance(values, dict):
-        raise Refused(400, "values: expected an object")
+        raise RefusedRequest(400, "values: expected an object")
     if action.on and not targets:
-        raise Refused(400, f"{action.title}: choose a {' or '.join(action.on)} first")
+        raise RefusedRequest(400, f"{action.title}: choose a {' or '.join(action.on)} first")
     if len(targets) > 1 and not action.many:
-        raise Refused(400, f"{action.title}: one at a time")
+        raise RefusedRequest(400, f"{action.title}: one at a time")
     fields = {item.name: item for item in action.fields}
     for name in values:
         if name not in fields:
-            raise Refused(400, f"{action.name} has no field {name!r}", hint=known_names_hint(str(name), list(fields)))
+            raise RefusedRequest(
+                400, f"{action.name} has no field {name!r}", hint=known_names_hint(str(name), list(fields))
+            )
     return ActionRequest(
         console=console,
         source=source,
@@ -156,34 +158,35 @@ def _is_name(text: str) -> bool:
     return 0 < len(text) <= _LONGEST_TARGET and not text.startswith("-") and text.isprintable() and " " not in text
 
 
-def _value(item: Field, value: Any) -> Any:
+def _value(item: InputField, value: Any) -> Any:
     if value is None or value == "":
         if item.required:
             hint = f"for example {item.example}" if item.example else None
-            raise Refused(400, f"{item.title}: a value is needed", hint=hint)
+            raise RefusedRequest(400, f"{item.title}: a value is needed", hint=hint)
         return value
     if item.kind == "flag":
         if not isinstance(value, bool):
-            raise Refused(400, f"{item.title}: expected yes or no")
+            raise RefusedRequest(400, f"{item.title}: expected yes or no")
         return value
     if item.kind == "number":
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise Refused(400, f"{item.title}: expected a number")
+            raise RefusedRequest(400, f"{item.title}: expected a number")
         return value
     if not isinstance(value, str):
-        raise Refused(400, f"{item.title}: expected text")
+        raise RefusedRequest(400, f"{item.title}: expected text")
     if len(value) > (_LONGEST_YAML if item.kind == "yaml" else _LONGEST_TEXT):
-        raise Refused(413, f"{item.title}: too long")
+        raise RefusedRequest(413, f"{item.title}: too long")
     if item.kind != "yaml" and (value.startswith("-") or not value.isprintable()):
-        raise Refused(400, f"{item.title}: {value[:40]!r} is no value")
+        raise RefusedRequest(400, f"{item.title}: {value[:40]!r} is no value")
     if item.kind == "choice" and value not in item.choices:
-        raise Refused(400, f"{item.title}: {value!r} is no choice", hint=known_names_hint(value, item.choices))
+        raise RefusedRequest(400, f"{item.title}: {value!r} is no choice", hint=known_names_hint(value, item.choices))
     return value
 
 
-def answer_action(action: Action, request: ActionRequest, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Do an action, or only tell what it would do (`dry`). Among the readers' threads. Raises `Refused`, and what it
-    raises.
+def answer_action(action: PageAction, request: ActionRequest, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Do an action, or only tell what it would do (`dry`). Among the readers' threads.
+
+    Raises `RefusedRequest`, and what the action does.
     """
     words = [list(line) for line in action.command(request)]
     command, harm = [command_text(line) for line in words], action.harm(request)
@@ -192,7 +195,7 @@ def answer_action(action: Action, request: ActionRequest, body: Mapping[str, Any
     if not action.reads:
         request.console.require_write()
     if harm and body.get("confirmed") is not True:
-        raise Refused(409, harm, code="confirm")
+        raise RefusedRequest(409, harm, code="confirm")
     undo = None if action.undo is None else action.undo(request)
     answer: dict[str, Any] = {"command": command, "undo": _undo_json(undo, request)}
     if not action.reads:
@@ -218,8 +221,8 @@ def _keep(request: ActionRequest, command: Sequence[str]) -> None:
     keep_action(directory, request.lab, node, subject, "; ".join(command))
 
 
-def find_action(actions: Mapping[str, Action], name: str) -> Action:
-    """Raises `Refused` with the names that there are."""
+def find_action(actions: Mapping[str, PageAction], name: str) -> PageAction:
+    """Raises `RefusedRequest` with the names that there are."""
     if name not in actions:
         raise not_found(f"there is no action {name!r}", known_names_hint(name, list(actions)))
     return actions[name]

@@ -20,7 +20,7 @@ MOST_BODY_BYTES = 1 << 20
 """The largest body of a request that is read."""
 
 
-class Refused(TestbedError):
+class RefusedRequest(TestbedError):
     """A request that is answered with a status of its own. `code` tells a page which refusal it is."""
 
     def __init__(self, status: int, message: str, *, hint: str | None = None, code: str = "") -> None:
@@ -29,9 +29,9 @@ class Refused(TestbedError):
         self.code = code
 
 
-def not_found(message: str, hint: str | None = None) -> Refused:
+def not_found(message: str, hint: str | None = None) -> RefusedRequest:
     """Return the error for what is not there."""
-    return Refused(404, message, hint=hint, code="not-found")
+    return RefusedRequest(404, message, hint=hint, code="not-found")
 
 
 def encode(document: object) -> bytes:
@@ -88,7 +88,7 @@ def _problem(problem: Problem) -> dict[str, Any]:
 
 def _status(error: TestbedError) -> int:
     match error:
-        case Refused():
+        case RefusedRequest():
             return error.status
         case LabNotFound() | NoSuchNode():
             return 404
@@ -100,40 +100,40 @@ def _status(error: TestbedError) -> int:
 
 
 async def body_of(request: Request) -> dict[str, Any]:
-    """Read the JSON object that a request brings. Raises `Refused` for anything else, and for one that is too large."""
+    """Read the JSON object that a request brings. Raises `RefusedRequest` for anything else, and for a large one."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise Refused(415, "the body of a request is JSON (Content-Type: application/json)")
+        raise RefusedRequest(415, "the body of a request is JSON (Content-Type: application/json)")
     content = bytearray()
     async for chunk in request.stream():
         content += chunk
         if len(content) > MOST_BODY_BYTES:
-            raise Refused(413, f"the request is larger than {MOST_BODY_BYTES >> 20} MiB")
+            raise RefusedRequest(413, f"the request is larger than {MOST_BODY_BYTES >> 20} MiB")
     try:
         document = msgspec.json.decode(bytes(content) or b"{}")
     except msgspec.DecodeError as error:
-        raise Refused(400, f"the body is no JSON: {error}") from error
+        raise RefusedRequest(400, f"the body is no JSON: {error}") from error
     if not isinstance(document, dict):
-        raise Refused(400, "the body is no JSON object")
+        raise RefusedRequest(400, "the body is no JSON object")
     return document
 
 
 def whole_number(text: str, name: str, *, least: int = 0, most: int = 1 << 53) -> int:
-    """Read a number of an address. Raises `Refused` for one that is none, or out of bounds."""
+    """Read a number of an address. Raises `RefusedRequest` for one that is none, or out of bounds."""
     try:
         value = int(text)
     except ValueError as error:
-        raise Refused(400, f"{name}={text}: expected a whole number") from error
+        raise RefusedRequest(400, f"{name}={text}: expected a whole number") from error
     if not least <= value <= most:
-        raise Refused(400, f"{name}={text}: expected {least} to {most}")
+        raise RefusedRequest(400, f"{name}={text}: expected {least} to {most}")
     return value
 
 
 def number(text: str, name: str) -> float:
-    """Read a finite number of an address. Raises `Refused` for anything else."""
+    """Read a finite number of an address. Raises `RefusedRequest` for anything else."""
     try:
         value = float(text)
     except ValueError as error:
-        raise Refused(400, f"{name}={text}: expected a number") from error
+        raise RefusedRequest(400, f"{name}={text}: expected a number") from error
     if not np.isfinite(value):
-        raise Refused(400, f"{name}={text}: expected a number")
+        raise RefusedRequest(400, f"{name}={text}: expected a number")
     return value

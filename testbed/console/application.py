@@ -21,14 +21,14 @@ from starlette.websockets import WebSocket
 
 from testbed.base.errors import TestbedError
 from testbed.console.action import answer_action, find_action, read_request
-from testbed.console.answers import Refused, body_of, error_answer, json_answer, not_found
+from testbed.console.answers import RefusedRequest, body_of, error_answer, json_answer, not_found
 from testbed.console.console import MOST_STREAMS, Console
-from testbed.console.live.lab import LiveLab
+from testbed.console.live.lab import WatchedLab
 from testbed.console.queries import BASE_ROUTES, recorded_snapshot
 from testbed.console.sessions import Sessions
 from testbed.console.shells import serve_shell
 from testbed.console.sources.source import Source
-from testbed.console.stream.events import EventStream
+from testbed.console.stream.events import FeedAnswer
 from testbed.console.stream.feed import Feed
 from testbed.console.view import ViewRoute, answer_call, get, post, put
 
@@ -98,7 +98,7 @@ class _Pages:
         async for chunk in request.stream():
             content += chunk
             if len(content) > _LONGEST_FORM:
-                return error_answer(Refused(413, "the form is too large"))
+                return error_answer(RefusedRequest(413, "the form is too large"))
         values = parse_qs(content.decode("ascii", "replace"))
         return self._logged_in(values.get("token", [""])[0].strip())
 
@@ -153,13 +153,13 @@ async def _cancel(call: Any) -> dict[str, Any]:
 def _write_file(call: Any) -> dict[str, str]:
     text, etag = call.body.get("text"), call.body.get("etag", "")
     if not isinstance(text, str) or not isinstance(etag, str):
-        raise Refused(400, "text and etag are expected, both strings")
+        raise RefusedRequest(400, "text and etag are expected, both strings")
     return {"etag": call.console.files.write(call.path["path"], text, etag)}
 
 
 def _listed(console: Console, kind: str) -> list[Any]:
     if kind not in ("topology", "scenario"):
-        raise Refused(400, f"kind={kind}: topology or scenario")
+        raise RefusedRequest(400, f"kind={kind}: topology or scenario")
     return [item for item in console.files.listed() if _is_scenario(console, item.path) is (kind == "scenario")]
 
 
@@ -183,7 +183,7 @@ def _machine_stream(console: Console) -> Endpoint:
 class _Streamed(Response):
     """A response that a stream sends by itself."""
 
-    def __init__(self, stream: EventStream) -> None:
+    def __init__(self, stream: FeedAnswer) -> None:
         super().__init__()
         self._stream = stream
 
@@ -193,7 +193,7 @@ class _Streamed(Response):
 
 def _stream(console: Console, request: Request, feed: Feed, ended: Callable[[], None]) -> Response:
     if console.streams >= MOST_STREAMS:
-        return error_answer(Refused(429, f"{MOST_STREAMS} pages look already", hint="close some of them"))
+        return error_answer(RefusedRequest(429, f"{MOST_STREAMS} pages look already", hint="close some of them"))
     console.streams += 1
 
     def end() -> None:
@@ -201,7 +201,7 @@ def _stream(console: Console, request: Request, feed: Feed, ended: Callable[[], 
         ended()
 
     last = request.headers.get("last-event-id") or request.query_params.get("last", "")
-    return _Streamed(EventStream(feed, last, end))
+    return _Streamed(FeedAnswer(feed, last, end))
 
 
 # --- below a base -----------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ def _route(console: Console, base: str, item: ViewRoute, find: Finder | None) ->
         try:
             source = None if find is None else await find(request.path_params)
         except (TestbedError, OSError) as error:
-            return error_answer(error if isinstance(error, TestbedError) else Refused(500, str(error)))
+            return error_answer(error if isinstance(error, TestbedError) else RefusedRequest(500, str(error)))
         return await answer_call(console, item, request, source)
 
     return Route(f"{base}/{item.path}".rstrip("/"), answer, methods=[item.method])
@@ -260,7 +260,7 @@ def _base_stream(console: Console, find: Finder) -> Endpoint:
             source = await find(request.path_params)
         except TestbedError as error:
             return error_answer(error)
-        if isinstance(source, LiveLab):
+        if isinstance(source, WatchedLab):
             console.watch_views(source)
             return _stream(console, request, source.feed, lambda: console.unwatch_views(source))
         feed = Feed(lambda: recorded_snapshot(console, source))
@@ -274,7 +274,7 @@ def _action(console: Console, find: Finder | None) -> Endpoint:
         try:
             source = None if find is None else await find(request.path_params)
             if source is not None and not source.live:
-                raise Refused(403, "this is a record: nothing can be done to it", code="read-only")
+                raise RefusedRequest(403, "this is a record: nothing can be done to it", code="read-only")
             body = await body_of(request)
             action = find_action(console.actions, request.path_params["action"])
             asked = read_request(action, console, source, body)
@@ -282,6 +282,6 @@ def _action(console: Console, find: Finder | None) -> Endpoint:
         except TestbedError as error:
             return error_answer(error)
         except OSError as error:
-            return error_answer(Refused(500, error.strerror or str(error)))
+            return error_answer(RefusedRequest(500, error.strerror or str(error)))
 
     return answer

@@ -8,17 +8,18 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from testbed.base.names import check_lab_name
 from testbed.base.version import __version__
-from testbed.console.action import Action
-from testbed.console.answers import Refused, encode, not_found
+from testbed.console.action import PageAction
+from testbed.console.answers import RefusedRequest, encode, not_found
 from testbed.console.counters.history import KEPT_S, TICK_S
 from testbed.console.files import StartDirectories
-from testbed.console.live.lab import LiveLab
+from testbed.console.live.lab import WatchedLab
 from testbed.console.machine.labs import LabRow, LabsWatch
 from testbed.console.machine.trust import Trust, TrustWatch
 from testbed.console.sources.source import Source
@@ -33,8 +34,8 @@ MOST_SHELLS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What the console was started with. `opens` is the address that a page shows first; None: the list of labs.
+class ConsoleSettings:
+    """The settings of a console. `opens` is the address that a page shows first; None: the list of labs.
 
     `only` is the one lab that it shows, where it is a service of that lab.
     """
@@ -53,11 +54,11 @@ class Console:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ConsoleSettings,
         state: StateDirectory,
         *,
         views: Sequence[View] = (),
-        actions: Sequence[Action] = (),
+        actions: Sequence[PageAction] = (),
         tables: Sequence[Mapping[str, Any]] = (),
         play: Callable[[StartDirectories, str, int, int], Source] | None = None,
     ) -> None:
@@ -75,11 +76,11 @@ class Console:
         self.streams = 0
         self.shells = 0
         self._play = play
-        self._live: dict[str, LiveLab] = {}
-        self._opening: dict[str, asyncio.Future[LiveLab]] = {}
+        self._live: dict[str, WatchedLab] = {}
+        self._opening: dict[str, asyncio.Future[WatchedLab]] = {}
         self._watching: dict[tuple[str, str], threading.Event] = {}
         self._trust = TrustWatch(self._tell_trust, self._is_looked_at)
-        self._labs = LabsWatch(state, self._tell_labs, self._is_looked_at)
+        self._labs = LabsWatch(state, self._tell_labs, self._is_looked_at, self._states_of)
         self._stopped = threading.Event()
         self._ticker = threading.Thread(target=self._tick_on, name="ticker", daemon=True)
         self.tick_cpu_s = 0.0
@@ -113,17 +114,18 @@ class Console:
             lab.close()
 
     def require_write(self) -> None:
-        """Raise `Refused` in a console that only reads."""
+        """Raise `RefusedRequest` in a console that only reads."""
         if not self.write:
-            raise Refused(
+            raise RefusedRequest(
                 403, "this console only reads", hint="start it with --write to change labs from it", code="read-only"
             )
 
     # --- what is looked at ------------------------------------------------------------------------------
 
-    async def live_lab(self, name: str) -> LiveLab:
-        """Return the lab of a name, which is opened when it is asked for first. Raises `LabNotFound`, and `Refused` for
-        one that this console does not show.
+    async def live_lab(self, name: str) -> WatchedLab:
+        """Return the lab of a name, which is opened when it is asked for first.
+
+        Raises `LabNotFound`, and `RefusedRequest` for one that this console does not show.
         """
         try:
             check_lab_name(name)
@@ -143,16 +145,16 @@ class Console:
             work.add_done_callback(lambda done: self._opened(name, done))
         return await asyncio.shield(self._opening[name])
 
-    def _open(self, name: str) -> LiveLab:
-        return LiveLab(name, self.state, self.loop, self.common)
+    def _open(self, name: str) -> WatchedLab:
+        return WatchedLab(name, self.state, self.loop, self.common)
 
-    def _opened(self, name: str, done: asyncio.Future[LiveLab]) -> None:
+    def _opened(self, name: str, done: asyncio.Future[WatchedLab]) -> None:
         self._opening.pop(name, None)
         if not done.cancelled() and done.exception() is None:
             self._live[name] = done.result()
 
     def played(self, directory: str, point: int, run: int) -> Source:
-        """Return a run of a record. Among the readers. Raises `Refused`, `RecordError`."""
+        """Return a run of a record. Among the readers. Raises `RefusedRequest`, `RecordError`."""
         if self._play is None:
             raise not_found("this console shows no records")
         return self._play(self.files, directory, point, run)
@@ -165,10 +167,14 @@ class Console:
         """Have the list of labs read at once. In any thread."""
         self._labs.ask()
 
+    def _states_of(self, name: str) -> Sequence[str]:
+        found = self._live.get(name)
+        return () if found is None or found.ended else found.now().state.nodes
+
     def _shown_labs(self, rows: Sequence[LabRow]) -> tuple[LabRow, ...]:
         return tuple(row for row in rows if self.settings.only in (None, row.name))
 
-    def watch_views(self, source: LiveLab) -> None:
+    def watch_views(self, source: WatchedLab) -> None:
         """Let the views that watch a lab begin, where they have not: a page looks at it."""
         for view in self.views.values():
             key = (source.base, view.name)
@@ -181,7 +187,7 @@ class Console:
                     daemon=True,
                 ).start()
 
-    def _watch_view(self, view: View, source: LiveLab, stop: threading.Event) -> None:
+    def _watch_view(self, view: View, source: WatchedLab, stop: threading.Event) -> None:
         assert view.watch is not None
         try:
             view.watch(source, lambda data: source.publish_view(view.name, data), stop)
@@ -189,7 +195,7 @@ class Console:
             if self._watching.get((source.base, view.name)) is stop:
                 del self._watching[source.base, view.name]
 
-    def unwatch_views(self, source: LiveLab) -> None:
+    def unwatch_views(self, source: WatchedLab) -> None:
         """Let the views of a lab end that no page looks at any more."""
         if source.feed.listeners == 0:
             for key in [key for key in self._watching if key[0] == source.base]:
@@ -226,6 +232,7 @@ class Console:
             "streams": self.streams,
             "shells": self.shells,
             "kept_bytes": sum(feed.kept_bytes for feed in self._feeds()),
+            "threads": _cpu_of_threads(),
         }
 
     def _feeds(self) -> list[Feed]:
@@ -279,3 +286,13 @@ class Console:
                     lab.tick()
             self.ticks += 1
             self.tick_cpu_s = time.thread_time()
+
+
+def _cpu_of_threads() -> dict[str, float]:
+    """Return the CPU time of each thread that is there, by its name, in seconds."""
+    found = {}
+    for thread in threading.enumerate():
+        if thread.ident is not None and thread.is_alive():
+            with suppress(OSError):  # it has ended meanwhile
+                found[thread.name] = round(time.clock_gettime(time.pthread_getcpuclockid(thread.ident)), 4)
+    return found

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from testbed.base.errors import TestbedError
-from testbed.console.answers import Refused, not_found
+from testbed.console.answers import RefusedRequest, not_found
 
 MOST_BYTES = 1 << 20
 """The largest text that is shown or taken."""
@@ -30,7 +30,7 @@ _RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x0
 _OPEN_HOW = struct.Struct("=QQQ")
 
 
-class ChangedMeanwhile(Refused):
+class ChangedMeanwhile(RefusedRequest):
     """A file that is not as the page has read it."""
 
     def __init__(self, path: str) -> None:
@@ -78,8 +78,9 @@ class StartDirectories:
         return tuple(self._roots.values())
 
     def path(self, text: str) -> Path:
-        """Return the file or directory that a page means. Raises `Refused` for one that is not below, is reached by a
-        link, or is not there.
+        """Return the file or directory that a page means.
+
+        Raises `RefusedRequest` for one that is not below, is reached by a link, or is not there.
         """
         with _descriptor(*self._split(text), os.O_PATH) as (_, path):
             return path
@@ -93,25 +94,25 @@ class StartDirectories:
         return None
 
     def read(self, text: str) -> TextFile:
-        """Return a file's text. Raises `Refused`."""
+        """Return a file's text. Raises `RefusedRequest`."""
         with _descriptor(*self._split(text), os.O_RDONLY) as (descriptor, _):
             content = _content(descriptor, text)
         try:
             return TextFile(path=text, text=content.decode(), etag=_etag(content))
         except UnicodeDecodeError as error:
-            raise Refused(400, f"{text} is no text") from error
+            raise RefusedRequest(400, f"{text} is no text") from error
 
     def write(self, text: str, content: str, etag: str) -> str:
         """Replace a topology or scenario that the page has read with `etag`, or make a new one where that is "".
 
-        Returns the new tag. Raises `Refused`, and `ChangedMeanwhile`.
+        Returns the new tag. Raises `RefusedRequest`, and `ChangedMeanwhile`.
         """
         root, parts = self._split(text)
         if not parts or PurePosixPath(parts[-1]).suffix not in _TEXTS:
-            raise Refused(400, f"{text}: only {' and '.join(_TEXTS)} files are written here")
+            raise RefusedRequest(400, f"{text}: only {' and '.join(_TEXTS)} files are written here")
         encoded = content.encode()
         if len(encoded) > MOST_BYTES:
-            raise Refused(413, f"the text is larger than {MOST_BYTES >> 20} MiB")
+            raise RefusedRequest(413, f"the text is larger than {MOST_BYTES >> 20} MiB")
         with _descriptor(root, parts[:-1], os.O_RDONLY | os.O_DIRECTORY) as (directory, _):
             self._check_unchanged(directory, parts[-1], text, etag)
             name = f".{parts[-1]}.{os.getpid()}"
@@ -153,7 +154,7 @@ class StartDirectories:
         return sorted(found, key=lambda item: item.path)
 
     def _split(self, text: str) -> tuple[Path, tuple[str, ...]]:
-        """Raises `Refused` for a path that does not begin with the name of a start directory."""
+        """Raises `RefusedRequest` for a path that does not begin with the name of a start directory."""
         path = PurePosixPath(text)
         if "\0" in text or path.is_absolute() or ".." in path.parts or not path.parts:
             raise not_found(f"there is no file {text!r} below the directories of this console")
@@ -164,7 +165,7 @@ class StartDirectories:
 
 
 class _descriptor:  # noqa: N801  # a context, as open is
-    """Open a path beneath a directory for as long as the context lasts. Raises `Refused`."""
+    """Open a path beneath a directory for as long as the context lasts. Raises `RefusedRequest`."""
 
     def __init__(self, root: Path, parts: Sequence[str], flags: int) -> None:
         self._root, self._parts, self._flags = root, parts, flags
@@ -206,7 +207,7 @@ def _content(descriptor: int, shown: str) -> bytes:
     if not stat.S_ISREG(status.st_mode):
         raise not_found(f"{shown} is no file")
     if status.st_size > MOST_BYTES:
-        raise Refused(413, f"{shown} is larger than {MOST_BYTES >> 20} MiB")
+        raise RefusedRequest(413, f"{shown} is larger than {MOST_BYTES >> 20} MiB")
     return os.read(descriptor, MOST_BYTES + 1)
 
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from testbed.console.answers import Refused, error_answer
+from testbed.console.answers import RefusedRequest, error_answer
 from testbed.console.listening import is_loopback
 from testbed.console.sessions import Sessions
 
@@ -98,7 +98,7 @@ def _is_numeric(host: str) -> bool:
 
 
 @dataclass(slots=True)
-class Guard:
+class ConsoleGuard:
     """Middleware around the whole application. Without `sessions` nobody has to log in (a lab's own service)."""
 
     app: ASGIApp
@@ -113,7 +113,7 @@ class Guard:
             return
         try:
             self._check(scope, Headers(scope=scope))
-        except Refused as refused:
+        except RefusedRequest as refused:
             if scope["type"] == "websocket":
                 await _refuse_websocket(refused, receive, send)
                 return
@@ -122,23 +122,25 @@ class Guard:
         await self.app(scope, receive, send if scope["type"] == "websocket" else _with_headers(scope["path"], send))
 
     def _check(self, scope: Scope, headers: Headers) -> None:
-        """Raises `Refused` for a request that is not to be answered."""
+        """Raises `RefusedRequest` for a request that is not to be answered."""
         host, path = headers.get("host", ""), scope["path"]
         if len(headers.getlist("host")) != 1 or not self.names.know(host):
-            raise Refused(403, f"this console is not called {host!r}", code="host")
+            raise RefusedRequest(403, f"this console is not called {host!r}", code="host")
         changes = scope["type"] == "websocket" or scope["method"] not in ("GET", "HEAD")
         ours = f"{'https' if self.secure else 'http'}://{host}"
         if changes and headers.get("origin", "").lower() != ours.lower():
-            raise Refused(403, "the request comes from another site", code="origin")
+            raise RefusedRequest(403, "the request comes from another site", code="origin")
         if path.startswith("/api/") and headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            raise Refused(403, "the request comes from another site", code="origin")
+            raise RefusedRequest(403, "the request comes from another site", code="origin")
         if self.sessions is None or path in _WITHOUT_SESSION or path.startswith(_STATIC):
             return
         if not self.sessions.knows(headers.get("cookie", "")):
-            raise Refused(401, "log in first", hint="by the link that `testbed console` has printed", code="login")
+            raise RefusedRequest(
+                401, "log in first", hint="by the link that `testbed console` has printed", code="login"
+            )
 
 
-async def _refuse_websocket(refused: Refused, receive: Receive, send: Send) -> None:
+async def _refuse_websocket(refused: RefusedRequest, receive: Receive, send: Send) -> None:
     """Close a WebSocket before it is accepted: the browser gets status 403 (ASGI, WebSocket close)."""
     await receive()
     await send({"type": "websocket.close", "code": WEBSOCKET_REFUSED, "reason": refused.message})

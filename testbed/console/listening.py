@@ -1,4 +1,4 @@
-"""Where the console listens: an address of loopback, a Unix socket, or another address under TLS."""
+"""The address that the console listens at: an address of loopback, a Unix socket, or another address under TLS."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bind:
+class ListenAt:
     """An address to listen at: a Unix socket's `path`, or a `host` and a TCP `port`, which is 0 for any."""
 
     path: Path | None = None
@@ -46,12 +46,12 @@ class Bind:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse_bind(text: str) -> Bind:
+def parse_bind(text: str) -> ListenAt:
     """Read `127.0.0.1:9470`, `[::1]:9470` or `unix:PATH`. Raises `CannotListen`."""
     if text.startswith(_UNIX):
         if not text[len(_UNIX) :]:
             raise CannotListen("--bind unix: names no socket", hint="for example --bind unix:/run/console.sock")
-        return Bind(path=Path(text[len(_UNIX) :]))
+        return ListenAt(path=Path(text[len(_UNIX) :]))
     try:
         parts = urlsplit(f"//{text}")
         port = parts.port
@@ -61,10 +61,10 @@ def parse_bind(text: str) -> Bind:
         raise CannotListen(
             f"--bind {text}: no address to listen at", hint=f"for example {DEFAULT_BIND}, [::1]:9470 or unix:PATH"
         ) from error
-    return Bind(host=parts.hostname, port=port)
+    return ListenAt(host=parts.hostname, port=port)
 
 
-def open_socket(bind: Bind, tls: Tls | None, *, managed: Collection[str] = ()) -> socket.socket:
+def open_socket(bind: ListenAt, tls: Tls | None, *, managed: Collection[str] = ()) -> socket.socket:
     """Make a socket that is bound and listens. `managed` are addresses of a lab's management network that a console may
     have, too.
 
@@ -73,7 +73,7 @@ def open_socket(bind: Bind, tls: Tls | None, *, managed: Collection[str] = ()) -
     return _unix_socket(bind.path) if bind.path is not None else _tcp_socket(bind, tls, managed)
 
 
-def _tcp_socket(bind: Bind, tls: Tls | None, managed: Collection[str]) -> socket.socket:
+def _tcp_socket(bind: ListenAt, tls: Tls | None, managed: Collection[str]) -> socket.socket:
     try:
         found = socket.getaddrinfo(bind.host, bind.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:

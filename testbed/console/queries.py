@@ -1,4 +1,4 @@
-"""What a page asks of what it looks at, by addresses below a base: the same for a lab and for a record."""
+"""Questions of a page to what it looks at, by addresses below a base: the same for a lab and for a record."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import Response
 
 from testbed.base.names import known_names_hint
-from testbed.console.answers import Refused, encode, json_answer, not_found, number, whole_number
-from testbed.console.counters.history import Series, thinned
+from testbed.console.answers import RefusedRequest, encode, json_answer, not_found, number, whole_number
+from testbed.console.counters.history import PortSeries, thinned
 from testbed.console.counters.quantities import QUANTITIES
 from testbed.console.sources.source import Source
 from testbed.console.tables.registry import TABLES
 from testbed.console.tables.table import MOST_ROWS, TableQuery, table_page
-from testbed.console.view import Call, ViewRoute, get, put
+from testbed.console.view import ViewCall, ViewRoute, get, put
 
 if TYPE_CHECKING:
     from testbed.console.console import Console
@@ -29,7 +29,7 @@ MOST_MOMENTS = 60
 _MAP_KIND = re.compile(r"[a-z]{1,20}")
 
 
-def _described(call: Call) -> Response:
+def _described(call: ViewCall) -> Response:
     source = call.base
     tag = f'"{source.shape.revision}"'
     if call.request.headers.get("if-none-match") == tag and source.live:
@@ -49,14 +49,14 @@ def _described(call: Call) -> Response:
     return json_answer(document, headers={"ETag": tag})
 
 
-def _map(call: Call) -> object:
+def _map(call: ViewCall) -> object:
     from testbed.lab.graph.console import console_map
 
     return console_map(call.base.shape.model, k=call.base.shape.k)
 
 
-def _positions_file(call: Call) -> Path:
-    """Return the topology file of what is looked at. Raises `Refused` where there is none below a start directory."""
+def _positions_file(call: ViewCall) -> Path:
+    """Return the topology file of what is looked at. Raises `RefusedRequest` where no start directory has it."""
     source = call.base.shape.model.source
     shown = call.console.files.shown(Path(source)) if source else None
     if shown is None:
@@ -64,33 +64,33 @@ def _positions_file(call: Call) -> Path:
     return call.console.files.path(shown)
 
 
-def _positions(call: Call) -> object:
+def _positions(call: ViewCall) -> object:
     from testbed.lab.graph.positions import read_positions
 
     try:
         return read_positions(_positions_file(call))
-    except Refused:
+    except RefusedRequest:
         return {}
 
 
-def _put_positions(call: Call) -> object:
+def _put_positions(call: ViewCall) -> object:
     from testbed.lab.graph.positions import write_positions
 
     nodes = call.base.shape.nodes
     found: dict[str, tuple[float, float]] = {}
     for name, place in call.body.items():
         if name not in nodes or not isinstance(place, list) or len(place) != 2:
-            raise Refused(400, f"no position of a node: {name[:80]!r}")
+            raise RefusedRequest(400, f"no position of a node: {name[:80]!r}")
         x, y = (number(str(value), name) for value in place)
         found[name] = x, y
     write_positions(_positions_file(call), found)
     return {}
 
 
-def _moment(call: Call) -> object:
+def _moment(call: ViewCall) -> object:
     texts = call.query.get("t", "").split(",")
     if len(texts) > MOST_MOMENTS:
-        raise Refused(400, f"{len(texts)} moments at once are too many (at most {MOST_MOMENTS})")
+        raise RefusedRequest(400, f"{len(texts)} moments at once are too many (at most {MOST_MOMENTS})")
     found = []
     for text in texts:
         moment = call.base.moment(number(text, "t"))
@@ -100,25 +100,25 @@ def _moment(call: Call) -> object:
     return found[0] if len(found) == 1 else {"moments": found}
 
 
-def _metrics(call: Call) -> list[str]:
+def _metrics(call: ViewCall) -> list[str]:
     names = [name for name in call.query.get("metrics", "use").split(",") if name]
     for name in names:
         if name not in QUANTITIES:
-            raise Refused(400, f"there is no metric {name!r}", hint=known_names_hint(name, QUANTITIES))
+            raise RefusedRequest(400, f"there is no metric {name!r}", hint=known_names_hint(name, QUANTITIES))
     return names
 
 
-def _between(call: Call) -> tuple[float, float]:
+def _between(call: ViewCall) -> tuple[float, float]:
     span = call.base.span or (0.0, 0.0)
     begin, end = (number(call.query.get(name, str(own)), name) for name, own in zip(("from", "to"), span, strict=True))
     return begin, end
 
 
-def _history(call: Call) -> object:
+def _history(call: ViewCall) -> object:
     names, (begin, end) = _metrics(call), _between(call)
     ports = [_port(call.base, text) for text in call.query.get("ports", "").split(",") if text]
     if len(ports) * max(1, len(names)) > MOST_SERIES:
-        raise Refused(400, f"at most {MOST_SERIES} series at once")
+        raise RefusedRequest(400, f"at most {MOST_SERIES} series at once")
     series = call.base.series(names, ports, begin, end)
     return _series_json(call, series, {name: series.values[name].shape[1] for name in names})
 
@@ -133,7 +133,7 @@ def _port(source: Source, text: str) -> int:
     return whole_number(text, "ports", most=source.shape.ports - 1)
 
 
-def _total(call: Call) -> object:
+def _total(call: ViewCall) -> object:
     names, (begin, end) = _metrics(call), _between(call)
     networks = [name for name in call.query.get("network", "").split(",") if name]
     for name in networks:
@@ -143,10 +143,10 @@ def _total(call: Call) -> object:
     found = [call.base.total(name, chosen, begin, end) for name in names]
     times = found[0].times if found else call.base.series((), (), begin, end).times
     values = {name: one.values[name][: len(times)] for name, one in zip(names, found, strict=True)}
-    return _series_json(call, Series(times=times, values=values), dict.fromkeys(names, 1))
+    return _series_json(call, PortSeries(times=times, values=values), dict.fromkeys(names, 1))
 
 
-def _series_json(call: Call, series: Series, widths: dict[str, int]) -> dict[str, Any]:
+def _series_json(call: ViewCall, series: PortSeries, widths: dict[str, int]) -> dict[str, Any]:
     points = whole_number(call.query.get("points", str(DEFAULT_POINTS)), "points", least=2, most=MOST_POINTS)
     series = thinned(series, points)
     times = series.times.round(3).tolist()
@@ -160,7 +160,7 @@ def _series_json(call: Call, series: Series, widths: dict[str, int]) -> dict[str
     return {"t": times, "series": columns, "span": call.base.span, "events": events}
 
 
-def _events(call: Call) -> object:
+def _events(call: ViewCall) -> object:
     span = call.base.span or (0.0, 0.0)
     begin = number(call.query.get("from", str(span[0])), "from")
     end = number(call.query.get("to", "1e12"), "to")
@@ -168,7 +168,7 @@ def _events(call: Call) -> object:
     return call.base.events(begin, end)[-count:]
 
 
-def _table(call: Call) -> object:
+def _table(call: ViewCall) -> object:
     name = call.path["table"]
     if name not in TABLES or not TABLES[name].of(call.base):
         raise not_found(f"there is no table {name!r}", known_names_hint(name, list(TABLES)))
@@ -205,7 +205,7 @@ def _cell(value: Any) -> Any:
     return f"'{text}" if isinstance(text, str) and text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
 
 
-def _node(call: Call) -> object:
+def _node(call: ViewCall) -> object:
     return call.base.node(call.path["node"])
 
 

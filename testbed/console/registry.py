@@ -6,7 +6,7 @@ from collections import OrderedDict
 from importlib import import_module
 from pathlib import Path
 
-from testbed.console.action import Action
+from testbed.console.action import PageAction
 from testbed.console.files import StartDirectories
 from testbed.console.sources.recorded import RecordedLab, shown_directory
 from testbed.console.sources.source import Source
@@ -23,7 +23,7 @@ def load_views() -> list[View]:
     return [import_module(f"testbed.console.views.{name}").VIEW for name in VIEWS]
 
 
-def load_actions() -> list[Action]:
+def load_actions() -> list[PageAction]:
     """Return all actions. Several are `ACTIONS` of a module."""
     return [action for name in ACTION_MODULES for action in import_module(f"testbed.console.views.{name}").ACTIONS]
 

@@ -23,7 +23,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from testbed.api.shells import shell_command
 from testbed.base.errors import TestbedError
-from testbed.console.answers import Refused
+from testbed.console.answers import RefusedRequest
 from testbed.console.console import MOST_SHELLS, Console
 from testbed.lab.core.deploy.live import RunningLab
 
@@ -45,17 +45,17 @@ async def serve_shell(console: Console, socket: WebSocket) -> None:
     try:
         console.require_write()
         if console.shells >= MOST_SHELLS:
-            raise Refused(429, f"{MOST_SHELLS} shells are open already", hint="close one of them")
+            raise RefusedRequest(429, f"{MOST_SHELLS} shells are open already", hint="close one of them")
         source = await console.live_lab(socket.path_params["name"])
         query = socket.query_params
         size = _size(query.get("cols", "80"), query.get("rows", "24"))
         program = query.get("program", "shell")
         if program not in _PROGRAMS:
-            raise Refused(400, f"program={program}: one of {', '.join(_PROGRAMS)}")
+            raise RefusedRequest(400, f"program={program}: one of {', '.join(_PROGRAMS)}")
         node = socket.path_params["node"]
         terminal = await console.readers.run(lambda: Terminal.open(source.lab, node, program, size))
     except TestbedError as error:
-        status = error.status if isinstance(error, Refused) else 404
+        status = error.status if isinstance(error, RefusedRequest) else 404
         with suppress(RuntimeError):
             await socket.close(_CODES.get(status, REFUSED), error.message[:_LONGEST_REASON])
         return
@@ -106,7 +106,7 @@ def _size(columns: str, rows: str) -> tuple[int, int]:
     try:
         return min(max(int(columns), 2), _MOST_COLUMNS), min(max(int(rows), 2), _MOST_ROWS)
     except ValueError as error:
-        raise Refused(400, "cols and rows are whole numbers") from error
+        raise RefusedRequest(400, "cols and rows are whole numbers") from error
 
 
 class Terminal:
@@ -123,7 +123,7 @@ class Terminal:
         argv, settings = shell_command(lab, node)
         if program == "vtysh":
             if node not in {speaker.node for speaker in lab.plan.speakers}:
-                raise Refused(404, f"{node} does not route: it has no vtysh")
+                raise RefusedRequest(404, f"{node} does not route: it has no vtysh")
             argv = ["vtysh"]
         master, slave = pty.openpty()
         try:

@@ -18,10 +18,10 @@ from starlette.types import ASGIApp
 
 from testbed.base.errors import TestbedError
 from testbed.console.application import application
-from testbed.console.console import Console, Settings
+from testbed.console.console import Console, ConsoleSettings
 from testbed.console.files import StartDirectories
-from testbed.console.guard import Guard, Names
-from testbed.console.listening import Bind, Tls, certificate_names, open_socket
+from testbed.console.guard import ConsoleGuard, Names
+from testbed.console.listening import ListenAt, Tls, certificate_names, open_socket
 from testbed.console.registry import PlayedRecords, load_actions, load_views
 from testbed.console.sessions import Sessions
 from testbed.console.sources.recorded import run_address
@@ -34,17 +34,17 @@ _ANY_ADDRESS = ("0.0.0.0", "::")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
-    """How a console is to serve. `opens_browser` has the link opened here; `known_as` is the address by which browsers
-    know it that is forwarded to it; `of_lab` makes it the read-only page of one lab, on that lab's management network
-    and without a login.
+class ConsoleServing:
+    """The way in which a console is to serve. `opens_browser` has the link opened here; `known_as` is the address by
+    which browsers know it, where that is forwarded; `of_lab` makes it the read-only page of one lab, on that lab's
+    management network and without a login.
     """
 
-    bind: Bind
-    settings: Settings
+    bind: ListenAt
+    settings: ConsoleSettings
     tls: Tls | None = None
     opens_browser: bool = False
-    known_as: Bind | None = None
+    known_as: ListenAt | None = None
     of_lab: str | None = None
 
 
@@ -56,7 +56,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-def serve_console(serving: Serving, tell: Callable[[str], None]) -> None:
+def serve_console(serving: ConsoleServing, tell: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM; then return. `tell` gets the sentences for who has started it.
 
     Raises `CannotListen`.
@@ -82,7 +82,9 @@ def in_another_network() -> bool:
         return False
 
 
-async def _serve(serving: Serving, state: StateDirectory, listener: socket.socket, tell: Callable[[str], None]) -> None:
+async def _serve(
+    serving: ConsoleServing, state: StateDirectory, listener: socket.socket, tell: Callable[[str], None]
+) -> None:
     actions = load_actions() if serving.of_lab is None else []
     console = Console(
         serving.settings,
@@ -93,7 +95,7 @@ async def _serve(serving: Serving, state: StateDirectory, listener: socket.socke
         play=PlayedRecords().play,
     )
     link = _Link(serving, listener, tell)
-    app: ASGIApp = Guard(
+    app: ASGIApp = ConsoleGuard(
         application(console, link.sessions, secure=serving.tls is not None, told=link.used),
         names=link.names,
         sessions=link.sessions,
@@ -138,7 +140,7 @@ def _configuration(app: ASGIApp, tls: Tls | None) -> uvicorn.Config:
 class _Link:
     """The link to the console, with a token for one login; a new one is shown once it is used."""
 
-    def __init__(self, serving: Serving, listener: socket.socket, tell: Callable[[str], None]) -> None:
+    def __init__(self, serving: ConsoleServing, listener: socket.socket, tell: Callable[[str], None]) -> None:
         self._serving = serving
         self._tell = tell
         self._shown = 0

@@ -1,4 +1,4 @@
-"""What takes longer than a request: command lines of this program, run as they are shown, and told line by line."""
+"""Tasks, which take longer than a request: command lines of this program, run as they are shown, told line by line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from testbed.console.answers import Refused, not_found
+from testbed.console.answers import RefusedRequest, not_found
 
 MOST_RUNNING = 8
 MOST_KEPT = 50
@@ -37,7 +37,7 @@ def command_text(words: Sequence[str]) -> str:
 
 
 class TaskState(StrEnum):
-    """How far a task is."""
+    """The progress of a task."""
 
     RUNNING = "running"
     DONE = "done"
@@ -97,18 +97,19 @@ class Tasks:
         return self.start_all([words], title=title, lab=lab)
 
     def start_all(self, words: Sequence[Sequence[str]], *, title: str, lab: str = "") -> Task:
-        """Run command lines of this program one after the other. May be called in any thread. Raises `Refused` where
-        too many run already.
+        """Run command lines of this program one after the other. May be called in any thread.
+
+        Raises `RefusedRequest` where too many run already.
         """
         if sum(task.state is TaskState.RUNNING for task in list(self._tasks.values())) >= MOST_RUNNING:
-            raise Refused(429, f"{MOST_RUNNING} tasks run already", hint="wait for one of them, or cancel it")
+            raise RefusedRequest(429, f"{MOST_RUNNING} tasks run already", hint="wait for one of them, or cancel it")
         task = Task(id=secrets.token_hex(6), title=title, words=[list(line) for line in words], lab=lab, started=_now())
         self._tasks[task.id] = task
         self._loop.call_soon_threadsafe(self._begin, task)
         return task
 
     def find(self, number: str) -> Task:
-        """Raises `Refused` for a task that there is not."""
+        """Raises `RefusedRequest` for a task that there is not."""
         if number not in self._tasks:
             raise not_found("there is no such task: it may have been forgotten")
         return self._tasks[number]

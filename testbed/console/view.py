@@ -1,4 +1,4 @@
-"""What a view registers: its routes, and what it watches while a page looks at it."""
+"""A view as it is registered: its routes, and what it watches while a page looks at it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from testbed.base.errors import TestbedError
-from testbed.console.answers import Refused, body_of, error_answer, json_answer
+from testbed.console.answers import RefusedRequest, body_of, error_answer, json_answer
 
 if TYPE_CHECKING:
     from testbed.console.console import Console
@@ -26,7 +26,7 @@ Publish = Callable[[object], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class ViewCall:
     """A request to a route of a view. `source` is None where the view is of the whole machine."""
 
     console: Console
@@ -43,7 +43,7 @@ class Call:
         return self.source
 
 
-Handler = Callable[[Call], Any]
+Handler = Callable[[ViewCall], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,7 @@ async def answer_call(console: Console, route: ViewRoute, request: Request, sour
         if route.changes:
             console.require_write()
         body = {} if route.method == "GET" else await body_of(request)
-        call = Call(
+        call = ViewCall(
             console=console,
             source=source,
             query=dict(request.query_params),
@@ -147,4 +147,4 @@ async def answer_call(console: Console, route: ViewRoute, request: Request, sour
     except TestbedError as error:
         return error_answer(error)
     except OSError as error:
-        return error_answer(Refused(500, f"{error.strerror or error}"))
+        return error_answer(RefusedRequest(500, f"{error.strerror or error}"))

@@ -110,6 +110,8 @@ class Loop:
         self._readers: dict[int, _Port] = {}
         self._writers: dict[int, _Port] = {}
         self._callbacks: dict[int, Callable[[int], None]] = {}
+        self._touching: set[int] = set()
+        """Those of watched descriptors after whose callbacks every endpoint is asked."""
         self._epoll.register(self._timer.fd, select.EPOLLIN | select.EPOLLET)
         self._epoll.register(self._wakeup, select.EPOLLIN)
 
@@ -142,12 +144,17 @@ class Loop:
                 del self._readers[fd]
                 self._epoll.unregister(fd)
 
-    def watch(self, fd: int, callback: Callable[[int], None], events: int = select.EPOLLIN) -> None:
+    def watch(
+        self, fd: int, callback: Callable[[int], None], events: int = select.EPOLLIN, *, touches: bool = True
+    ) -> None:
         """Call `callback` with the epoll events of `fd` whenever one of `events` (or an error) is there.
 
-        Every endpoint is asked for datagrams and its timer afterwards: the callback may have given it work.
+        Every endpoint is asked for datagrams and its timer afterwards: the callback may have given it work. One that
+        does not do so of each `touches` none, and calls `touch` itself.
         """
         self._callbacks[fd] = callback
+        if touches:
+            self._touching.add(fd)
         self._epoll.register(fd, events)
 
     def modify(self, fd: int, events: int) -> None:
@@ -157,6 +164,7 @@ class Loop:
     def unwatch(self, fd: int) -> None:
         """Watch `fd` no longer. It is to be called before `fd` is closed."""
         del self._callbacks[fd]
+        self._touching.discard(fd)
         self._epoll.unregister(fd)
 
     # --- running --------------------------------------------------------------------------------------
@@ -315,7 +323,10 @@ class Loop:
             return
         callback = self._callbacks.get(fd)
         if callback is not None:
+            touches = fd in self._touching  # the callback may end the watch
             callback(mask)
+            if not touches:
+                return
         elif fd == self._wakeup:
             os.eventfd_read(fd)
         self.touch()

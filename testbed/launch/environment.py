@@ -20,7 +20,7 @@ REMOTE_SHELL = "lab_rsh"
 LAUNCH_VARIABLE = "LAB_LAUNCH"
 """The variable by which whatever a launch started is known, whatever has become of its parents."""
 FIRST_PORT, PORTS = 20_000, 10_000
-"""Where rank 0 listens for the others: below the ports that the kernel gives out by itself (32768 and up)."""
+"""The TCP ports at which rank 0 may listen for the others: below those that the kernel gives out (32768 and up)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ def environment_of(ranks: ProgramRanks, place: RankPlace) -> dict[str, str]:
 
 
 def _lab(ranks: ProgramRanks, place: RankPlace) -> Mapping[str, str]:
-    """The same for a program of one's own, which has no library to be told by."""
+    """A program of one's own, which has no library to be told by."""
     return {
         "LAB_NAME": ranks.lab,
         "LAB_HOST": place.host,

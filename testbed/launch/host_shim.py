@@ -31,9 +31,9 @@ HEADER = struct.Struct("!cII")
 MAX_FRAME_BYTES = 1 << 24
 
 START, PMI, SIGNAL, STARTED, OUT, ERR, ENDED = b"S", b"P", b"K", b"B", b"O", b"E", b"X"
-"""START: JSON: `ranks` to start, each with the fields of `RankOrder`, and `restore`, files by path with what is written
-into them in the end. PMI: bytes from or for a rank. SIGNAL: a number (1 byte) for all ranks. STARTED: a rank runs. OUT,
-ERR: what it prints. ENDED: its status, as subprocess has it, and in words why it was not started."""
+"""START: JSON: `ranks` to start, each with the fields of `RankToStart`, and `restore`, files by path with what is
+written into them in the end. PMI: bytes from or for a rank. SIGNAL: a number (1 byte) for all ranks. STARTED: a rank
+runs. OUT, ERR: what it prints. ENDED: its status, as subprocess has it, and in words why it was not started."""
 STATUS = struct.Struct("!i")
 NO_PROGRAM, CANNOT_RUN = 127, 126
 """The exit codes of shells for a program that is not there, and for one that cannot be run."""
@@ -78,7 +78,7 @@ class FrameReader:
 # --- the program ---------------------------------------------------------------------------------------
 
 
-class RankOrder:
+class RankToStart:
     """A rank to start: its number, command, environment beside the host's own, directory, and whether it speaks PMI."""
 
     def __init__(self, *, rank: int, argv: list[str], env: dict[str, str], cwd: str | None, pmi: bool) -> None:
@@ -157,13 +157,13 @@ class _Host:
             order = json.loads(content)
             self._restore = order["restore"]
             for each in order["ranks"]:
-                self._start(RankOrder(**each))
+                self._start(RankToStart(**each))
         elif kind == PMI:
             self._to_rank(number, content)
         elif kind == SIGNAL:
             self._signal(content[0])
 
-    def _start(self, order: RankOrder) -> None:
+    def _start(self, order: RankToStart) -> None:
         number = order.rank
         ours = theirs = None
         env = {**os.environ, **order.env}
@@ -314,8 +314,8 @@ def _code_of(error: OSError) -> int:
     return NO_PROGRAM if error.errno in (errno.ENOENT, errno.ENOTDIR) else CANNOT_RUN
 
 
-def _why(error: OSError, order: RankOrder) -> str:
-    """What could not be done, as a shell says it; the working directory may be what is missing."""
+def _why(error: OSError, order: RankToStart) -> str:
+    """Say what could not be done, as a shell does; the working directory may be what is missing."""
     if order.cwd is not None and error.filename == order.cwd:
         return f"{order.cwd}: {error.strerror}"
     return f"{order.argv[0]}: {'command not found' if _code_of(error) == NO_PROGRAM else error.strerror}"

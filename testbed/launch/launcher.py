@@ -138,7 +138,7 @@ class _Launch:
         self._output: dict[tuple[int, bool], bytes] = defaultdict(bytes)
         self._deadline: float | None = None
         self._next = self._terminate
-        """What is done at the deadline."""
+        """The next thing to do, at the deadline."""
         self.started_s = time.monotonic()
         self.ends: dict[int, RankEnd] = {}
         self.exit_code = 0
@@ -192,7 +192,7 @@ class _Launch:
             self._send(shim, host_shim.START, 0, _json(order))
 
     def _order(self, place: RankPlace) -> dict[str, Any]:
-        """Return what a shim is told of a rank: the fields of `RankOrder`."""
+        """Return what a shim is told of a rank: the fields of `RankToStart`."""
         env = environment_of(self._ranks, place) | dict(self._served.environment(place.nic))
         if self._pmi is not None:
             env |= {"PMI_RANK": str(place.rank), "PMI_SIZE": str(len(self._places)), "PMI_SPAWNED": "0"}

@@ -1,4 +1,4 @@
-"""What a launch is asked for: on which hosts its ranks start, in which order, and with what."""
+"""The options of a launch: on which hosts its ranks start, in which order, and with what."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class PmiAbort:
 
 @dataclass(slots=True)
 class _Client:
-    """What is known of a rank: `received` is the begin of a line."""
+    """A rank as far as it is known: `received` is the begin of a line."""
 
     received: bytes = b""
     connected: bool = False

@@ -1,4 +1,4 @@
-"""What came of a launch: how each rank ended, who failed first, and what the fabric carried meanwhile."""
+"""The outcome of a launch: how each rank ended, who failed first, and what the fabric carried meanwhile."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class LaunchEnd(StrEnum):
     INTERRUPTED = "interrupted"
     """Somebody wanted it."""
     SERVED = "served"
-    """What carries their bytes has ended."""
+    """The transport that carries their bytes has ended."""
     LOST = "lost"
-    """What starts ranks on a host has ended."""
+    """A host's shim, which starts the ranks there, has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class RankEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchResult:
-    """What came of a launch.
+    """The outcome of a launch.
 
     `exit_code` is 0, that of the first rank that failed, or one of this module's; `failure` says in a sentence who it
     was, and `ended_by` why all ended. `nics` are the NICs that ranks were placed on, `uplinks` the ports from switches

@@ -80,12 +80,12 @@ class Rings:
     async def send(self, array: Array, to: int, tag: int) -> None:
         """Send a contiguous array to a rank; an empty one is none."""
         if array.size:
-            await self._endpoint.tsend(self._peers[to], memoryview(array).cast("B"), tag)
+            await self._endpoint.tsend(self._peers[to], array.view(np.uint8).data, tag)
 
     async def receive(self, array: Array, source: int, tag: int) -> None:
         """Receive a contiguous array of a rank; an empty one is not sent."""
         if array.size:
-            await self._endpoint.trecv(memoryview(array).cast("B"), tag, source=self._peers[source])
+            await self._endpoint.trecv(array.view(np.uint8).data, tag, source=self._peers[source])
 
     async def _exchange(self, mine: Array, theirs: Array, tag: int) -> None:
         """Send to the rank behind, and receive of the one before."""

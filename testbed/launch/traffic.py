@@ -1,4 +1,4 @@
-"""What ports carried while a program ran: the NICs of its ranks, and the links of switches to those above them.
+"""The traffic of ports while a program ran: of the NICs of its ranks, and of links of switches to those above them.
 
 The share of an uplink is what it sent over the mean of its switch's uplinks: ECMP hashes flows and not bytes, and two
 flows of a ring on one uplink are what makes its steps twice as long.
@@ -33,7 +33,7 @@ Ports = Mapping[tuple[str, str], PortCounters]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortTraffic:
-    """What a port carried. `peer` is the other end ("node:interface").
+    """The traffic of a port. `peer` is the other end ("node:interface").
 
     `tx_share` and `rx_share` are the bytes over the mean of the uplinks of its switch, in that direction; 0.0 for a NIC
     and where nothing went. Marks are None for ports without QoS.

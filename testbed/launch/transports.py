@@ -20,7 +20,7 @@ TCP = "tcp"
 
 
 class Served(Protocol):
-    """What serves the ranks' NICs while they run."""
+    """A transport while it serves the NICs of ranks."""
 
     def environment(self, nic: PortPlan) -> Mapping[str, str]:
         """The variables that the ranks on a NIC have for it, over those of libraries."""

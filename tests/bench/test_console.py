@@ -129,11 +129,9 @@ def share_of_a_core(page: Page, pages: int) -> float:
         begin, before = time.monotonic(), page.get("/api/cost")
         time.sleep(MEASURED_S)
         after, seconds = page.get("/api/cost"), time.monotonic() - begin
-        print(
-            f"{pages} pages: ticks {after['ticks'] - before['ticks']},"
-            f" of them {(after['tick_cpu_s'] - before['tick_cpu_s']) / seconds:.1%} of a core",
-            file=sys.stderr,
-        )
+        threads = {name: used - before["threads"].get(name, 0.0) for name, used in after["threads"].items()}
+        most = sorted(threads.items(), key=lambda item: -item[1])[:8]
+        print(f"{pages} pages:", ", ".join(f"{name} {used / seconds:.2%}" for name, used in most), file=sys.stderr)
         assert after["ticks"] - before["ticks"] >= MEASURED_S / 0.5 * 0.9
     return float((after["cpu_s"] - before["cpu_s"]) / seconds)
 

@@ -44,7 +44,7 @@ K = 20_000
 SIZE = 1 << 20
 LEAF = "p1-s1-rail1"
 RING = {
-    "MPIR_CVAR_CH4_NETMOD": "ofi",
+    "MPIR_CVAR_CH4_NETMOD": "ucx",
     "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": "ring",
     "MPIR_CVAR_DEVICE_COLLECTIVES": "none",
 }
@@ -170,8 +170,11 @@ def test_an_uplink_at_a_quarter_and_one_that_goes_down(lab: Lab) -> None:
     before = sent_by_uplinks(lab)
     cut: list[str] = []
 
+    at_cut: dict[str, int] = {}
+
     def take_down() -> None:
         cut.append(busiest_uplink(lab, before))
+        at_cut.update(sent_by_uplinks(lab))
         lab.set_link(LEAF, cut[0], up=False)
 
     down.at(4, take_down)
@@ -180,6 +183,8 @@ def test_an_uplink_at_a_quarter_and_one_that_goes_down(lab: Lab) -> None:
     finally:
         for name in cut:
             lab.set_link(LEAF, name, up=True)
+    moved = {name: sent - at_cut[name] for name, sent in sent_by_uplinks(lab).items()}
+    assert max(sent for name, sent in moved.items() if name not in cut) > SIZE, "the flow went on by another uplink"
     usual = median(down.seconds[:4])
     judge(
         Figure(

@@ -48,6 +48,8 @@ def test_every_kind_with_its_defaults_written_out_is_valid(validator: Draft20201
         }
         if kind.name == "trace":
             written["file"] = "a.cm"
+        if kind.name == "program":
+            written["command"] = ["a"]
         data = {"name": "x", "topology": {"file": "x.yml"}, "workload": {"kind": kind.name, **written}}
         assert [error.message for error in validator.iter_errors(data)] == [], kind.name
 

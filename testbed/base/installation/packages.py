@@ -272,6 +272,9 @@ PACKAGES = (
     _tests("slurm-client", "/usr/bin/sbatch"),
     _tests("pmacct", "/usr/sbin/pmbmpd", units="nfacctd.service pmacctd.service sfacctd.service uacctd.service"),
     _tests("freeradius", "/usr/sbin/freeradius", units="freeradius.service"),
+    # Programs over libfabric: what the provider is compiled with, and what lists it.
+    _tests("libfabric-dev", "/usr/include/rdma/fi_tagged.h"),
+    _tests("libfabric-bin", "fi_info"),
     _tests("libpam-radius-auth", "/usr/lib/*/security/pam_radius_auth.so"),
     # Containers, Mininet, the lab VM, captures, pages, storage.
     _slow_tests("docker.io", "dockerd", units="docker.service docker.socket containerd.service"),

@@ -6,7 +6,7 @@ and both deliver exactly once, or say that they have not (`Undelivered`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -66,6 +66,11 @@ class Messenger(Protocol):
     """The endpoint at `address`. It is driven by the loop that it was opened on."""
 
     address: str
+
+    @property
+    def completions(self) -> Sized:
+        """There is something to `poll` for where it is not empty. It is the same object always."""
+        ...
 
     def open_flow(self, peer: str) -> DataFlow:
         """Return a flow to the endpoint of an address."""

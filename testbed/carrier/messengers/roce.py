@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from testbed.carrier.endpoint_settings import EndpointSettings
 from testbed.carrier.frames import HEADER_BYTES
@@ -107,9 +108,9 @@ class RoceMessenger:
         self._agent = agent
         self._domain = domain
         self._size = HEADER_BYTES + data_bytes
-        self._completions: deque[Completion] = deque()
-        self._again = 0
-        """Packets that queue pairs sent again which are gone."""
+        self.completions: deque[Completion] = deque()
+        self._gone: Counter[str] = Counter()
+        """Counts of queue pairs that are gone."""
         self._control = {peer: self._between(endpoints, peer) for peer in endpoints if peer != address}
         self._next_number = LEAST_QPN + len(endpoints)
 
@@ -117,7 +118,7 @@ class RoceMessenger:
         """The queue pair to another NIC for all that is no data."""
         own, other = endpoints.index(self.address), endpoints.index(peer)
         qp = self._rnic.create_qp(
-            Service.RC, completions=self._completions, domain=self._domain, number=LEAST_QPN + other
+            Service.RC, completions=self.completions, domain=self._domain, number=LEAST_QPN + other
         )
         psns = [
             (self._domain + (a * len(endpoints) + b) * _PSN_STEP) & _PSN_MASK for a, b in ((own, other), (other, own))
@@ -145,14 +146,14 @@ class RoceMessenger:
             number = self._next_number
             self._next_number = number + 1 if number + 1 < QPN_LIMIT else LEAST_QPN
             try:
-                qp = self._rnic.create_qp(Service.RC, completions=self._completions, domain=self._domain, number=number)
+                qp = self._rnic.create_qp(Service.RC, completions=self.completions, domain=self._domain, number=number)
             except UsageError:  # it is taken
                 continue
             return RoceFlow(self, peer, qp, self._rnic.draw_psn())
 
     def destroy(self, flow: RoceFlow) -> None:
         """Forget the queue pair of a flow."""
-        self._again += flow.qp.retransmitted
+        self._gone.update(packets=flow.qp.sent, packets_again=flow.qp.retransmitted)
         self._rnic.destroy_qp(flow.qp, time.monotonic_ns())
 
     def tell(self, peer: str, frame: bytes, context: object) -> None:
@@ -164,7 +165,7 @@ class RoceMessenger:
         self.touch()
 
     def poll(self) -> Iterator[ArrivedMessage | Told | Undelivered]:
-        completions = self._completions
+        completions = self.completions
         while completions:
             request = completions.popleft()
             if isinstance(request, ReceiveRequest):
@@ -180,7 +181,9 @@ class RoceMessenger:
                 yield from self._ended(request)
 
     def _ended(self, request: WorkRequest) -> Iterator[Told | Undelivered]:
-        flow, context = request.context  # type: ignore[misc]
+        sent: Any = request.context
+        flow: RoceFlow | None = sent[0]
+        context: object = sent[1]
         if flow is not None:
             flow.unsent -= 1
             if flow.is_closing and not flow.unsent and flow.qp.state is not QpState.RESET:
@@ -192,12 +195,10 @@ class RoceMessenger:
             yield Told(context)
 
     def counters(self) -> Mapping[str, int]:
-        found: Counter[str] = Counter(
-            packets_again=self._again, socket_overflows=self._agent.sockets(self.address).overflows
-        )
+        found = Counter(self._gone)
+        found["socket_overflows"] = self._agent.sockets(self.address).overflows
         for qp in self._rnic.qps:
-            found["packets_again"] += qp.retransmitted
-            found["packets"] += qp.sent
+            found.update(packets=qp.sent, packets_again=qp.retransmitted)
         found.update({name.replace("-", "_"): count for name, count in self._rnic.counters.items()})
         return dict(found)
 

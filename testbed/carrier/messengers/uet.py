@@ -66,6 +66,7 @@ class UetMessenger:
         self._agent = agent
         self._job_id = job_id
         self._endpoint = self._fep.endpoint(job_id=job_id, resource_index=_RESOURCE_INDEX)
+        self.completions = self._endpoint.completions
         self._peers: dict[str, FepAddress] = {}
         self.strays = 0
         """Messages that were longer than any of ours."""
@@ -94,7 +95,7 @@ class UetMessenger:
         self._agent.loop.touch(self._fep)
 
     def poll(self) -> Iterator[ArrivedMessage | Undelivered]:
-        completions = self._endpoint.completions
+        completions = self.completions
         while completions:
             operation = completions.popleft()
             if operation.kind is OpKind.SEND:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import socket
 import sys
 import threading
@@ -17,6 +16,7 @@ from testbed.base.descriptors import wait_readable
 from testbed.base.errors import TestbedError
 from testbed.base.interrupt import Interrupt
 from testbed.cli.output import warn
+from testbed.console.listening import CannotListen, is_loopback
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.drivers.probing.machine import require_root
 from testbed.lab.observe.lab_reader import LabReader
@@ -26,10 +26,6 @@ DEFAULT_PORT = 9464
 """The port that OpenTelemetry's Prometheus exporters use by default, and Prometheus' list has reserved for them."""
 PATH = "/metrics"
 _CLIENT_TIMEOUT_S = 10.0
-
-
-class CannotListen(TestbedError):
-    """The address is in use, not ours or not allowed."""
 
 
 def serve_metrics(name: str | None, listen: str, *, histograms: bool) -> None:
@@ -48,7 +44,7 @@ def serve_metrics(name: str | None, listen: str, *, histograms: bool) -> None:
             return render_metrics(reader.read, histograms=histograms)
 
     with Interrupt() as interrupt, open_server(host, port, render) as server:
-        if not is_loopback(server.server_address[0]):
+        if not is_loopback(str(server.server_address[0])):
             warn(f"anyone who reaches {listen} can read the counters of every lab")
         bound = f"[{host}]" if ":" in host else host or "localhost"
         print(f"serving http://{bound}:{server.server_address[1]}{PATH} (Ctrl-C ends it)", file=sys.stderr)
@@ -76,11 +72,6 @@ def parse_address(text: str) -> tuple[str, int]:
     except ValueError as error:
         raise TestbedError(f"{text!r} is no address to listen on", hint="for example 127.0.0.1:9464") from error
     return parts.hostname or "", port
-
-
-def is_loopback(host: str | bytes | bytearray) -> bool:
-    """Tell whether only this machine reaches the numeric address."""
-    return ipaddress.ip_address(str(host).partition("%")[0]).is_loopback
 
 
 class MetricsServer(ThreadingHTTPServer):

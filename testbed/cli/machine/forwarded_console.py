@@ -15,7 +15,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import TestbedError
-from testbed.console.listening import Bind, open_socket, parse_bind
+from testbed.console.listening import ListenAt, open_socket, parse_bind
 from testbed.vm.errors import ConnectionLost
 from testbed.vm.remote.target import RemoteTarget, open_session, prepare_there, program_of
 
@@ -28,7 +28,7 @@ _CHUNK = 65536
 
 def forward_console(target: RemoteTarget, arguments: Sequence[str]) -> int:
     """Start the console there, and forward connections to it until Ctrl-C; return its exit code."""
-    from testbed.cli.labs.console import console
+    from testbed.cli.machine.console import console
 
     asked = console.make_context("console", list(arguments)).params
     if asked["tls"] is not None or asked["of_lab"] is not None or asked["known_as"] is not None:
@@ -38,7 +38,7 @@ def forward_console(target: RemoteTarget, arguments: Sequence[str]) -> int:
         raise TestbedError(f"--bind {bind}: a browser wants an address here", hint="for example 127.0.0.1:9470")
     with closing(open_socket(bind, None)) as listener, open_session(target) as session:
         host, port = listener.getsockname()[:2]
-        here = Bind(host=str(host), port=int(port))
+        here = ListenAt(host=str(host), port=int(port))
         prefix = prepare_there(session, target)
         link = _Link(session, listener, here, opens=asked["opens"])
         words = [program_of(target), "console", "--bind", "127.0.0.1:0", "--known-as", str(here)]
@@ -56,7 +56,7 @@ def forward_console(target: RemoteTarget, arguments: Sequence[str]) -> int:
 class _Link:
     """Takes what the console there tells, line by line. With the first link it begins to forward."""
 
-    def __init__(self, session: SshSession, listener: socket.socket, here: Bind, *, opens: bool) -> None:
+    def __init__(self, session: SshSession, listener: socket.socket, here: ListenAt, *, opens: bool) -> None:
         self._session = session
         self._listener = listener
         self._here = here

@@ -61,7 +61,7 @@ def print_result(result: LaunchResult, form: Format) -> None:
 
 
 def summary(result: LaunchResult) -> str:
-    """What happened, in a sentence."""
+    """Say in a sentence what happened."""
     ranks, hosts = len(result.places), len({place.host for place in result.places})
     control = f" ({result.congestion_control})" if result.congestion_control and result.transport == "tcp" else ""
     again = "" if result.sent_again is None else f", {result.sent_again} packets sent again"

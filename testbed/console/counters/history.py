@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.console.counters.quantities import FOLDED_BY_MAXIMUM, QUANTITIES, UNKNOWN, Column, Frame
+from testbed.console.counters.quantities import FOLDED_BY_MAXIMUM, QUANTITIES, UNKNOWN, Column, PortFrame
 
 TICK_S = 0.5
 KEPT_S = 900.0
@@ -56,7 +56,7 @@ def _unpacked(name: str, values: NDArray[np.uint16]) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Series:
+class PortSeries:
     """Values over time: `values[name]` has the shape (times, ports)."""
 
     times: NDArray[np.float64]
@@ -69,7 +69,7 @@ class History:
     def __init__(self, ports: int) -> None:
         self.ports = ports
         self._fine, self._coarse = _Rows(_FINE, ports), _Rows(_COARSE, ports)
-        self._folding: list[Frame] = []
+        self._folding: list[PortFrame] = []
         self._lock = threading.Lock()
 
     @property
@@ -77,7 +77,7 @@ class History:
         """The memory of all values, however many are written."""
         return sum(values.nbytes for rows in (self._fine, self._coarse) for values in rows.values.values())
 
-    def append(self, frame: Frame) -> None:
+    def append(self, frame: PortFrame) -> None:
         """Keep a frame, which is later than all before."""
         with self._lock:
             self._fine.append(frame.t, {name: column.astype(np.float64) for name, column in frame.columns.items()})
@@ -104,7 +104,7 @@ class History:
         coarse, fine = self._parts()
         return np.concatenate((self._coarse.times[coarse], self._fine.times[fine]))
 
-    def moment(self, t: float) -> Frame | None:
+    def moment(self, t: float) -> PortFrame | None:
         """Return what was known at a time: the latest row that is no later; None before all of them."""
         with self._lock:
             coarse, fine = self._parts()
@@ -116,9 +116,9 @@ class History:
             columns: dict[str, Column] = {
                 name: _unpacked(name, values[place]).astype(np.int32) for name, values in rows.values.items()
             }
-            return Frame(t=float(times[at]), dt=TICK_S if rows is self._fine else TICK_S * FOLD, columns=columns)
+            return PortFrame(t=float(times[at]), dt=TICK_S if rows is self._fine else TICK_S * FOLD, columns=columns)
 
-    def series(self, names: Sequence[str], ports: Sequence[int], begin: float, end: float) -> Series:
+    def series(self, names: Sequence[str], ports: Sequence[int], begin: float, end: float) -> PortSeries:
         """Return the values of some ports between two times."""
         with self._lock:
             coarse, fine = self._parts()
@@ -137,9 +137,9 @@ class History:
                 )
                 for name in names
             }
-            return Series(times=times[wanted], values=values)
+            return PortSeries(times=times[wanted], values=values)
 
-    def total(self, name: str, chosen: NDArray[np.bool_], begin: float, end: float) -> Series:
+    def total(self, name: str, chosen: NDArray[np.bool_], begin: float, end: float) -> PortSeries:
         """Return one series of a quantity over all ports that are chosen (`summary`)."""
         with self._lock:
             coarse, fine = self._parts()
@@ -150,7 +150,7 @@ class History:
                 for number, place in enumerate(places):
                     values = _unpacked(name, rows.values[name][place][chosen])
                     found[start + number] = summary(name, values)
-            return Series(times=times[wanted], values={name: found[wanted][:, None]})
+            return PortSeries(times=times[wanted], values={name: found[wanted][:, None]})
 
 
 def summary(name: str, values: NDArray[np.int64]) -> int:
@@ -164,7 +164,7 @@ def summary(name: str, values: NDArray[np.int64]) -> int:
     return int(known.sum() if name in ("losses", "errors") else known.max())
 
 
-def _folded(frames: Sequence[Frame]) -> dict[str, NDArray[np.float64]]:
+def _folded(frames: Sequence[PortFrame]) -> dict[str, NDArray[np.float64]]:
     found = {}
     for name in QUANTITIES:
         values = np.stack([frame.columns[name] for frame in frames]).astype(np.float64)
@@ -178,13 +178,13 @@ def _folded(frames: Sequence[Frame]) -> dict[str, NDArray[np.float64]]:
     return found
 
 
-def thinned(series: Series, points: int) -> Series:
+def thinned(series: PortSeries, points: int) -> PortSeries:
     """Return a series of at most so many points: of each stretch the largest value, so that no peak is lost."""
     rows = len(series.times)
     if rows <= points:
         return series
     starts = np.linspace(0, rows, points, endpoint=False).astype(np.int64)
-    return Series(
+    return PortSeries(
         times=series.times[starts],
         values={name: np.maximum.reduceat(values, starts, axis=0) for name, values in series.values.items()},
     )

@@ -26,11 +26,14 @@ _DIGITS = 1000
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Totals:
-    """What the ports of a lab have counted since the deploy, at `time_ns` (CLOCK_MONOTONIC); all but `queue_bytes` only
-    grow. A negative value means that a port does not count this.
+    """The counts of a lab's ports since the deploy; all but `queue_bytes` only grow. A negative value means
+    that a port does not count this.
+
+    `time_ns` (CLOCK_MONOTONIC) is when each port was read: a machine that is busy reads some of them a good while later
+    than others, and a rate is what was counted over the time between its own two readings.
     """
 
-    time_ns: int
+    time_ns: NDArray[np.int64]
     sent_bytes: NDArray[np.int64]
     queue_bytes: NDArray[np.int64]
     marked_packets: NDArray[np.int64]
@@ -43,7 +46,7 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Frame:
+class PortFrame:
     """The columns at one moment: `t` is seconds since the epoch, `dt` the seconds that they are of."""
 
     t: float
@@ -55,14 +58,14 @@ class Frame:
         return {"t": round(self.t, 3), "columns": dict(self.columns)}
 
 
-def nothing_known(t: float, ports: int) -> Frame:
+def nothing_known(t: float, ports: int) -> PortFrame:
     """Return the frame of a lab before it was read twice."""
-    return Frame(t=t, dt=0.0, columns={name: np.full(ports, UNKNOWN, np.int32) for name in QUANTITIES})
+    return PortFrame(t=t, dt=0.0, columns={name: np.full(ports, UNKNOWN, np.int32) for name in QUANTITIES})
 
 
-def quantities(before: Totals, after: Totals, rate_bps: NDArray[np.int64], t: float) -> Frame:
+def quantities(before: Totals, after: Totals, rate_bps: NDArray[np.int64], t: float) -> PortFrame:
     """Return what two readings say of the time between them. `rate_bps` is what each port may send, in the lab."""
-    seconds = max(1e-3, (after.time_ns - before.time_ns) / 1e9)
+    seconds = np.maximum((after.time_ns - before.time_ns) / 1e9, 1e-3)
     sent_bits = _grown(before.sent_bytes, after.sent_bytes) * 8.0
     markable = _grown(before.markable_packets, after.markable_packets)
     marked = _grown(before.marked_packets, after.marked_packets)
@@ -75,7 +78,7 @@ def quantities(before: Totals, after: Totals, rate_bps: NDArray[np.int64], t: fl
         "losses": _known(_rate(before.lost_packets, after.lost_packets, seconds), after.lost_packets),
         "errors": _known(_rate(before.corrupted_packets, after.corrupted_packets, seconds), after.corrupted_packets),
     }
-    return Frame(t=t, dt=seconds, columns=columns)
+    return PortFrame(t=t, dt=float(np.median(seconds)) if len(seconds) else 0.0, columns=columns)
 
 
 def _grown(before: NDArray[np.int64], after: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -89,7 +92,7 @@ def _permille(part: NDArray[np.float64], whole: Any) -> NDArray[np.float64]:
     return np.asarray(np.where((shares > 0) & (shares < 1), 1.0, shares))  # a little is not nothing
 
 
-def _rate(before: NDArray[np.int64], after: NDArray[np.int64], seconds: float) -> NDArray[np.float64]:
+def _rate(before: NDArray[np.int64], after: NDArray[np.int64], seconds: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(rounded(np.ceil(_grown(before, after) / seconds)))
 
 
@@ -106,7 +109,7 @@ def rounded(values: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(np.rint(values / steps) * steps)
 
 
-def differences(before: Frame, after: Frame) -> dict[str, tuple[list[int], list[int]]]:
+def differences(before: PortFrame, after: PortFrame) -> dict[str, tuple[list[int], list[int]]]:
     """Return the ports whose values changed, and their new ones, by quantity; a quantity without any is left out."""
     found = {}
     for name, column in after.columns.items():

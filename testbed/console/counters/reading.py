@@ -100,7 +100,8 @@ def _uncounted(ports: int) -> Totals:
         "lost_packets",
         "corrupted_packets",
     )
-    return Totals(time_ns=time.monotonic_ns(), **{name: np.full(ports, UNKNOWN, np.int64) for name in names})
+    columns = {name: np.full(ports, UNKNOWN, np.int64) for name in names}
+    return Totals(time_ns=np.full(ports, time.monotonic_ns(), np.int64), **columns)
 
 
 class _QueuedPorts:
@@ -125,10 +126,12 @@ class _QueuedPorts:
 
     def read_into(self, totals: Totals) -> None:
         """Write what these ports have counted into their places."""
+        now_ns = time.monotonic_ns()
+        totals.time_ns[self.places] = now_ns
         queues = self._queues[self._rows[:, None], _QUEUE].astype(np.int64)
         ingress = self._sums(self._ingress[self._rows[:, None], _INGRESS].astype(np.int64))
         paused, since = self._pauses[self._rows[:, None], _PAUSE].astype(np.int64).T
-        paused += np.where(since > 0, np.maximum(totals.time_ns - since, 0), 0)
+        paused += np.where(since > 0, np.maximum(now_ns - since, 0), 0)
         waiting, sent, left, entered, marked = queues[:, :5].T
         markable = np.where(self._leaving, left, entered)
         totals.sent_bytes[self.places] = self._sums(sent)
@@ -180,11 +183,12 @@ class _PlainPorts:
         lost, corrupted = np.zeros(len(self._peers), np.int64), np.zeros(len(self._peers), np.int64)
         for place in self._asked:
             ifindexes, counters = read_statistics(self._sockets[place])
-            index = self._indexes[place]
+            now_ns, index = time.monotonic_ns(), self._indexes[place]
             at = np.where(ifindexes < len(index), index[np.minimum(ifindexes, len(index) - 1)], -1)
             at, counters = at[at >= 0], counters[at >= 0]
             peers = self._peers[at]
             there, others = peers[peers >= 0], counters[peers >= 0]
+            totals.time_ns[there] = totals.time_ns[at] = now_ns
             totals.sent_bytes[there] = others[:, RX_BYTES]
             lost[there] += others[:, RX_DROPPED]
             corrupted[there] = others[:, RX_ERRORS]

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from testbed.base.errors import LabNotFound, TestbedError
 from testbed.console.answers import encode
-from testbed.console.counters.history import History, Series
-from testbed.console.counters.quantities import Frame, Totals, differences, nothing_known, quantities
+from testbed.console.counters.history import TICK_S, History, PortSeries
+from testbed.console.counters.quantities import PortFrame, Totals, differences, nothing_known, quantities
 from testbed.console.counters.reading import LabCounters
 from testbed.console.live.event_reading import EventWatch, event_json
 from testbed.console.live.state_reading import (
@@ -33,7 +33,7 @@ from testbed.console.live.state_reading import (
     with_nodes,
     with_sessions,
 )
-from testbed.console.sources.shape import Shape, digest, shape_of
+from testbed.console.sources.shape import LabShape, digest, shape_of
 from testbed.console.sources.source import Moment, Source
 from testbed.console.sources.state import SeenState, state_differences
 from testbed.console.stream.feed import Feed
@@ -49,10 +49,12 @@ MOST_EVENTS = 2_000
 MOST_STATES = 2_000
 IDLE_EVERY = 4
 """Counters are read at each fourth tick while no page looks."""
+LEAST_SPAN_S = TICK_S / 2
+"""A tick that comes late is followed by one that is on time: the counts of a few milliseconds say nothing."""
 _NODES_CHANGED = ("daemon-", "thing-", "switch-", "service-", "power-")
 
 
-class LiveLab(Source):
+class WatchedLab(Source):
     """One lab for all pages. `common` are the parts of a snapshot that are the same for all labs, as encoded JSON."""
 
     live = True
@@ -87,6 +89,7 @@ class LiveLab(Source):
         self._views: dict[str, object] = {}
         self._files = self._stamps()
         self._ticks = 0
+        self._ticked_s = 0.0
         self.feed = Feed(self._snapshot)
         self._watch = EventWatch(self._lab, self._happened, lambda: self._want("links"))
         self._reader = threading.Thread(target=self._read_on, name=f"state of {name}", daemon=True)
@@ -96,7 +99,7 @@ class LiveLab(Source):
     # --- what is asked of it ----------------------------------------------------------------------------
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> LabShape:
         return self._shape
 
     @property
@@ -118,10 +121,10 @@ class LiveLab(Source):
         found = next((state for at, state in reversed(states) if at <= frame.t), None)
         return Moment(frame=frame, state=found or (states[0][1] if states else self._seen))
 
-    def series(self, names: Sequence[str], ports: Sequence[int], begin: float, end: float) -> Series:
+    def series(self, names: Sequence[str], ports: Sequence[int], begin: float, end: float) -> PortSeries:
         return self.history.series(names, ports, begin, end)
 
-    def total(self, name: str, chosen: NDArray[Any], begin: float, end: float) -> Series:
+    def total(self, name: str, chosen: NDArray[Any], begin: float, end: float) -> PortSeries:
         return self.history.total(name, chosen, begin, end)
 
     def events(self, begin: float, end: float) -> list[dict[str, Any]]:
@@ -154,8 +157,10 @@ class LiveLab(Source):
         """Read the counters, if it is time to; publish what changed. Raises nothing for a lab that goes meanwhile."""
         self._ticks += 1
         self._look_at_files()
-        if self.feed.listeners == 0 and self._ticks % IDLE_EVERY:
+        now = time.monotonic()
+        if (self.feed.listeners == 0 and self._ticks % IDLE_EVERY) or now - self._ticked_s < LEAST_SPAN_S:
             return
+        self._ticked_s = now
         with self._lock:
             counters, before = self._counters, self._before
             if counters is None:
@@ -174,7 +179,7 @@ class LiveLab(Source):
         data = encode({"t": round(frame.t, 3), "dt": round(frame.dt, 3), "d": changed})
         self._call(lambda: self._show_frame(frame, data))
 
-    def _show_frame(self, frame: Frame, data: bytes) -> None:
+    def _show_frame(self, frame: PortFrame, data: bytes) -> None:
         if len(frame.columns["use"]) != self._shown_ports:  # of the shape before
             return
         self._shown = frame
@@ -290,7 +295,7 @@ class LiveLab(Source):
             latest = self._latest
         self._call(lambda: self._show_shape(latest, shape.revision))
 
-    def _show_shape(self, frame: Frame, revision: str) -> None:
+    def _show_shape(self, frame: PortFrame, revision: str) -> None:
         self._shown, self._shown_state = frame, self._seen
         self.feed.publish_anew("shape", encode({"revision": revision}))
 
@@ -348,7 +353,7 @@ class LiveLab(Source):
             self._counters = None
 
 
-def _shape(lab: RunningLab) -> Shape:
+def _shape(lab: RunningLab) -> LabShape:
     record = lab.record
     return shape_of(
         lab.model,

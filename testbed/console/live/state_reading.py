@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from testbed.base.errors import DriverError
-from testbed.console.sources.shape import Shape
+from testbed.console.sources.shape import LabShape
 from testbed.console.sources.state import LinkWord, SeenState
 from testbed.lab.core.deploy.links.recorded import read_link_state
 from testbed.lab.core.deploy.links.words import changed_words
@@ -19,7 +19,7 @@ def with_nodes(state: SeenState, lab: RunningLab) -> SeenState:
     return replace(state, nodes=tuple(status.state for status in lab.status()))
 
 
-def with_links(state: SeenState, lab: RunningLab, shape: Shape) -> SeenState:
+def with_links(state: SeenState, lab: RunningLab, shape: LabShape) -> SeenState:
     """Return a state with all links as they are now, asked of the kernel."""
     up = lab.link_states()
     conditions = read_conditions(lab)
@@ -30,7 +30,7 @@ def with_links(state: SeenState, lab: RunningLab, shape: Shape) -> SeenState:
     )
 
 
-def with_conditions(state: SeenState, lab: RunningLab, shape: Shape) -> SeenState:
+def with_conditions(state: SeenState, lab: RunningLab, shape: LabShape) -> SeenState:
     """Return a state with what was changed of links by hand, as it is recorded; what is up stays as it was."""
     conditions = read_conditions(lab)
     words = zip(shape.places, state.links, strict=False)
@@ -41,7 +41,7 @@ def with_conditions(state: SeenState, lab: RunningLab, shape: Shape) -> SeenStat
     )
 
 
-def with_link(state: SeenState, shape: Shape, place: str, *, up: bool) -> SeenState:
+def with_link(state: SeenState, shape: LabShape, place: str, *, up: bool) -> SeenState:
     """Return a state in which one port is up or down."""
     number = shape.places.get(place)
     if number is None or number >= len(state.links):

@@ -1,1 +1,1 @@
-"""What the console knows of the whole machine: its labs, and whether its figures can be trusted."""
+"""The whole machine as the console knows it: its labs, and whether its figures can be trusted."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,11 +20,13 @@ from testbed.lab.core.feature import features
 from testbed.lab.core.model import Lab, NodeKind
 
 EVERY_S = 5.0
+LEAST_REST = 200
+"""Reading the list takes at most one part in so many of a CPU: with many large labs it is read less often."""
 _IDLE_EVERY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worker:
+class LabWorker:
     """Somebody who works on a lab: the command line of a process that has locked it, and what it does."""
 
     who: str
@@ -48,14 +51,19 @@ class LabRow:
     topology: str = ""
     networks: tuple[str, ...] = ()
     health: Mapping[str, int] = field(default_factory=dict)
-    working: tuple[Worker, ...] = ()
+    working: tuple[LabWorker, ...] = ()
+
+
+Known = Callable[[str], Sequence[str]]
+"""Returns the states of a lab's nodes where somebody reads them already, and nothing where nobody does."""
 
 
 class LabList:
     """Reads all labs again and again. A lab's record and plan are read when they changed, its processes each time."""
 
-    def __init__(self, state: StateDirectory) -> None:
+    def __init__(self, state: StateDirectory, known: Known = lambda name: ()) -> None:
         self._state = state
+        self._states = known
         self._known: dict[str, tuple[tuple[int, int], RunningLab]] = {}
 
     def read(self) -> tuple[LabRow, ...]:
@@ -68,7 +76,7 @@ class LabList:
         working = workers(self._state, name)
         try:
             lab = self._open(name)
-            health = Counter(status.state for status in lab.status())
+            health = Counter(self._states(name) or (status.state for status in lab.status()))
             whole = set(health) <= {"running"} and not any(
                 feature.broken(lab.plan, lab.processes_directory) for feature in features()
             )
@@ -108,12 +116,12 @@ def _counted(model: Lab) -> dict[str, Any]:
     }
 
 
-def workers(state: StateDirectory, name: str) -> tuple[Worker, ...]:
+def workers(state: StateDirectory, name: str) -> tuple[LabWorker, ...]:
     """Return who has locked a lab: to change it, or to measure on it."""
     changing: Path = state.state / f"{name}.lock"
     measuring = state.lab_directory(name) / FILE_NAME
     return tuple(
-        Worker(who=command_text(pid), pid=pid, what=what)
+        LabWorker(who=command_text(pid), pid=pid, what=what)
         for path, what in ((changing, "changes it"), (measuring, "uses it"))
         for pid in holders(path)
     )
@@ -123,9 +131,13 @@ class LabsWatch:
     """Reads the list in a thread of its own, and calls `changed` where it is another one; at once where it is asked."""
 
     def __init__(
-        self, state: StateDirectory, changed: Callable[[tuple[LabRow, ...]], None], looked_at: Callable[[], bool]
+        self,
+        state: StateDirectory,
+        changed: Callable[[tuple[LabRow, ...]], None],
+        looked_at: Callable[[], bool],
+        known: Known,
     ) -> None:
-        self._list = LabList(state)
+        self._list = LabList(state, known)
         self._changed = changed
         self._looked_at = looked_at
         self._asked = threading.Event()
@@ -159,6 +171,8 @@ class LabsWatch:
     def _run(self) -> None:
         while not self._stopped:
             self._asked.clear()
+            before_s = time.thread_time()
             with suppress(TestbedError, OSError):
                 self.read()
-            self._asked.wait(EVERY_S if self._looked_at() else _IDLE_EVERY_S)
+            rest_s = LEAST_REST * (time.thread_time() - before_s)
+            self._asked.wait(max(rest_s, EVERY_S if self._looked_at() else _IDLE_EVERY_S))

@@ -1,4 +1,4 @@
-"""Whether figures of this machine are worth anything now: what is used and stolen of its CPUs, and how late it wakes.
+"""Trust in the figures of this machine now: what is used and stolen of its CPUs, and how late it wakes threads.
 
 The limits are those of a run's trust checks (`testbed.run.trust.machine`).
 """

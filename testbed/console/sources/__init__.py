@@ -1,1 +1,1 @@
-"""What a page may look at: a lab that is up, or a run of a record. Both answer the same questions."""
+"""Sources, which pages look at: a lab that is up, or a run of a record. Both answer the same questions."""

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbed.base.errors import RecordError
-from testbed.console.answers import Refused, not_found
-from testbed.console.counters.history import Series, summary
-from testbed.console.counters.quantities import QUANTITIES, UNKNOWN, Frame
+from testbed.console.answers import RefusedRequest, not_found
+from testbed.console.counters.history import PortSeries, summary
+from testbed.console.counters.quantities import QUANTITIES, UNKNOWN, PortFrame
 from testbed.console.sources.recorded_lab import find_lab
-from testbed.console.sources.shape import Shape, digest, shape_of
+from testbed.console.sources.shape import LabShape, digest, shape_of
 from testbed.console.sources.source import Moment, Source
 from testbed.console.sources.state import LinkWord, SeenState
 from testbed.lab.core.plan.lab import plan_lab
@@ -50,7 +50,7 @@ class RecordedLab(Source):
     clock: ClassVar[Literal["wall", "run"]] = "run"
 
     def __init__(
-        self, record: Record, point: PointResult, run: RunResult, directory: Path, *, base: str, shape: Shape
+        self, record: Record, point: PointResult, run: RunResult, directory: Path, *, base: str, shape: LabShape
     ) -> None:
         """`directory` has the record, and what lies beside it."""
         self.record = record
@@ -66,7 +66,7 @@ class RecordedLab(Source):
     @classmethod
     def open(cls, directory: Path, point: int, run: int, *, base: str, topologies: Sequence[Path]) -> RecordedLab:
         """Open a run of a record: the point from 0, and the run by its number. A record that has no lab beside it may
-        have its topology in one of the directories `topologies`. Raises `RecordError`, and `Refused`.
+        have its topology in one of the directories `topologies`. Raises `RecordError`, and `RefusedRequest`.
         """
         if (directory / RECORD_FILE).is_symlink():
             raise RecordError(f"{directory / RECORD_FILE} is a link: it is not followed")
@@ -85,7 +85,7 @@ class RecordedLab(Source):
         return cls(record, found, of_number[run], directory, base=base, shape=shape)
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> LabShape:
         return self._shape
 
     @property
@@ -104,18 +104,18 @@ class RecordedLab(Source):
         dt = t - float(self._times[place - 1]) if place else 0.0
         columns = {name: self._columns[name][place] for name in QUANTITIES}
         state = next((state for at, state in reversed(self._states) if at <= t + 1e-3), self._states[0][1])
-        return Moment(frame=Frame(t=t, dt=dt, columns=columns), state=state)
+        return Moment(frame=PortFrame(t=t, dt=dt, columns=columns), state=state)
 
-    def series(self, names: Sequence[str], ports: Sequence[int], begin: float, end: float) -> Series:
+    def series(self, names: Sequence[str], ports: Sequence[int], begin: float, end: float) -> PortSeries:
         wanted, chosen = self._between(begin, end), np.asarray(ports, np.int64)
         values = {name: self._columns[name][wanted][:, chosen].astype(np.int64) for name in names}
-        return Series(times=self._times[wanted], values=values)
+        return PortSeries(times=self._times[wanted], values=values)
 
-    def total(self, name: str, chosen: NDArray[np.bool_], begin: float, end: float) -> Series:
+    def total(self, name: str, chosen: NDArray[np.bool_], begin: float, end: float) -> PortSeries:
         wanted = self._between(begin, end)
         values = self._columns[name][wanted][:, chosen].astype(np.int64)
         found = np.array([summary(name, row) for row in values], np.int64)
-        return Series(times=self._times[wanted], values={name: found.reshape(-1, 1)})
+        return PortSeries(times=self._times[wanted], values={name: found.reshape(-1, 1)})
 
     def _between(self, begin: float, end: float) -> NDArray[np.bool_]:
         return np.asarray((self._times >= begin - 1e-9) & (self._times <= end + 1e-9))
@@ -155,7 +155,7 @@ class RecordedLab(Source):
     def _samples(self) -> tuple[NDArray[np.float64], tuple[str, ...], Mapping[str, NDArray[np.int32]]] | None:
         path = samples_path(self.directory / RECORD_FILE, self.point.name, self.run.index)
         if path.parent.is_symlink():
-            raise Refused(404, f"{path.parent} is a link: it is not followed")
+            raise RefusedRequest(404, f"{path.parent} is a link: it is not followed")
         found = read_port_samples(path)
         return None if found is None or not len(found.at_s) else (found.at_s, found.ports, found.columns)
 
@@ -174,7 +174,7 @@ Columns = dict[str, NDArray[np.int32]]
 
 def _columns(
     run: RunResult,
-    shape: Shape,
+    shape: LabShape,
     samples: tuple[NDArray[np.float64], tuple[str, ...], Mapping[str, NDArray[np.int32]]] | None,
 ) -> tuple[NDArray[np.float64], Columns, bool]:
     """Return times, columns by quantity (times, ports), and whether all ports were sampled. Row 0 is the begin."""
@@ -195,7 +195,7 @@ def _columns(
     return times, found, True
 
 
-def _columns_of_curves(run: RunResult, shape: Shape) -> tuple[NDArray[np.float64], Columns, bool]:
+def _columns_of_curves(run: RunResult, shape: LabShape) -> tuple[NDArray[np.float64], Columns, bool]:
     """Make columns of a run without samples: the curves that its record has, and totals for all other ports."""
     length = max(run.elapsed_s, *(series.at_s[-1] for series in run.series if series.at_s), 0.1)
     times = np.linspace(0.0, length, STEPS)
@@ -226,7 +226,7 @@ def _columns_of_curves(run: RunResult, shape: Shape) -> tuple[NDArray[np.float64
 # --- states ------------------------------------------------------------------------------------------------
 
 
-def _states(run: RunResult, shape: Shape) -> Iterator[tuple[float, SeenState]]:
+def _states(run: RunResult, shape: LabShape) -> Iterator[tuple[float, SeenState]]:
     """Yield the state of the lab from each time on at which an event of the run changed it."""
     nodes = ["running"] * len(shape.nodes)
     links = [int(LinkWord.UP)] * shape.ports
@@ -241,7 +241,7 @@ def _state(nodes: Sequence[str], links: Sequence[int], conditions: Mapping[str, 
     return SeenState(nodes=tuple(nodes), links=tuple(links), conditions=dict(conditions))
 
 
-def _change(event: RunEvent, shape: Shape, nodes: list[str], links: list[int], conditions: dict[str, str]) -> bool:
+def _change(event: RunEvent, shape: LabShape, nodes: list[str], links: list[int], conditions: dict[str, str]) -> bool:
     """Take in what an event says of links and nodes; False where it says nothing of them."""
     undone, kind = event.kind.startswith(UNDONE), event.kind.removeprefix(UNDONE)
     if kind == "touched":
@@ -275,7 +275,7 @@ def _change(event: RunEvent, shape: Shape, nodes: list[str], links: list[int], c
     return True
 
 
-def _set(shape: Shape, links: list[int], port: int, word: LinkWord) -> None:
+def _set(shape: LabShape, links: list[int], port: int, word: LinkWord) -> None:
     """Both ends of a link are down where one is."""
     links[port] = word
     peer = int(shape.peer[port])

@@ -14,7 +14,7 @@ from typing import Any
 
 from testbed.api.shipped_files import shipped_directory
 from testbed.base.errors import TestbedError
-from testbed.console.answers import Refused
+from testbed.console.answers import RefusedRequest
 from testbed.lab.core.deploy.records.lab_record import decode_lab, state_of
 from testbed.lab.core.model import Lab
 from testbed.lab.core.schema.load import load_topology, load_topology_text
@@ -29,13 +29,13 @@ MOST_LABS = 200
 def find_lab(record: Record, point: PointResult, directory: Path, topologies: Sequence[Path]) -> Lab:
     """Return the lab that a point was measured on. `topologies` are directories that may have its file.
 
-    Raises `Refused` where none is found whose ports are those that were measured.
+    Raises `RefusedRequest` where none is found whose ports are those that were measured.
     """
     for lab in _candidates(record, point, directory, topologies):
         if _has_ports(lab, point):
             return lab
     named = record.scenario.topology.get("file", "an inline topology")
-    raise Refused(
+    raise RefusedRequest(
         404,
         f"the lab of this record is not found: neither beside it, nor as {named} with the ports that were measured",
         hint="run the scenario again, or start the console where its topology is",

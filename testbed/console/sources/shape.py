@@ -17,7 +17,7 @@ from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Shape:
+class LabShape:
     """The nodes and ports of a lab by number. `places` are "NODE:IF" of each port; `document` is what a page gets."""
 
     model: Lab
@@ -26,7 +26,7 @@ class Shape:
     nodes: Mapping[str, int]
     places: Mapping[str, int]
     rate_bps: NDArray[np.int64]
-    """What each port may send, in bits/s of lab time."""
+    """The rate that each port may send at, in bits/s of lab time."""
     networks: tuple[str, ...]
     network: NDArray[np.int64]
     """The place of each port's network in `networks`."""
@@ -45,7 +45,7 @@ class Shape:
         return np.asarray(chosen[self.network])
 
 
-def shape_of(model: Lab, plan: LabPlan, *, k: float, revision: str, created: str) -> Shape:
+def shape_of(model: Lab, plan: LabPlan, *, k: float, revision: str, created: str) -> LabShape:
     """Make the shape of a lab from its model and plan. Pure."""
     nodes = {node.name: number for number, node in enumerate(model.nodes)}
     places = {f"{port.node}:{port.name}": number for number, port in enumerate(plan.ports)}
@@ -69,7 +69,7 @@ def shape_of(model: Lab, plan: LabPlan, *, k: float, revision: str, created: str
         "domains": len(plan.scale_up_domains),
         **_classes(plan),
     }
-    return Shape(
+    return LabShape(
         model=model,
         k=k,
         revision=revision,

@@ -1,4 +1,4 @@
-"""What a page looks at: a lab that is up, or a run of a record that is played back."""
+"""A source, which a page looks at: a lab that is up, or a run of a record that is played back."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.console.counters.history import Series
-from testbed.console.counters.quantities import Frame
-from testbed.console.sources.shape import Shape
+from testbed.console.counters.history import PortSeries
+from testbed.console.counters.quantities import PortFrame
+from testbed.console.sources.shape import LabShape
 from testbed.console.sources.state import SeenState
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Moment:
     """All that is drawn of one moment."""
 
-    frame: Frame
+    frame: PortFrame
     state: SeenState
 
     def to_json(self) -> dict[str, Any]:
@@ -44,15 +44,15 @@ class Source(ABC):
 
     @property
     @abstractmethod
-    def shape(self) -> Shape:
+    def shape(self) -> LabShape:
         """The shape as it is now."""
 
     @property
     def lab(self) -> RunningLab:
-        """The lab that is up. Raises `Refused` where it is a record."""
-        from testbed.console.answers import Refused
+        """The lab that is up. Raises `RefusedRequest` where it is a record."""
+        from testbed.console.answers import RefusedRequest
 
-        raise Refused(404, "this is a record: no lab is there", code="recorded")
+        raise RefusedRequest(404, "this is a record: no lab is there", code="recorded")
 
     @property
     @abstractmethod
@@ -68,11 +68,11 @@ class Source(ABC):
         """Return what was known at a time: the latest that is kept of no later; None before all that is kept."""
 
     @abstractmethod
-    def series(self, names: Sequence[str], ports: Sequence[int], begin: float, end: float) -> Series:
+    def series(self, names: Sequence[str], ports: Sequence[int], begin: float, end: float) -> PortSeries:
         """Return quantities of some ports between two times."""
 
     @abstractmethod
-    def total(self, name: str, chosen: NDArray[np.bool_], begin: float, end: float) -> Series:
+    def total(self, name: str, chosen: NDArray[np.bool_], begin: float, end: float) -> PortSeries:
         """Return one series of a quantity over all ports that are chosen (`history.summary`)."""
 
     @abstractmethod
@@ -91,7 +91,7 @@ class Source(ABC):
         }
 
     def node(self, name: str) -> Mapping[str, Any]:
-        """Return what is known of a node. Raises `Refused`."""
+        """Return what is known of a node. Raises `RefusedRequest`."""
         from testbed.base.names import known_names_hint
         from testbed.console.answers import not_found
 

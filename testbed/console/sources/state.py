@@ -9,7 +9,7 @@ from typing import Any
 
 
 class LinkWord(IntEnum):
-    """How a port is."""
+    """The condition of a port, in a word."""
 
     DOWN = 0
     UP = 1

@@ -21,7 +21,7 @@ _HEADERS = [
 _FIRST = b"retry: 1000\n\n"
 
 
-class EventStream:
+class FeedAnswer:
     """An answer that goes on until the page or the feed ends. `ended` is called when it has."""
 
     def __init__(self, feed: Feed, last: str, ended: Callable[[], None]) -> None:

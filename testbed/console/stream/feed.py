@@ -21,7 +21,7 @@ MOST_BEHIND = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class FeedMessage:
     """One message as it is sent. `number` is its place in the sequence, from 1."""
 
     number: int
@@ -38,11 +38,11 @@ class Feed:
     def __init__(self, snapshot: Callable[[], bytes]) -> None:
         self._boot = secrets.token_hex(6)
         self._snapshot = snapshot
-        self._kept: deque[Sent] = deque()
+        self._kept: deque[FeedMessage] = deque()
         self._bytes = 0
         self._last = 0
         self._fresh = asyncio.Event()
-        self._cached: Sent | None = None
+        self._cached: FeedMessage | None = None
         self.closed = False
         self.listeners = 0
 
@@ -62,7 +62,7 @@ class Feed:
             return
         self._last += 1
         content = b"id: %s-%d\nevent: %s\ndata: %s\n\n" % (self._boot.encode(), self._last, event.encode(), data)
-        self._kept.append(Sent(self._last, content))
+        self._kept.append(FeedMessage(self._last, content))
         self._bytes += len(content)
         while len(self._kept) > MOST_MESSAGES or (self._bytes > MOST_BYTES and len(self._kept) > 1):
             self._bytes -= len(self._kept.popleft().content)
@@ -78,7 +78,7 @@ class Feed:
         self._last += 1
         told = b"event: %s\ndata: %s\n\n" % (event.encode(), data)
         content = told + self.snapshot().content
-        self._kept.append(Sent(self._last, content))
+        self._kept.append(FeedMessage(self._last, content))
         self._bytes = len(content)
         self._wake()
 
@@ -111,7 +111,7 @@ class Feed:
             return -1
         return int(number)
 
-    def after(self, place: int) -> Iterable[Sent]:
+    def after(self, place: int) -> Iterable[FeedMessage]:
         """Return the messages behind a place; a snapshot instead where they are not all kept, or too many."""
         if place == self._last:
             return ()
@@ -120,9 +120,9 @@ class Feed:
             return (self.snapshot(),)
         return [sent for sent in self._kept if sent.number > place]
 
-    def snapshot(self) -> Sent:
+    def snapshot(self) -> FeedMessage:
         """Return the message from which a listener can go on; it is made once for all who come at this moment."""
         if self._cached is None:
             head = f"id: {self._boot}-{self._last}\nevent: snapshot\ndata: ".encode()
-            self._cached = Sent(self._last, head + self._snapshot() + b"\n\n")
+            self._cached = FeedMessage(self._last, head + self._snapshot() + b"\n\n")
         return self._cached

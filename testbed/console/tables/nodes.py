@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from testbed.base.rows import column
 from testbed.console.sources.source import Source
-from testbed.console.tables.table import Nodes, Table, TableQuery
+from testbed.console.tables.table import Nodes, PageTable, TableQuery
 from testbed.lab.features.management.services_apply import ServiceStatus, read_services
 from testbed.lab.features.overlay.view import TenantRow, tenant_rows
 from testbed.lab.observe.routing_rows import RouteRow, SessionRow, route_rows, session_rows
@@ -61,7 +61,7 @@ def _services(source: Source, query: TableQuery, nodes: Nodes) -> Iterable[Servi
     return [status for status in read_services(source.lab) if nodes(status.node)]
 
 
-NODES = Table(
+NODES = PageTable(
     name="nodes",
     title="Nodes",
     kind=SeenNode,
@@ -69,7 +69,7 @@ NODES = Table(
     place=lambda row: row.node,
     key=lambda row: f"node:{row.node}",
 )
-SESSIONS = Table(
+SESSIONS = PageTable(
     name="sessions",
     title="Sessions",
     kind=SessionRow,
@@ -77,7 +77,7 @@ SESSIONS = Table(
     place=lambda row: f"{row.node}:{row.interface or ''}",
     key=lambda row: f"port:{row.node}:{row.interface}" if row.interface else f"node:{row.node}",
 )
-ROUTES = Table(
+ROUTES = PageTable(
     name="routes",
     title="Routes",
     kind=RouteRow,
@@ -85,7 +85,7 @@ ROUTES = Table(
     place=lambda row: row.node,
     key=lambda row: f"node:{row.node}",
 )
-TENANTS = Table(
+TENANTS = PageTable(
     name="tenants",
     title="Tenants",
     kind=TenantRow,
@@ -94,7 +94,7 @@ TENANTS = Table(
     key=lambda row: f"tenant:{row.tenant}",
     of=lambda source: source.live and source.shape.model.overlay is not None,
 )
-SERVICES = Table(
+SERVICES = PageTable(
     name="services",
     title="Services",
     kind=ServiceStatus,

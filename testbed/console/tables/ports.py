@@ -12,7 +12,7 @@ from testbed.base.units import Rate
 from testbed.console.counters.quantities import QUANTITIES
 from testbed.console.sources.source import Source
 from testbed.console.sources.state import LinkWord
-from testbed.console.tables.table import Nodes, Table, TableQuery
+from testbed.console.tables.table import Nodes, PageTable, TableQuery
 from testbed.lab.observe.port_table import tabulate_ports
 from testbed.lab.observe.telemetry import queue_rows, take_snapshot
 
@@ -73,7 +73,7 @@ def _known(name: str, value: int) -> Any:
     return value / 10 if name in ("use", "marks", "pauses") else value
 
 
-PORTS = Table(
+PORTS = PageTable(
     name="ports",
     title="Ports",
     kind=PortRow,
@@ -131,7 +131,7 @@ def _queue_rows(source: Source, query: TableQuery, nodes: Nodes) -> Iterator[Que
             )
 
 
-QUEUES = Table(
+QUEUES = PageTable(
     name="queues",
     title="Queues",
     kind=QueueRow,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from testbed.base.rows import column
 from testbed.console.sources.source import Source
 from testbed.console.tables.ports import measured
-from testbed.console.tables.table import Nodes, Table, TableQuery
+from testbed.console.tables.table import Nodes, PageTable, TableQuery
 from testbed.lab.core.model import BACKEND
 from testbed.lab.features.scale_up.counters.reading import read_domains
 
@@ -42,7 +42,7 @@ def _gpu_rows(source: Source, query: TableQuery, nodes: Nodes) -> Iterator[GpuRo
             )
 
 
-GPUS = Table(
+GPUS = PageTable(
     name="gpus",
     title="GPUs",
     kind=GpuRow,
@@ -89,7 +89,7 @@ def _plane_rows(source: Source, query: TableQuery, nodes: Nodes) -> Iterator[Pla
             )
 
 
-PLANES = Table(
+PLANES = PageTable(
     name="planes",
     title="Planes",
     kind=PlaneRow,

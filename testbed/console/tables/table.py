@@ -13,7 +13,7 @@ from typing import Any
 
 from testbed.base.names import known_names_hint, nearest
 from testbed.base.rows import column_of, value_of
-from testbed.console.answers import Refused
+from testbed.console.answers import RefusedRequest
 from testbed.console.sources.source import Moment, Source
 
 MOST_ROWS = 100_000
@@ -38,7 +38,7 @@ Nodes = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class PageTable:
     """A table. `kind` is the data class of its rows, whose fields are the columns; `rows` makes those of some nodes.
 
     `place` is what a row is of, `NODE` or `NODE:IF`, by which words choose it, and `key` what selecting it selects.
@@ -59,16 +59,16 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """What somebody wrote to choose rows: patterns of places, and values of columns."""
+    """The words that somebody wrote to choose rows: patterns of places, and values of columns."""
 
     places: tuple[str, ...] = ()
     values: tuple[tuple[str, str], ...] = ()
 
 
 def read_words(text: str) -> Words:
-    """Take words apart. Raises `Refused` for too many of them."""
+    """Take words apart. Raises `RefusedRequest` for too many of them."""
     if len(text) > _LONGEST_WORDS:
-        raise Refused(400, "these are too many words")
+        raise RefusedRequest(400, "these are too many words")
     words = text.split()
     values = [tuple(word.split("=", 1)) for word in words if "=" in word]
     return Words(
@@ -83,21 +83,24 @@ def matches(pattern: str, place: str) -> bool:
 
 
 def check_places(source: Source, patterns: Sequence[str]) -> None:
-    """Raise `Refused`, with what may have been meant, for a pattern that means nothing in the lab."""
+    """Raise `RefusedRequest`, with what may have been meant, for a pattern that means nothing in the lab."""
     shape = source.shape
     for pattern in patterns:
         known: Sequence[str] = list(shape.places if ":" in pattern else shape.nodes)
         if not any(fnmatchcase(name, pattern) for name in known):
             guess = nearest(pattern, known)
-            raise Refused(
+            raise RefusedRequest(
                 400,
                 f"nothing in {source.name} matches {pattern!r}",
                 hint=f"did you mean {guess}?" if guess else "NODE or NODE:IF, with wildcards",
             )
 
 
-def table_page(table: Table, source: Source, query: TableQuery) -> dict[str, Any]:
-    """Return the rows that are wanted of a table, as a page gets them. Raises `Refused` for words that mean nothing."""
+def table_page(table: PageTable, source: Source, query: TableQuery) -> dict[str, Any]:
+    """Return the rows that are wanted of a table, as a page gets them.
+
+    Raises `RefusedRequest` for words that mean nothing.
+    """
     words = read_words(query.words)
     shown = [item for item in fields(table.kind) if column_of(item).in_csv and not column_of(item).hidden]
     by_name = {_name(item): item for item in shown}
@@ -106,7 +109,9 @@ def table_page(table: Table, source: Source, query: TableQuery) -> dict[str, Any
     values += [("class", query.class_name)] if query.class_name else []
     for name, _ in values:
         if name not in by_name:
-            raise Refused(400, f"{table.title} have no column {name!r}", hint=known_names_hint(name, list(by_name)))
+            raise RefusedRequest(
+                400, f"{table.title} have no column {name!r}", hint=known_names_hint(name, list(by_name))
+            )
     check_places(source, words.places)
     nodes = _node_filter(words.places)
     every = list(table.rows(source, query, nodes))
@@ -118,7 +123,7 @@ def table_page(table: Table, source: Source, query: TableQuery) -> dict[str, Any
     ]
     if query.sort:
         if query.sort not in by_name:
-            raise Refused(
+            raise RefusedRequest(
                 400, f"{table.title} have no column {query.sort!r}", hint=known_names_hint(query.sort, list(by_name))
             )
         item = by_name[query.sort]

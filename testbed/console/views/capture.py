@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from starlette.responses import StreamingResponse
 
-from testbed.console.answers import Refused, not_found, whole_number
+from testbed.console.answers import RefusedRequest, not_found, whole_number
 from testbed.console.tasks import command_text
-from testbed.console.view import Call, View, get, post
+from testbed.console.view import View, ViewCall, get, post
 from testbed.console.views.targets import check_link, lab_of
 from testbed.record.captures.decoders.packet import CapturedPacket
 from testbed.record.captures.decoders.registry import PacketFinder
@@ -253,7 +253,7 @@ class Captures:
         self._lock = threading.Lock()
 
     def start(self, lab: RunningLab, ports: Sequence[str], words: str, count: int | None) -> Capture:
-        """Begin a capture. Raises `Refused` where too many go on."""
+        """Begin a capture. Raises `RefusedRequest` where too many go on."""
         capture = Capture(id=token_hex(8), lab=lab.name, ports=tuple(ports), words=words, count=count)
         with self._lock:
             for old in [one for one in self._found.values() if one.over]:
@@ -261,13 +261,13 @@ class Captures:
                     self._found.pop(old.id).close()
             if len(self._found) >= MOST_CAPTURES:
                 capture.file.close()
-                raise Refused(429, f"{MOST_CAPTURES} captures go on already", hint="stop one of them")
+                raise RefusedRequest(429, f"{MOST_CAPTURES} captures go on already", hint="stop one of them")
             self._found[capture.id] = capture
         capture.start()
         return capture
 
     def find(self, number: str) -> Capture:
-        """Raises `Refused` for one that there is not."""
+        """Raises `RefusedRequest` for one that there is not."""
         with self._lock:
             if number not in self._found:
                 raise not_found("there is no such capture: it was forgotten")
@@ -284,17 +284,17 @@ class Captures:
 CAPTURES = Captures()
 
 
-def _start(call: Call) -> dict[str, Any]:
+def _start(call: ViewCall) -> dict[str, Any]:
     lab = lab_of(call.base)
     ports, words, count = call.body.get("ports"), call.body.get("filter") or "", call.body.get("count")
     if not isinstance(ports, list) or not ports or not all(isinstance(port, str) for port in ports):
-        raise Refused(400, "ports: expected NODE:IF, one or several")
+        raise RefusedRequest(400, "ports: expected NODE:IF, one or several")
     if len(ports) > MOST_PORTS:
-        raise Refused(400, f"{len(ports)} ports are too many for one capture (at most {MOST_PORTS})")
+        raise RefusedRequest(400, f"{len(ports)} ports are too many for one capture (at most {MOST_PORTS})")
     if not isinstance(words, str) or len(words) > 1_000 or any(word.startswith("-") for word in words.split()):
-        raise Refused(400, "filter: expected a filter of tcpdump", hint="for example udp port 4791")
+        raise RefusedRequest(400, "filter: expected a filter of tcpdump", hint="for example udp port 4791")
     if count is not None and (isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= 1_000_000):
-        raise Refused(400, "count: expected a number of packets")
+        raise RefusedRequest(400, "count: expected a number of packets")
     for port in ports:
         check_link(lab, port)
     capture = CAPTURES.start(lab, list(dict.fromkeys(ports)), words, count)
@@ -311,7 +311,7 @@ def pipes_of(capture: Capture) -> list[str]:
     return [f"{line} | wireshark -k -i -" for line in commands_of(capture)]
 
 
-async def _rows(call: Call) -> dict[str, Any]:
+async def _rows(call: ViewCall) -> dict[str, Any]:
     """Return the rows behind one; waits for some where there are none yet."""
     capture = CAPTURES.find(call.path["id"])
     after = whole_number(call.query.get("after", "0"), "after")
@@ -328,12 +328,12 @@ async def _rows(call: Call) -> dict[str, Any]:
     }
 
 
-def _stop(call: Call) -> dict[str, Any]:
+def _stop(call: ViewCall) -> dict[str, Any]:
     CAPTURES.find(call.path["id"]).stop("it was stopped")
     return {}
 
 
-def _file(call: Call) -> StreamingResponse:
+def _file(call: ViewCall) -> StreamingResponse:
     call.console.require_write()
     capture = CAPTURES.find(call.path["id"])
     name = f"{capture.lab}-{capture.id[:6]}.pcapng"

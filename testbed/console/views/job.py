@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import RecordError
 from testbed.base.rows import row_json
-from testbed.console.answers import Refused, whole_number
+from testbed.console.answers import RefusedRequest, whole_number
 from testbed.console.sources.recorded import RecordedLab
-from testbed.console.view import Call, Publish, View, get
+from testbed.console.view import Publish, View, ViewCall, get
 from testbed.console.views.targets import lab_of
 from testbed.run.sweep.published import running
 
@@ -33,7 +33,7 @@ UDP_PORT = 4791
 """Where a run does not say: that of RoCEv2."""
 
 
-def _job(call: Call) -> dict[str, Any]:
+def _job(call: ViewCall) -> dict[str, Any]:
     """Return the runs that use the lab; of a record, the run that is played back."""
     source = call.base
     if isinstance(source, RecordedLab):
@@ -153,7 +153,7 @@ def recorded_job(source: RecordedLab) -> dict[str, Any]:
     } | outcome_json(record)
 
 
-def _path(call: Call) -> dict[str, Any]:
+def _path(call: ViewCall) -> dict[str, Any]:
     """Return the ways that a flow takes now, port by port, and the queue among them that holds it up longest."""
     from testbed.base.datapath.flow_hash import FiveTuple
     from testbed.lab.observe.flow_ends import flow_ends
@@ -185,13 +185,13 @@ def _path(call: Call) -> dict[str, Any]:
     }
 
 
-def _word(call: Call, name: str) -> str:
+def _word(call: ViewCall, name: str) -> str:
     if not (text := call.query.get(name, "")):
-        raise Refused(400, f"{name}: a node, or one of its NICs (NODE:IF), is needed")
+        raise RefusedRequest(400, f"{name}: a node, or one of its NICs (NODE:IF), is needed")
     return text
 
 
-def _port(call: Call, name: str) -> int:
+def _port(call: ViewCall, name: str) -> int:
     return whole_number(call.query.get(name) or "0", name, most=65_535)
 
 

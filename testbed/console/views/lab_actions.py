@@ -6,8 +6,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.console.action import Action, Field
-from testbed.console.answers import Refused
+from testbed.console.action import InputField, PageAction
+from testbed.console.answers import RefusedRequest
 from testbed.console.views.targets import lab_of
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ GROUP = "Lab"
 
 
 def _file(request: ActionRequest) -> str:
-    """Return the file that is chosen, as short as a command line may name it. Raises `Refused`."""
+    """Return the file that is chosen, as short as a command line may name it. Raises `RefusedRequest`."""
     path = request.console.files.path(request.text("file"))
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
@@ -28,7 +28,7 @@ def _settings(request: ActionRequest) -> list[str]:
     try:
         words = shlex.split(request.text("set"))
     except ValueError as error:
-        raise Refused(400, f"set: {error}", hint="for example fabric.hosts=4 qos.preset=uec") from error
+        raise RefusedRequest(400, f"set: {error}", hint="for example fabric.hosts=4 qos.preset=uec") from error
     return [word for setting in words for word in ("--set", setting)]
 
 
@@ -85,38 +85,38 @@ def _run(request: ActionRequest) -> list[list[str]]:
     return [words]
 
 
-_FILE = Field(name="file", title="Topology", kind="file", example="topologies/demo.yml", required=True)
-_SET = Field(name="set", title="Set", example="fabric.hosts=4 qos.preset=uec")
+_FILE = InputField(name="file", title="Topology", kind="file", example="topologies/demo.yml", required=True)
+_SET = InputField(name="set", title="Set", example="fabric.hosts=4 qos.preset=uec")
 ACTIONS = (
-    Action(
+    PageAction(
         name="deploy",
         title="Deploy a lab …",
         group=GROUP,
         fields=(
             _FILE,
-            Field(name="name", title="Name; empty: that of the file", example="mine"),
+            InputField(name="name", title="Name; empty: that of the file", example="mine"),
             _SET,
-            Field(name="reconfigure", title="Replace a lab of that name", kind="flag"),
+            InputField(name="reconfigure", title="Replace a lab of that name", kind="flag"),
         ),
         harms=_deploy_harms,
         command=_deploy,
     ),
-    Action(
+    PageAction(
         name="apply",
         title="Apply its file …",
         on=("lab",),
         group=GROUP,
         fields=(
-            Field(name="file", title="Topology; empty: the file that it came from", kind="file"),
+            InputField(name="file", title="Topology; empty: the file that it came from", kind="file"),
             _SET,
-            Field(name="restart", title="Processes may end and begin again", kind="flag"),
-            Field(name="recreate", title="Nodes may be made again", kind="flag"),
-            Field(name="repair", title="Bring back what was changed by hand", kind="flag"),
+            InputField(name="restart", title="Processes may end and begin again", kind="flag"),
+            InputField(name="recreate", title="Nodes may be made again", kind="flag"),
+            InputField(name="repair", title="Bring back what was changed by hand", kind="flag"),
         ),
         harms=_apply_harms,
         command=_apply,
     ),
-    Action(
+    PageAction(
         name="destroy",
         title="Destroy",
         on=("lab",),
@@ -124,16 +124,18 @@ ACTIONS = (
         harms=_destroy_harms,
         command=_destroy,
     ),
-    Action(
+    PageAction(
         name="run",
         title="Run a scenario …",
         group=GROUP,
         fields=(
-            Field(name="file", title="Scenario", kind="file", example="scenarios/incast-trimming.yml", required=True),
-            Field(name="set", title="Set", example="workload.bytes=1MB repeat.runs=1"),
-            Field(name="only", title="Only points with", example="mode=spray"),
-            Field(name="repeat", title="Repeats", kind="number"),
-            Field(name="keep", title="Leave the lab deployed", kind="flag"),
+            InputField(
+                name="file", title="Scenario", kind="file", example="scenarios/incast-trimming.yml", required=True
+            ),
+            InputField(name="set", title="Set", example="workload.bytes=1MB repeat.runs=1"),
+            InputField(name="only", title="Only points with", example="mode=spray"),
+            InputField(name="repeat", title="Repeats", kind="number"),
+            InputField(name="keep", title="Leave the lab deployed", kind="flag"),
         ),
         command=_run,
     ),

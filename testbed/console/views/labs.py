@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import Problem, SpecError, TestbedError
 from testbed.base.rows import row_json
-from testbed.console.answers import Refused
-from testbed.console.view import Call, View, get, post
+from testbed.console.answers import RefusedRequest
+from testbed.console.view import View, ViewCall, get, post
 
 if TYPE_CHECKING:
     from testbed.api.changes import Changes
@@ -19,7 +19,7 @@ NO_FILE = "<text>"
 """The name of a text that is in no file, in problems."""
 
 
-def _running(call: Call) -> list[Mapping[str, Any]]:
+def _running(call: ViewCall) -> list[Mapping[str, Any]]:
     """Return the scenarios that run on this machine, whoever has started them."""
     from testbed.run.sweep.published import running
 
@@ -27,7 +27,7 @@ def _running(call: Call) -> list[Mapping[str, Any]]:
     return [one for one in running(call.console.state) if only in (None, one["lab"])]
 
 
-def _source(call: Call) -> dict[str, Any]:
+def _source(call: ViewCall) -> dict[str, Any]:
     """Return the file that a lab came from, as pages call it; None where it is below no directory of this console."""
     from testbed.lab.core.deploy.records.lab_record import written_of
 
@@ -39,7 +39,7 @@ def _source(call: Call) -> dict[str, Any]:
     return {"path": call.console.files.shown(path) if path is not None and path.is_file() else None}
 
 
-def _check(call: Call) -> dict[str, Any]:
+def _check(call: ViewCall) -> dict[str, Any]:
     """Look at a topology or a scenario, as `validate` does; what is wrong comes with its lines, and is no error."""
     path, text = _asked(call)
     settings = _settings(call.body)
@@ -54,18 +54,18 @@ def _check(call: Call) -> dict[str, Any]:
     return {"valid": True, "problems": [], "warnings": list(map(problem_json, warnings))} | summary
 
 
-def _asked(call: Call) -> tuple[Path | None, str]:
-    """Return the file that is meant, and its text, which may be another one than it has. Raises `Refused`."""
+def _asked(call: ViewCall) -> tuple[Path | None, str]:
+    """Return the file that is meant, and its text, which may be another one than it has. Raises `RefusedRequest`."""
     name, text = call.body.get("path"), call.body.get("text")
     if name is not None and not isinstance(name, str):
-        raise Refused(400, "path: expected the name of a file")
+        raise RefusedRequest(400, "path: expected the name of a file")
     path = call.console.files.path(name) if name else None
     if text is None:
         if not name:
-            raise Refused(400, "which file? name a path, or send its text")
+            raise RefusedRequest(400, "which file? name a path, or send its text")
         return path, call.console.files.read(name).text
     if not isinstance(text, str):
-        raise Refused(400, "text: expected text")
+        raise RefusedRequest(400, "text: expected text")
     return path, text
 
 
@@ -140,7 +140,7 @@ def _scenario(path: Path | None, text: str, settings: Mapping[str, object]) -> d
     }
 
 
-def _diff(call: Call) -> dict[str, Any]:
+def _diff(call: ViewCall) -> dict[str, Any]:
     """Return what `apply` would change of a lab: with a text, with a file, or with the file that it came from."""
     from testbed.api.changes import changes_to, read_target
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import TestbedError
 from testbed.base.units import Duration, Rate
-from testbed.console.action import Action, Field, Undo
+from testbed.console.action import InputField, PageAction, Undo
 from testbed.console.views.targets import MOST_LINKS, check_link, lab_of, links_of
 from testbed.lab.core.deploy.links.recorded import WireChange, read_link_state
 from testbed.run.faults.links import link_change
@@ -163,18 +163,18 @@ def _written(quantity: Rate | Duration) -> str:
 
 
 _FIELDS = (
-    Field(name="rate", title="Rate", example="50%, or 100G of the real fabric"),
-    Field(name="delay", title="Delay, one way (real time)", example="5us"),
-    Field(name="jitter", title="Jitter", example="1us"),
-    Field(name="loss", title="Loss", example="1%"),
-    Field(name="loss_every", title="Lose one packet in", kind="number", example="1000"),
-    Field(name="corruption", title="Corruption", example="0.1%"),
-    Field(name="silent", title="Silent: the carrier stays, every packet is lost", kind="flag"),
-    Field(name="both", title="In both directions", kind="flag", default=True),
-    Field(name="carrier", title="Carrier", kind="choice", choices=("down", "up")),
+    InputField(name="rate", title="Rate", example="50%, or 100G of the real fabric"),
+    InputField(name="delay", title="Delay, one way (real time)", example="5us"),
+    InputField(name="jitter", title="Jitter", example="1us"),
+    InputField(name="loss", title="Loss", example="1%"),
+    InputField(name="loss_every", title="Lose one packet in", kind="number", example="1000"),
+    InputField(name="corruption", title="Corruption", example="0.1%"),
+    InputField(name="silent", title="Silent: the carrier stays, every packet is lost", kind="flag"),
+    InputField(name="both", title="In both directions", kind="flag", default=True),
+    InputField(name="carrier", title="Carrier", kind="choice", choices=("down", "up")),
 )
 ACTIONS = (
-    Action(
+    PageAction(
         name="link-set",
         title="Impair link …",
         on=("port", "link"),
@@ -186,7 +186,7 @@ ACTIONS = (
         command=_set,
         undo=_undo,
     ),
-    Action(
+    PageAction(
         name="link-down",
         title="Take link down",
         on=("port", "link"),
@@ -197,7 +197,7 @@ ACTIONS = (
         command=_down,
         undo=_undo,
     ),
-    Action(
+    PageAction(
         name="link-up",
         title="Bring link up",
         on=("port", "link"),
@@ -207,7 +207,7 @@ ACTIONS = (
         command=_up,
         undo=_undo,
     ),
-    Action(
+    PageAction(
         name="link-reset",
         title="Reset link to what is declared",
         on=("port", "link"),
@@ -216,12 +216,12 @@ ACTIONS = (
         command=_reset,
         undo=_undo,
     ),
-    Action(name="link-reset-all", title="Reset all links", group="Lab", command=_reset_all),
-    Action(
+    PageAction(name="link-reset-all", title="Reset all links", group="Lab", command=_reset_all),
+    PageAction(
         name="link-restore",
         title="Undo changes of links",
         many=True,
-        fields=(Field(name="before", title="Earlier state", kind="yaml"),),
+        fields=(InputField(name="before", title="Earlier state", kind="yaml"),),
         command=_restore,
     ),
 )

@@ -11,9 +11,9 @@ from contextlib import suppress
 
 from starlette.responses import StreamingResponse
 
-from testbed.console.answers import Refused
+from testbed.console.answers import RefusedRequest
 from testbed.console.tasks import command_text
-from testbed.console.view import Call, View, get
+from testbed.console.view import View, ViewCall, get
 from testbed.console.views.targets import lab_of
 
 MOST_FOLLOWED = 16
@@ -32,7 +32,7 @@ class _Followed:
 _FOLLOWED = _Followed()
 
 
-async def _follow(call: Call) -> StreamingResponse:
+async def _follow(call: ViewCall) -> StreamingResponse:
     """Stream what a node has logged, and what it logs from now on. The first line is the command line that does it."""
     call.console.require_write()
     lab = lab_of(call.base)
@@ -41,10 +41,10 @@ async def _follow(call: Call) -> StreamingResponse:
     words = ["logs", node, "-F", "-n", lab.name]
     if daemon := call.query.get("daemon", ""):
         if daemon.startswith("-") or not daemon.isprintable() or len(daemon) > 48:
-            raise Refused(400, f"daemon={daemon}: expected the name of a daemon")
+            raise RefusedRequest(400, f"daemon={daemon}: expected the name of a daemon")
         words += ["-d", daemon]
     if _FOLLOWED.count >= MOST_FOLLOWED:
-        raise Refused(429, f"{MOST_FOLLOWED} logs are followed already", hint="close one of them")
+        raise RefusedRequest(429, f"{MOST_FOLLOWED} logs are followed already", hint="close one of them")
     headers = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
     return StreamingResponse(_lines(words), headers=headers, media_type="text/plain; charset=utf-8")
 

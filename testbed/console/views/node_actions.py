@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from testbed.console.action import Action, Field, Undo
+from testbed.console.action import InputField, PageAction, Undo
 from testbed.console.views.targets import nodes_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _power_undo(_: ActionRequest, *, action: str) -> Undo:
 
 
 ACTIONS = (
-    Action(
+    PageAction(
         name="power-off",
         title="Power off",
         on=("node",),
@@ -51,7 +51,7 @@ ACTIONS = (
         command=partial(_commands, verb="power", word="off"),
         undo=partial(_power_undo, action="power-on"),
     ),
-    Action(
+    PageAction(
         name="power-on",
         title="Power on",
         on=("node",),
@@ -59,7 +59,7 @@ ACTIONS = (
         group=GROUP,
         command=partial(_commands, verb="power", word="on"),
     ),
-    Action(
+    PageAction(
         name="power-reset",
         title="Power cycle",
         on=("node",),
@@ -68,7 +68,7 @@ ACTIONS = (
         harms=_RESET,
         command=partial(_commands, verb="power", word="reset"),
     ),
-    Action(
+    PageAction(
         name="node-restart",
         title="Restart",
         on=("node",),
@@ -77,7 +77,7 @@ ACTIONS = (
         harms=_RESTART,
         command=partial(_commands, verb="node", word="restart"),
     ),
-    Action(
+    PageAction(
         name="node-recreate",
         title="Recreate",
         on=("node",),
@@ -86,13 +86,13 @@ ACTIONS = (
         harms=_RECREATE,
         command=partial(_commands, verb="node", word="recreate"),
     ),
-    Action(
+    PageAction(
         name="daemon-kill",
         title="Kill a daemon …",
         on=("node",),
         many=True,
         group=GROUP,
-        fields=(Field(name="daemon", title="Daemon", kind="choice", choices=DAEMONS, default=DAEMONS[0]),),
+        fields=(InputField(name="daemon", title="Daemon", kind="choice", choices=DAEMONS, default=DAEMONS[0]),),
         harms=_KILL,
         command=_kill,
         undo=partial(_power_undo, action="node-restart"),

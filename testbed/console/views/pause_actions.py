@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from testbed.console.action import Action, Field
+from testbed.console.action import InputField, PageAction
 from testbed.console.views.targets import links_of
 
 if TYPE_CHECKING:
@@ -24,14 +24,14 @@ def _harms(request: ActionRequest) -> str:
 
 
 ACTIONS = (
-    Action(
+    PageAction(
         name="pfc-storm",
         title="PFC storm …",
         on=("port",),
         group="Link",
         fields=(
-            Field(name="duration", title="For (lab time)", example="2s", default="2s", required=True),
-            Field(name="class", title="Class; empty: the only lossless one", example="lossless"),
+            InputField(name="duration", title="For (lab time)", example="2s", default="2s", required=True),
+            InputField(name="class", title="Class; empty: the only lossless one", example="lossless"),
         ),
         harms=_harms,
         command=_storm,

@@ -20,7 +20,7 @@ import numpy as np
 
 from testbed.base.errors import TestbedError
 from testbed.console.answers import number
-from testbed.console.view import Call, Publish, View, get
+from testbed.console.view import Publish, View, ViewCall, get
 
 if TYPE_CHECKING:
     from testbed.console.sources.source import Source
@@ -197,7 +197,7 @@ def _readings(source: Source) -> Iterator[dict[str, Any]]:
 NO_PAUSES: dict[str, Any] = {"lossless": False, "trees": [], "paused_now": 0, "storms": []}
 
 
-def _pauses(call: Call) -> dict[str, Any]:
+def _pauses(call: ViewCall) -> dict[str, Any]:
     """Return the tree over a tenth of a second; of a record, what each port was paused around a moment."""
     source = call.base
     if not source.live:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import RecordError
-from testbed.console.answers import Refused, not_found
+from testbed.console.answers import RefusedRequest, not_found
 from testbed.console.sources.recorded import run_address
-from testbed.console.view import Call, View, get
+from testbed.console.view import View, ViewCall, get
 from testbed.console.views.job import outcome_json
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from testbed.record.record import Record
 
 
-def _list(call: Call) -> dict[str, Any]:
+def _list(call: ViewCall) -> dict[str, Any]:
     """Return a line for each run there is, newest first."""
     from testbed.record.listing import list_results
     from testbed.record.store import RESULTS_DIRECTORY
@@ -31,7 +31,7 @@ def _list(call: Call) -> dict[str, Any]:
     return {"results": [_line(call, row) for row in rows if call.console.files.shown(row.directory)]}
 
 
-def _line(call: Call, row: Listed) -> dict[str, Any]:
+def _line(call: ViewCall, row: Listed) -> dict[str, Any]:
     return {
         "directory": call.console.files.shown(row.directory),
         "name": row.directory.name,
@@ -45,7 +45,7 @@ def _line(call: Call, row: Listed) -> dict[str, Any]:
     }
 
 
-def _record(call: Call) -> dict[str, Any]:
+def _record(call: ViewCall) -> dict[str, Any]:
     """Return what a record says, with the address of each run that can be played back."""
     directory = _directory(call, "dir")
     record = _loaded(directory)
@@ -95,7 +95,7 @@ def _record(call: Call) -> dict[str, Any]:
     } | outcome_json(record)
 
 
-def _compare(call: Call) -> dict[str, Any]:
+def _compare(call: ViewCall) -> dict[str, Any]:
     """Compare two records, metric by metric, as `compare` does."""
     from testbed.record.report.comparison import compare_records, comparison_json
 
@@ -104,18 +104,18 @@ def _compare(call: Call) -> dict[str, Any]:
     return comparison_json(comparison)
 
 
-def _require_records(call: Call) -> None:
-    """Raise `Refused` in the console of one lab alone, which shows no records."""
+def _require_records(call: ViewCall) -> None:
+    """Raise `RefusedRequest` in the console of one lab alone, which shows no records."""
     if (only := call.console.settings.only) is not None:
         raise not_found(f"this console shows the lab {only} alone")
 
 
-def _directory(call: Call, name: str) -> Path:
-    """Return the directory of results that is named in the address. Raises `Refused` for another place."""
+def _directory(call: ViewCall, name: str) -> Path:
+    """Return the directory of results that is named in the address. Raises `RefusedRequest` for another place."""
     _require_records(call)
     text = call.query.get(name, "")
     if not text:
-        raise Refused(400, f"{name}: which directory of results?")
+        raise RefusedRequest(400, f"{name}: which directory of results?")
     path = call.console.files.path(text)
     return path if path.is_dir() else path.parent
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from testbed.base.errors import TestbedError
-from testbed.console.answers import Refused
+from testbed.console.answers import RefusedRequest
 
 if TYPE_CHECKING:
     from testbed.console.action import ActionRequest
@@ -17,9 +17,9 @@ MOST_LINKS, MOST_NODES = 64, 16
 
 
 def lab_of(source: Source | None) -> RunningLab:
-    """Return the lab that is up. Raises `Refused` for a record, and where none is looked at."""
+    """Return the lab that is up. Raises `RefusedRequest` for a record, and where none is looked at."""
     if source is None or not source.live:
-        raise Refused(409, "a record is played back here, and nothing of it can be changed", code="recorded")
+        raise RefusedRequest(409, "a record is played back here, and nothing of it can be changed", code="recorded")
     return source.lab
 
 

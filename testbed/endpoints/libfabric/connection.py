@@ -40,6 +40,7 @@ from testbed.endpoints.libfabric.wire import (
 from testbed.protocols.errors import UsageError
 from testbed.protocols.uet.addressing import FepAddress
 from testbed.protocols.uet.atomics import Amo
+from testbed.protocols.uet.fep import Fep
 from testbed.protocols.uet.matching import UnexpectedMessage
 from testbed.protocols.uet.memory import Access, RemoteBuffer
 from testbed.protocols.uet.packets.codes import Mode, ReturnCode
@@ -89,6 +90,11 @@ class ProgramConnection:
         """The bytes that are to be written to the program."""
         self.requests = 0
         """Requests that were carried out."""
+
+    @property
+    def fep(self) -> Fep | None:
+        """Return what its operations give work to; None before HELLO."""
+        return None if self._rail is None else self._rail.fep
 
     # --- what comes in -----------------------------------------------------------------------------------
 
@@ -437,17 +443,21 @@ class ProgramConnection:
 
     # --- what has ended ----------------------------------------------------------------------------------
 
-    def collect(self, now: int) -> None:
-        """Tell the program what has ended at its endpoints."""
+    def collect(self, now: int) -> bool:
+        """Tell the program what has ended at its endpoints; whether anything has."""
+        found = False
         for index, endpoint in self._endpoints.items():
             if endpoint.core.completions:
                 self._collect_from(index, endpoint, now)
+                found = True
         while self._waiting:
             length = self._waiting[0][0].length
             if self.loaded_bytes and self.loaded_bytes + length > MOST_LOADED_BYTES:
                 break
             request, body = self._waiting.popleft()
             self._transmit(request, body, now)
+            found = True
+        return found
 
     def _collect_from(self, index: int, endpoint: ProgramEndpoint, now: int) -> None:
         completions = endpoint.core.completions

@@ -113,7 +113,7 @@ class ProviderServer:
         item.setblocking(False)
         client = _Client(self, item, ProgramConnection(rails, memory), f"{host}, process {pid}")
         self._clients[item.fileno()] = client
-        self.loop.watch(item.fileno(), client.on_event)
+        self.loop.watch(item.fileno(), client.on_event, touches=False)
 
     def forget(self, fd: int) -> None:
         """A client is closed."""
@@ -190,6 +190,7 @@ class _Client:
                 break
             try:
                 self._connection.receive(data, time.monotonic_ns())
+                self._touch()
             except ProviderWireError as error:
                 self._server.broken += 1
                 _complain(f"{self._name}: its connection ends: {error}")
@@ -206,7 +207,8 @@ class _Client:
     def collect(self, now: int) -> None:
         """Tell the program what has ended."""
         if not self._is_closed:
-            self._connection.collect(now)
+            if self._connection.collect(now):
+                self._touch()
             if self._connection.output:
                 self._flush()
 
@@ -237,7 +239,14 @@ class _Client:
         self._server.loop.unwatch(fd)
         self._server.forget(fd)
         self._socket.close()
+        self._touch()
         self._connection.close(time.monotonic_ns())
+
+    def _touch(self) -> None:
+        """The endpoint may have been given work."""
+        fep = self._connection.fep
+        if fep is not None:
+            self._server.loop.touch(fep)
 
 
 def _complain(text: str) -> None:

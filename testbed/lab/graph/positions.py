@@ -1,4 +1,4 @@
-"""Where a person moved nodes of a picture to, kept beside the topology file, which it is not a part of.
+"""Positions that a person gave to nodes of a picture, kept beside the topology file, which they are not a part of.
 
 `demo.yml` has its positions in `demo.positions.json`: an object of `[x, y]` by node, how far the node stands from where
 it is laid out, in pixels of the unzoomed picture. Nodes that a lab no longer has are left in it.

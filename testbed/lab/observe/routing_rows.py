@@ -1,4 +1,4 @@
-"""How nodes route, in rows: their BGP sessions, and their routes."""
+"""The routing of nodes in rows: their BGP sessions, and their routes."""
 
 from __future__ import annotations
 

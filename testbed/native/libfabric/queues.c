@@ -10,8 +10,11 @@
 
 #define FIRST_ENTRIES 1024
 #define MOST_ENTRIES (1u << 20)
-#define PATIENCE 64	    /* times that a queue is found empty before who asks is put to sleep */
-#define NAP_NS 100000	    /* which is nothing against a round trip of a lab, and leaves the CPU to who moves packets */
+/* Who finds a queue empty so many times is put to sleep for NAP_NS, and for twice as long after as many times more. That is
+ * nothing against a round trip of a lab, a completion ends it, and who moves the packets has the CPU meanwhile. */
+#define PATIENCE 64
+#define NAP_NS 50000
+#define MOST_DOUBLED 3
 #define NS_PER_S 1000000000l
 
 static void begin_condition(pthread_mutex_t *lock, pthread_cond_t *condition)
@@ -137,7 +140,8 @@ static ssize_t queue_read_from(struct fid_cq *fid, void *buffer, size_t count, f
 	if (queue->count) {
 		queue->idle = 0;
 	} else if (++queue->idle > PATIENCE) {
-		struct timespec until = from_now(NAP_NS);
+		unsigned int doubled = queue->idle / PATIENCE - 1;
+		struct timespec until = from_now((long)NAP_NS << (doubled < MOST_DOUBLED ? doubled : MOST_DOUBLED));
 
 		wait_for(&queue->more, &queue->lock, &queue->waiting, &until);
 	}

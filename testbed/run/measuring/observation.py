@@ -75,7 +75,7 @@ class Observation:
     marking: list[MarkingCurve] = field(default_factory=list)
     """A curve of each class that had packets which allowed a mark."""
 
-    cpu_before: CpuTimes | None = None
+    cpu_before: CpuTimes = field(default_factory=read_cpu_times)
     """The machine's time when it began to count."""
 
     def count_cpu_from_now(self) -> None:
@@ -266,7 +266,6 @@ def observe(lab: LiveLab, whole: LiveLab) -> Iterator[Observation]:
                 ports.stop()
                 ports.tick()
                 found.port_samples = ports.since()
-            assert found.cpu_before is not None
             found.cpu = cpu_use(found.cpu_before, read_cpu_times())
             none = PortCounters()
             found.sent = {key: now.since(counters.get(key, none)) for key, now in whole.counters().items()}

@@ -53,7 +53,7 @@ class _FaultTime(Checked):
         return AtStep(step=Whole(0, MOST_STEPS).check(value["step"]))
 
     def json_schema(self) -> JsonSchemaValue:
-        step = Whole(0, MOST_STEPS).json_schema()
+        step = {"description": "Gives the number of the step that is done.", **Whole(0, MOST_STEPS).json_schema()}
         by_step = {"type": "object", "properties": {"step": step}, "required": ["step"], "additionalProperties": False}
         return {"anyOf": [*Span().json_schema()["anyOf"], by_step]}
 

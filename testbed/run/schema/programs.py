@@ -9,8 +9,14 @@ from testbed.base.errors import Problem, WorkloadError
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, quote
 from testbed.run.schema.model import EXIT_METRIC, PROGRAM, AtStep, Expectation, Fault, Transport, Workload
-from testbed.run.schema.transports import TRANSPORTS, TransportKind
+from testbed.run.schema.transports import TransportKind
 
+CARRIERS: Mapping[TransportKind, tuple[str, ...]] = {
+    TransportKind.TCP: ("cc",),
+    TransportKind.UET: (),
+    TransportKind.ROCE: (),
+}
+"""The transports that the sockets of a program can go over, and the keys of each that mean something for them."""
 SUCCEEDS = Expectation(metric=EXIT_METRIC, maximum=0.0, source="a program that succeeds ends with exit code 0")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}=[^\0]*")
 _PACKAGE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?")
@@ -56,9 +62,8 @@ def _rank_problems(document: Document, workload: Workload) -> Iterator[Problem]:
 
 
 def _word_problems(document: Document, written: Mapping[str, object]) -> Iterator[Problem]:
-    """Return words of the command, variables and packages that cannot be such."""
+    """Return an empty command, and variables and packages that cannot be such."""
     rules = (
-        ("command", re.compile(r"[^\0]*"), "no word of a command has a NUL", None),
         ("env", _VARIABLE, "{} is no variable of an environment", "write NAME=value"),
         ("needs", _PACKAGE, "{} is no name of a Python package", "such as mpi4py"),
     )
@@ -107,13 +112,12 @@ def _stated_problems(document: Document, written: Mapping[str, object]) -> Itera
 
 
 def _transport_problems(document: Document, transport: Transport) -> Iterator[Problem]:
-    kind = transport.kind.value
-    if not TRANSPORTS[kind].carries_programs:
-        able = [name for name, one in TRANSPORTS.items() if one.carries_programs]
-        message = f"the sockets of a program are carried by {', '.join(able)}, and not by {kind}"
-        yield document.problem("contradiction", ("transport", "kind"), message, hint=f"transport: {{kind: {able[0]}}}")
+    kind = transport.kind
+    if kind not in CARRIERS:
+        message = f"the sockets of a program are carried by {', '.join(CARRIERS)}, and not by {kind}"
+        yield document.problem("contradiction", ("transport", "kind"), message, hint="transport: {kind: tcp}")
         return
-    allowed = TRANSPORTS[kind].program_keys
+    allowed = CARRIERS[kind]
     for key in transport.written():
         if key != "kind" and key not in allowed:
             message = f"{key} is nothing that a program's sockets have over {kind}"

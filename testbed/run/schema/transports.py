@@ -101,10 +101,6 @@ class TransportDeclaration:
     """Each of its transfers is a job of fio, which a workload may describe."""
     beside_others: bool = True
     """Its workers can work on a host where another transport's do, too."""
-    carries_programs: bool = False
-    """The sockets of a program of the user's own are its connections, or are carried by it."""
-    program_keys: tuple[str, ...] = ()
-    """The keys of `transport:` that mean something for such a program."""
     routed_by_kernel: bool = False
     """Its packets leave by the port that the kernel's routes choose, whichever has the address that they are from."""
     conflicts: Callable[[Values], Iterator[Conflict]] = no_conflict
@@ -172,8 +168,6 @@ def _timed_tcp_conflicts(values: Values) -> Iterator[Conflict]:
 _TCP = TransportDeclaration(
     kind=TransportKind.TCP,
     carries_http=True,
-    carries_programs=True,
-    program_keys=("cc",),
     routed_by_kernel=True,
     description="The kernel's TCP moves the bytes; what is sent for a duration is sent by iperf3.",
     parameters=(
@@ -209,7 +203,6 @@ def _uet() -> TransportDeclaration:
 
     return TransportDeclaration(
         kind=TransportKind.UET,
-        carries_programs=True,
         hears_of_trimmed=True,
         description="Ultra Ethernet (specification 1.0) moves the bytes in user space, over UDP.",
         parameters=(
@@ -428,7 +421,6 @@ def _roce() -> TransportDeclaration:
 
     return TransportDeclaration(
         kind=TransportKind.ROCE,
-        carries_programs=True,
         description="RoCEv2, reliable connections with WRITEs, moves the bytes in user space, over UDP.",
         parameters=(
             choice(

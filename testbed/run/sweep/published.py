@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from testbed.base.files import write_atomically
+from testbed.base.units import Duration
 from testbed.lab.core.deploy.records.kept_events import process_text
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.record.record import Backend
@@ -110,7 +111,7 @@ class PublishedRun:
         if begins:
             now["traffic_began"] = time.time()
             if (point := self._points.get(event.point)) is not None:
-                now["faults"] = [_fault(fault) for fault in point.scenario.faults]
+                now["faults"] = [told for fault in point.scenario.faults if (told := _fault(fault)) is not None]
         if event.phase is Phase.LAB:
             now["traffic_began"], now["faults"] = None, []
         if event.behind is not None:
@@ -131,10 +132,13 @@ def _point(point: Point) -> dict[str, Any]:
     return {"index": point.index, "name": point.name, "done": 0, "state": "waiting"}
 
 
-def _fault(fault: Fault) -> dict[str, Any]:
+def _fault(fault: Fault) -> dict[str, Any] | None:
+    """Return when and where a fault will be; None for one that waits for a step, whose time nobody knows yet."""
+    if not isinstance(fault.at, Duration):
+        return None
     return {
         "at_s": fault.at.seconds,
-        "until_s": None if fault.until is None else fault.until.seconds,
+        "until_s": fault.until.seconds if isinstance(fault.until, Duration) else None,
         "kind": fault.kind,
         "target": fault.target,
         "detail": " ".join(f"{key}={value}" for key, value in fault.settings.items()),

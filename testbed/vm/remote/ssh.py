@@ -178,7 +178,9 @@ class SshSession:
     def connect_there(self, host: str, port: int) -> paramiko.Channel:
         """Return a connection to an address that the far end reaches (RFC 4254, 7.2). Raises `ConnectionLost`."""
         try:
-            return self._transport.open_channel("direct-tcpip", (host, port), ("127.0.0.1", 0), timeout=CONNECT_TIMEOUT_S)
+            return self._transport.open_channel(
+                "direct-tcpip", (host, port), ("127.0.0.1", 0), timeout=CONNECT_TIMEOUT_S
+            )
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise ConnectionLost(f"{self.login} does not connect to {host}:{port}: {error}") from error
 

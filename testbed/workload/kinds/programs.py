@@ -103,8 +103,8 @@ KINDS = (
             ),
             _text(
                 "step",
-                "Gives a regular expression that a line matches by which a rank says that a step is done; its groups"
-                " (?P<step>...), (?P<seconds>...) or (?P<ms>...) are the number of the step and its time.",
+                "Gives a regular expression of the line by which a rank says that a step is done; its groups step, and"
+                " seconds or ms, are the number of the step and its time.",
             ),
             whole("warm_up", 1, "Says how many steps at the begin are left out of the figures.", low=0, high=100_000),
             size("bytes", None, "Gives what a step's collective is of, as nccl-tests counts it: S of the collective."),

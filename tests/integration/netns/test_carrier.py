@@ -19,7 +19,7 @@ from carried import CALL, ECHO, HostProgram, address
 from waiting import until
 
 from testbed.carrier import planning
-from testbed.carrier.carrying import CarrierBusy, Carrying, carry
+from testbed.carrier.carrying import CarrierBusy, RunningCarrier, carry
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import Journal
 from testbed.lab.core.plan.lab_plan import PortPlan
@@ -50,7 +50,7 @@ def rail_1(lab: RunningLab) -> list[PortPlan]:
 
 
 @pytest.fixture(params=["uet", "roce"])
-def carrying(lab: RunningLab, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Carrying]:
+def carrying(lab: RunningLab, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningCarrier]:
     monkeypatch.setattr(planning, "PATIENCE_S", 2.0)
     with carry(lab, nics(lab), request.param) as found:
         yield found
@@ -58,7 +58,7 @@ def carrying(lab: RunningLab, request: pytest.FixtureRequest, monkeypatch: pytes
 
 
 @pytest.fixture
-def over_uet(lab: RunningLab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Carrying]:
+def over_uet(lab: RunningLab, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningCarrier]:
     monkeypatch.setattr(planning, "PATIENCE_S", 2.0)
     with carry(lab, nics(lab), "uet") as found:
         yield found
@@ -97,7 +97,7 @@ def rail_bytes(lab: RunningLab) -> int:
 
 
 @pytest.mark.parametrize("bound", ["any", "own"])
-def test_programs_see_true_addresses_and_every_byte(lab: RunningLab, carrying: Carrying, bound: str) -> None:
+def test_programs_see_true_addresses_and_every_byte(lab: RunningLab, carrying: RunningCarrier, bound: str) -> None:
     near, far, *_ = rail_1(lab)
     size = 300_000
     before = rail_bytes(lab)
@@ -116,7 +116,7 @@ def test_programs_see_true_addresses_and_every_byte(lab: RunningLab, carrying: C
     until(lambda: carrying.counters()["ends"] == 0, "both ends are closed")
 
 
-def test_connections_between_rails_have_the_source_that_they_always_have(lab: RunningLab, over_uet: Carrying) -> None:
+def test_connections_between_rails_have_the_source_that_they_always_have(lab: RunningLab, over_uet: RunningCarrier) -> None:
     hosts = {nic.node: [each for each in nics(lab) if each.node == nic.node] for nic in nics(lab)}
     near, far = rail_1(lab)[:2]
     other = hosts[far.node][1]
@@ -143,7 +143,7 @@ except OSError as error:
 """
 
 
-def test_a_connection_that_nobody_takes_is_reset_after_the_stated_wait(lab: RunningLab, carrying: Carrying) -> None:
+def test_a_connection_that_nobody_takes_is_reset_after_the_stated_wait(lab: RunningLab, carrying: RunningCarrier) -> None:
     near, far, *_ = rail_1(lab)
     client = HostProgram(lab, near.node, REFUSED, address(far), PORT + 1)
     assert client.hear()["connected_s"] < 1
@@ -153,7 +153,7 @@ def test_a_connection_that_nobody_takes_is_reset_after_the_stated_wait(lab: Runn
     assert carrying.counters()["refused"] >= 6
 
 
-def test_who_listens_late_is_found(lab: RunningLab, carrying: Carrying) -> None:
+def test_who_listens_late_is_found(lab: RunningLab, carrying: RunningCarrier) -> None:
     near, far, *_ = rail_1(lab)
     client = HostProgram(lab, near.node, CALL, address(far), PORT + 2, 1000)
     until(lambda: carrying.counters().get("refused", 0) >= 2, "it was refused")
@@ -175,7 +175,7 @@ item.close()
 """
 
 
-def test_a_reset_reaches_the_other_program(lab: RunningLab, carrying: Carrying) -> None:
+def test_a_reset_reaches_the_other_program(lab: RunningLab, carrying: RunningCarrier) -> None:
     near, far, *_ = rail_1(lab)
     server = HostProgram(lab, far.node, RESETTING, PORT + 3)
     server.hear()
@@ -186,7 +186,7 @@ def test_a_reset_reaches_the_other_program(lab: RunningLab, carrying: Carrying) 
     until(lambda: carrying.counters()["ends"] == 0, "both ends are closed")
 
 
-def test_what_is_for_the_host_itself_or_for_bgp_stays_out(lab: RunningLab, over_uet: Carrying) -> None:
+def test_what_is_for_the_host_itself_or_for_bgp_stays_out(lab: RunningLab, over_uet: RunningCarrier) -> None:
     near, far, *_ = rail_1(lab)
     for at in (address(near), "127.0.0.1"):
         server = HostProgram(lab, near.node, ECHO, at, PORT + 4, 1)
@@ -230,7 +230,7 @@ say(right=right, ends=ends)
 """
 
 
-def test_a_thousand_connections_at_a_time(lab: RunningLab, carrying: Carrying) -> None:
+def test_a_thousand_connections_at_a_time(lab: RunningLab, carrying: RunningCarrier) -> None:
     near, far, *_ = rail_1(lab)
     count = 1000
     server = HostProgram(lab, far.node, MANY_SERVE, PORT + 5, count)
@@ -269,7 +269,7 @@ item.close()
 """
 
 
-def test_what_is_not_read_fills_a_window_and_no_more(lab: RunningLab, over_uet: Carrying) -> None:
+def test_what_is_not_read_fills_a_window_and_no_more(lab: RunningLab, over_uet: RunningCarrier) -> None:
     near, far, *_ = rail_1(lab)
     server = HostProgram(lab, far.node, STUCK_SERVE, PORT + 6)
     server.hear()
@@ -285,7 +285,7 @@ def test_what_is_not_read_fills_a_window_and_no_more(lab: RunningLab, over_uet: 
     assert (client.end(), server.end()) == (0, 0)
 
 
-def test_only_one_carries_a_lab(lab: RunningLab, over_uet: Carrying) -> None:
+def test_only_one_carries_a_lab(lab: RunningLab, over_uet: RunningCarrier) -> None:
     with pytest.raises(CarrierBusy, match="carried already"), carry(lab, nics(lab), "uet"):
         pass
     assert remains(lab) != []  # the first one goes on

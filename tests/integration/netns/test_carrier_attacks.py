@@ -48,7 +48,7 @@ class FakeMessenger:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.arrivals: list[tuple[str, bytes]] = []
+        self.arrivals = self.completions = list[tuple[str, bytes]]()
         self.told: list[tuple[str, Frame]] = []
 
     def open_flow(self, peer: str) -> FakeFlow:

@@ -57,9 +57,9 @@ probes: off
 {faults}
 """
     )
-    sandbox.cli("run", str(path), "-f", "json", "--no-report", timeout_s=400.0)
+    done = sandbox.cli("run", str(path), "-f", "json", "--no-report", timeout_s=400.0)
     found = sorted(sandbox.work.glob(f"results/{name}-*/record.json"))
-    assert found
+    assert found, done.stderr
     record = json.loads(found[-1].read_text())
     (run,) = record["points"][0]["runs"]
     lines = run["program"]["ranks"][0]["last_lines"]

@@ -89,4 +89,8 @@ class PageErrors:
     def __init__(self, page: Any) -> None:
         self.found: list[str] = []
         page.on("pageerror", lambda error: self.found.append(str(error)))
-        page.on("console", lambda message: self.found.append(message.text) if message.type == "error" else None)
+        page.on("console", self._said)
+
+    def _said(self, message: Any) -> None:
+        if message.type == "error" and "Failed to load resource" not in message.text:  # a refusal is an answer
+            self.found.append(message.text)

@@ -9,9 +9,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.console.counters.history import TICK_S, History, Series
-from testbed.console.counters.quantities import QUANTITIES, UNKNOWN, Frame
-from testbed.console.sources.shape import Shape, shape_of
+from testbed.console.counters.history import TICK_S, History, PortSeries
+from testbed.console.counters.quantities import QUANTITIES, UNKNOWN, PortFrame
+from testbed.console.sources.shape import LabShape, shape_of
 from testbed.console.sources.source import Moment, Source
 from testbed.console.sources.state import SeenState
 from testbed.lab.core.deploy.live import RunningLab
@@ -50,11 +50,11 @@ class FakeSource(Source):
             columns["use"][0] = tick
             columns["queue"][1] = 640
             columns["marks"][:] = UNKNOWN
-            self._frame = Frame(t=1_000.0 + tick * TICK_S, dt=TICK_S, columns=columns)
+            self._frame = PortFrame(t=1_000.0 + tick * TICK_S, dt=TICK_S, columns=columns)
             self._history.append(self._frame)
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> LabShape:
         return self._shape
 
     @property
@@ -80,10 +80,10 @@ class FakeSource(Source):
         frame = self._history.moment(t)
         return None if frame is None else Moment(frame=frame, state=self._state())
 
-    def series(self, names: Sequence[str], ports: Sequence[int], begin: float, end: float) -> Series:
+    def series(self, names: Sequence[str], ports: Sequence[int], begin: float, end: float) -> PortSeries:
         return self._history.series(names, ports, begin, end)
 
-    def total(self, name: str, chosen: NDArray[Any], begin: float, end: float) -> Series:
+    def total(self, name: str, chosen: NDArray[Any], begin: float, end: float) -> PortSeries:
         return self._history.total(name, chosen, begin, end)
 
     def events(self, begin: float, end: float) -> list[dict[str, Any]]:

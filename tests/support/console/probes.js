@@ -71,3 +71,4 @@ window.pointOnLine = () => {
 
 window.seenNodes = () => [...document.querySelectorAll(".world .n")].filter(node => node.getClientRects().length).length;
 window.selection = () => consoleApp.address.get().selection;
+window.tableRows = () => [...document.querySelectorAll(".rows tbody tr")].map(row => [...row.cells].map(cell => cell.innerText.trim()).join("\t"));

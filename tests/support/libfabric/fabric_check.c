@@ -1,4 +1,5 @@
 /* Two ranks talk to each other over libfabric, and check all that an RDM endpoint can do: `fabric_check [ordered]`.
+ * `fabric_check rate COUNT` sends so many messages of 8 bytes instead, 64 at a time, one way.
  *
  * LAB_RANK and LAB_PEERS say who they are; each has the first endpoint at its address. It writes `ok WHAT` for each check,
  * and ends with 0; what is wrong is said on standard error, and ends it with 1. Rank 0 begins what is checked.
@@ -547,12 +548,49 @@ static void check_many(void)
 	done("many at a time");
 }
 
+/* Messages of 8 bytes from rank 0 to rank 1, WINDOW of them under way. */
+static void send_small(int count)
+{
+	enum { WINDOW = 64, POSTED = 256, BYTES = 8 };
+	struct fi_cq_tagged_entry entry;
+
+	if (me) {
+		int posted = 0;
+
+		for (; posted < POSTED && posted < count; posted++)
+			MUST(fi_recv(ep, in + posted * BYTES, BYTES, NULL, FI_ADDR_UNSPEC, in + posted * BYTES));
+		meet();
+		for (int i = 0; i < count; i++) {
+			CHECK(!next(received, &entry, NULL));
+			CHECK(is_filled(entry.op_context, BYTES, 3));
+			if (posted < count) {
+				MUST(fi_recv(ep, entry.op_context, BYTES, NULL, FI_ADDR_UNSPEC, entry.op_context));
+				posted++;
+			}
+		}
+	} else {
+		fill(out, BYTES, 3);
+		meet();
+		for (int i = 0; i < count + WINDOW; i++) {
+			if (i >= WINDOW)
+				CHECK(!next(sent, &entry, NULL));
+			if (i < count)
+				MUST(fi_send(ep, out, BYTES, NULL, peer, out));
+		}
+	}
+	done("small messages");
+}
+
 int main(int argc, char **argv)
 {
 	CHECK(getenv("LAB_RANK"));
 	me = atoi(getenv("LAB_RANK"));
 	set_up(argc > 1 && !strcmp(argv[1], "ordered"));
 	greet();
+	if (argc > 2 && !strcmp(argv[1], "rate")) {
+		send_small(atoi(argv[2]));
+		return 0;
+	}
 	check_messages();
 	check_vectors();
 	check_tags();

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from testbed.console.action import Action, ActionRequest, Field, Undo, answer_action, read_request
-from testbed.console.answers import Refused
-from testbed.console.console import Console, Settings
+from testbed.console.action import ActionRequest, InputField, PageAction, Undo, answer_action, read_request
+from testbed.console.answers import RefusedRequest
+from testbed.console.console import Console, ConsoleSettings
 from testbed.console.sources.source import Source
 from testbed.lab.core.deploy.records.state import StateDirectory
 
@@ -24,16 +24,16 @@ def _perform(request: ActionRequest) -> object:
     return {"links": len(request.targets)}
 
 
-DOWN = Action(
+DOWN = PageAction(
     name="link-down",
     title="Take links down",
     on=("port",),
     many=True,
     fields=(
-        Field(name="both", title="Both ends", kind="flag"),
-        Field(name="loss", title="Loss", example="1%"),
-        Field(name="times", title="Times", kind="number"),
-        Field(name="how", title="How", kind="choice", choices=("hard", "soft")),
+        InputField(name="both", title="Both ends", kind="flag"),
+        InputField(name="loss", title="Loss", example="1%"),
+        InputField(name="times", title="Times", kind="number"),
+        InputField(name="how", title="How", kind="choice", choices=("hard", "soft")),
     ),
     harms="Traffic over these links is lost.",
     command=lambda request: [["link", "down", target, "-n", request.lab] for target in request.targets],
@@ -49,13 +49,15 @@ class FakeSource:
 
 def console(tmp_path: Path, *, write: bool) -> Console:
     async def make() -> Console:
-        return Console(Settings(roots=(tmp_path,), write=write), StateDirectory(tmp_path / "state", tmp_path / "run"))
+        return Console(
+            ConsoleSettings(roots=(tmp_path,), write=write), StateDirectory(tmp_path / "state", tmp_path / "run")
+        )
 
     (tmp_path / "state" / "labs" / "demo").mkdir(parents=True, exist_ok=True)
     return asyncio.run(make())
 
 
-def do(action: Action, tmp_path: Path, body: Mapping[str, Any], *, write: bool = True) -> dict[str, Any]:
+def do(action: PageAction, tmp_path: Path, body: Mapping[str, Any], *, write: bool = True) -> dict[str, Any]:
     made = console(tmp_path, write=write)
     request = read_request(action, made, cast(Source, FakeSource()), body)
     return answer_action(action, request, body)
@@ -74,7 +76,7 @@ def test_a_dry_one_shows_its_command_and_does_nothing_also_where_one_only_looks(
 
 def test_a_console_that_only_looks_does_nothing(tmp_path: Path) -> None:
     DONE.clear()
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedRequest) as refused:
         do(DOWN, tmp_path, {"targets": ["h1:eth0"], "confirmed": True}, write=False)
     assert (refused.value.status, refused.value.code) == (403, "read-only")
     assert DONE == []
@@ -82,10 +84,10 @@ def test_a_console_that_only_looks_does_nothing(tmp_path: Path) -> None:
 
 def test_what_harms_is_asked_first(tmp_path: Path) -> None:
     DONE.clear()
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedRequest) as refused:
         do(DOWN, tmp_path, {"targets": ["h1:eth0"]})
     assert (refused.value.status, refused.value.code) == (409, "confirm")
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedRequest):
         do(DOWN, tmp_path, {"targets": ["h1:eth0"], "confirmed": "true"})
     assert DONE == []
 
@@ -127,15 +129,17 @@ def test_what_is_done_is_kept_as_an_event_with_its_command(tmp_path: Path) -> No
 )
 def test_what_a_page_may_not_ask_for_is_refused(tmp_path: Path, body: dict[str, Any]) -> None:
     DONE.clear()
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedRequest):
         do(DOWN, tmp_path, {**body, "confirmed": True})
     assert DONE == []
 
 
 def test_one_at_a_time_and_values_that_are_needed(tmp_path: Path) -> None:
-    one = Action(name="one", title="One", on=("node",), command=lambda _: [["x"]], perform=_perform)
-    with pytest.raises(Refused, match="one at a time"):
+    one = PageAction(name="one", title="One", on=("node",), command=lambda _: [["x"]], perform=_perform)
+    with pytest.raises(RefusedRequest, match="one at a time"):
         do(one, tmp_path, {"targets": ["a", "b"]})
-    needed = Action(name="n", title="N", fields=(Field(name="v", title="V", required=True),), command=lambda _: [["x"]])
-    with pytest.raises(Refused, match="a value is needed"):
+    needed = PageAction(
+        name="n", title="N", fields=(InputField(name="v", title="V", required=True),), command=lambda _: [["x"]]
+    )
+    with pytest.raises(RefusedRequest, match="a value is needed"):
         do(needed, tmp_path, {"values": {"v": ""}})

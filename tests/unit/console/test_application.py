@@ -15,25 +15,25 @@ from starlette.routing import Route
 
 from testbed.base.errors import Position, Problem, SpecError
 from testbed.console import application as application_module
-from testbed.console.action import Action
+from testbed.console.action import PageAction
 from testbed.console.application import application
-from testbed.console.console import Console, Settings
-from testbed.console.guard import Guard, Names
-from testbed.console.live.lab import LiveLab
+from testbed.console.console import Console, ConsoleSettings
+from testbed.console.guard import ConsoleGuard, Names
+from testbed.console.live.lab import WatchedLab
 from testbed.console.sessions import Sessions
 from testbed.console.sources.source import Source
-from testbed.console.view import Call, View, get, post, put
+from testbed.console.view import View, ViewCall, get, post, put
 from testbed.lab.core.deploy.records.state import StateDirectory
 
 HOSTILE = '"><img src=x onerror=alert(1)>'
 
 
-def _refuse(call: Call) -> object:
+def _refuse(call: ViewCall) -> object:
     at = Position(line=3, column=5)
     raise SpecError([Problem(code="unknown-key", file="a.yml", message=HOSTILE, path="x", position=at, hint="y")])
 
 
-async def _hostile(call: Call) -> object:
+async def _hostile(call: ViewCall) -> object:
     return {"name": HOSTILE, "asked": dict(call.query), "base": call.base.name}
 
 
@@ -41,7 +41,7 @@ NOTED: list[str] = []
 VALUES = {"name": "demo", "directory": "r", "point": 0, "run": 1, "task": "x", "action": "act", "path": "files/a.yml"}
 
 
-def _note(call: Call) -> object:
+def _note(call: ViewCall) -> object:
     NOTED.append(str(call.body))
     return {}
 
@@ -60,13 +60,13 @@ VIEW = View(
     ),
 )
 OF_MACHINE = View(name="machine", title="Machine", order=2, scope="machine", routes=(post("do", _note),))
-ACTION = Action(name="act", title="Act", command=lambda _: [["act"]], perform=lambda _: NOTED.append("acted"))
+ACTION = PageAction(name="act", title="Act", command=lambda _: [["act"]], perform=lambda _: NOTED.append("acted"))
 
 
 class Asked:
     """A console, and a page that has logged in."""
 
-    def __init__(self, console: Console, app: Guard, cookie: str) -> None:
+    def __init__(self, console: Console, app: ConsoleGuard, cookie: str) -> None:
         self.console = console
         self.app = app
         self.cookie = cookie
@@ -84,7 +84,7 @@ def with_console(
         (tmp_path / "files").mkdir(exist_ok=True)
         (tmp_path / "state" / "labs" / "demo").mkdir(parents=True, exist_ok=True)
         console = Console(
-            Settings(roots=(tmp_path / "files",), write=write, only=only),
+            ConsoleSettings(roots=(tmp_path / "files",), write=write, only=only),
             StateDirectory(tmp_path / "state", tmp_path / "run"),
             views=[VIEW, OF_MACHINE],
             actions=[ACTION],
@@ -92,9 +92,9 @@ def with_console(
         )
         real = console.live_lab
 
-        async def live_lab(name: str) -> LiveLab:
+        async def live_lab(name: str) -> WatchedLab:
             if name == "demo" and only in (None, name):
-                return cast(LiveLab, FakeSource())
+                return cast(WatchedLab, FakeSource())
             return await real(name)
 
         console.live_lab = live_lab  # type: ignore[method-assign]
@@ -102,7 +102,7 @@ def with_console(
         app = application(console, sessions, secure=False, told=lambda: None)
         cookie = f"c={sessions.log_in(sessions.new_token())}"
         try:
-            await story(Asked(console, Guard(app, Names.of("127.0.0.1", 9470), sessions), cookie))
+            await story(Asked(console, ConsoleGuard(app, Names.of("127.0.0.1", 9470), sessions), cookie))
         finally:
             console.readers.close()
 

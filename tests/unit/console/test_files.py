@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.console.answers import Refused
+from testbed.console.answers import RefusedRequest
 from testbed.console.files import MOST_BYTES, ChangedMeanwhile, StartDirectories
 
 SECRET = "root's own"
@@ -44,9 +44,9 @@ def test_a_way_out_works_where_paths_are_joined_and_not_here(start: Path, path: 
     assert naive.read_text() in (SECRET, "name: a\n")
     files = StartDirectories([start])
     for attack in (files.read, files.path):
-        with pytest.raises(Refused):
+        with pytest.raises(RefusedRequest):
             attack(path)
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedRequest):
         files.write(path, "mine now", "")
     assert (start.parent / "secret.yml").read_text() == SECRET
 
@@ -55,7 +55,7 @@ def test_a_way_out_works_where_paths_are_joined_and_not_here(start: Path, path: 
     "path", ["/etc/passwd", "", ".", "labs//etc/passwd/..", "other/a.yml", "labs/\0", "labs/none.yml"]
 )
 def test_what_is_no_path_of_ours_is_not_there(start: Path, path: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedRequest) as refused:
         StartDirectories([start]).read(path)
     assert refused.value.status == 404
 
@@ -63,13 +63,13 @@ def test_what_is_no_path_of_ours_is_not_there(start: Path, path: str) -> None:
 def test_links_are_not_followed_inside_either_and_pipes_block_nobody(start: Path) -> None:
     files = StartDirectories([start])
     for path in ("labs/inner.yml", "labs/pipe.yml", "labs/deep"):
-        with pytest.raises(Refused):
+        with pytest.raises(RefusedRequest):
             files.read(path)
 
 
 def test_a_process_own_files_are_no_way_out(start: Path) -> None:
     (start / "proc").symlink_to("/proc/self")
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedRequest):
         StartDirectories([start]).read("labs/proc/cmdline")
 
 
@@ -97,17 +97,17 @@ def test_a_new_file_is_made_where_there_is_none_and_nowhere_else(start: Path) ->
 
 @pytest.mark.parametrize("path", ["labs/run.sh", "labs/a.yml.bak", "labs/.bashrc", "labs"])
 def test_only_topologies_and_scenarios_are_written(start: Path, path: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedRequest):
         StartDirectories([start]).write(path, "x", "")
 
 
 def test_large_files_are_neither_read_nor_written(start: Path) -> None:
     (start / "large.yml").write_text("x" * (MOST_BYTES + 1))
     files = StartDirectories([start])
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedRequest) as refused:
         files.read("labs/large.yml")
     assert refused.value.status == 413
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedRequest) as refused:
         files.write("labs/new.yml", "x" * (MOST_BYTES + 1), "")
     assert refused.value.status == 413
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from asgi import HOST, ORIGIN, Answer, ask, open_socket
 
-from testbed.console.guard import CONTENT_SECURITY_POLICY, WEBSOCKET_REFUSED, Guard, Names
+from testbed.console.guard import CONTENT_SECURITY_POLICY, WEBSOCKET_REFUSED, ConsoleGuard, Names
 from testbed.console.sessions import Sessions
 
 NAMES = Names.of("127.0.0.1", 9470)
@@ -25,10 +25,10 @@ async def naive(scope: Mapping[str, Any], receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"done"})
 
 
-def logged_in() -> tuple[Guard, dict[str, str]]:
+def logged_in() -> tuple[ConsoleGuard, dict[str, str]]:
     sessions = Sessions("c")
     value = sessions.log_in(sessions.new_token())
-    return Guard(naive, NAMES, sessions), {"cookie": f"c={value}"}
+    return ConsoleGuard(naive, NAMES, sessions), {"cookie": f"c={value}"}
 
 
 def asked(app: Any, method: str, path: str, headers: Mapping[str, str]) -> Answer:
@@ -109,11 +109,11 @@ def test_an_answer_with_a_stricter_policy_keeps_it() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
 
-    assert asked(Guard(report, NAMES, None), "GET", "/", {}).headers["content-security-policy"] == "sandbox"
+    assert asked(ConsoleGuard(report, NAMES, None), "GET", "/", {}).headers["content-security-policy"] == "sandbox"
 
 
 def test_a_service_of_a_lab_needs_no_login_and_still_knows_its_name() -> None:
-    guard = Guard(naive, Names.of("10.1.0.1", 9470), None)
+    guard = ConsoleGuard(naive, Names.of("10.1.0.1", 9470), None)
     assert asked(guard, "GET", "/api/labs", {"host": "10.1.0.1:9470"}).status == 200
     assert asked(guard, "GET", "/api/labs", {"host": HOST}).status == 403
 
@@ -142,7 +142,7 @@ def test_names(names: Names, known: list[str], strange: list[str]) -> None:
 def test_by_tls_the_origin_is_another_one() -> None:
     sessions = Sessions("c")
     value = sessions.log_in(sessions.new_token())
-    guard = Guard(naive, NAMES, sessions, secure=True)
+    guard = ConsoleGuard(naive, NAMES, sessions, secure=True)
     headers = {"cookie": f"c={value}"}
     assert asked(guard, "POST", "/api/x", headers).status == 403  # from plain HTTP
     assert asked(guard, "POST", "/api/x", {**headers, "origin": ORIGIN.replace("http:", "https:")}).status == 200

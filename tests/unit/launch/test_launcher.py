@@ -186,8 +186,12 @@ def test_the_first_that_fails_ends_all_and_says_who(lab: FakeLaunchLab) -> None:
     assert not marked(launched.mark)
 
 
-def test_who_does_not_heed_sigterm_is_killed(lab: FakeLaunchLab) -> None:
-    launched = Launched(lab, python(f"import os, sys\nif os.environ['RANK'] == '1': sys.exit(4)\n{WAITS}"))
+def test_who_does_not_heed_sigterm_is_killed(lab: FakeLaunchLab, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    fails = f"while not os.path.exists({str(go)!r}): time.sleep(0.01)\n    sys.exit(4)"
+    launched = Launched(lab, python(f"import os, sys, time\nif os.environ['RANK'] == '1':\n    {fails}\n{WAITS}"))
+    launched.wait_up(3)
+    go.touch()
     begin = time.monotonic()
     result = launched.ended()
     assert result.exit_code == 4 and time.monotonic() - begin < ENDS_WITHIN_S

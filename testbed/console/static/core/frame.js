@@ -28,7 +28,7 @@ const turnTheme = () => {
 
 export const Frame = ({app}) => {
   const view = useStore(app.address, a => a.view), base = useStore(app.address, a => a.base);
-  const {lab, failed, gone} = useStore(app.live), views = useStore(app.views, v => v.list), loaded = useStore(app.views, v => v.loaded);
+  const lab = useStore(app.live, l => l.lab), failed = useStore(app.live, l => l.failed), gone = useStore(app.live, l => l.gone), views = useStore(app.views, v => v.list), loaded = useStore(app.views, v => v.loaded);
   const name = view || (base ? "map" : "labs"), chosen = views.find(one => one.name === name && one.component);
   const about = chosen && chosen.measures, based = Boolean(base) && chosen && chosen.scope !== "machine";
   useEffect(() => {
@@ -63,7 +63,7 @@ export const Slots = ({app, name}) => useStore(app.views, v => v.list).filter(on
 const Bar = ({app, view}) => {
   const base = useStore(app.address, a => a.base);
   useStore(app.views);
-  const {labs, lab, console, connected} = useStore(app.live);
+  const [labs, lab, console, connected] = ["labs", "lab", "console", "connected"].map(key => useStore(app.live, l => l[key]));
   const here = labs.find(one => one.base === base);
   return html`<header class="bar">
     <a class="brand" href="#/labs" title="All labs"><img src="/static/core/icon.svg" alt="" width="22" height="22" /><span>testbed</span></a>
@@ -90,7 +90,7 @@ const Bar = ({app, view}) => {
 };
 
 const Health = ({app, here}) => {
-  const {lab, state} = useStore(app.live);
+  const lab = useStore(app.live, l => l.lab), state = useStore(app.live, l => l.state !== null);
   if (lab && !lab.live) return html`<${Pill} title="A record, played back without its lab">record</${Pill}>`;
   const word = here ? here.state : state ? "running" : "", kind = word === "running" ? "ok" : word === "" ? "" : "warn";
   return html`${word && html`<${Pill} kind=${kind} title=${here ? `k = ${here.k}` : ""}>${word}</${Pill}>`}${lab && lab.k > 1 && html`<span class="soft k">k = ${countText(+lab.k.toPrecision(3))}</span>`}`;

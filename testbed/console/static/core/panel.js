@@ -53,7 +53,7 @@ const Worst = ({app, lab, shown, measure, off}) => {
   return html`<h3>Highest ${METRICS[measure].title === "CE marks" ? METRICS[measure].title : METRICS[measure].title.toLowerCase()}</h3>
     ${ports.length ? html`<ol class="worst">${ports.map(port => html`<li key=${port}><button type="button" onClick=${() => app.select([`port:${lab.portName(port)}`])}>
       <i style=${{background: colourOf(measure, column[port], theme)}}></i><span>${lab.portName(port)}</span><b>${measureText(measure, column[port])}</b></button></li>`)}</ol>`
-    : html`<p class="soft">${column ? "Nothing anywhere." : "Not measured yet."}</p>`}`;
+    : html`<p class="soft">${column && column.some(value => value >= 0) ? "Nothing anywhere." : "Not measured yet, or not at all."}</p>`}`;
 };
 
 const Events = ({app, lab, events}) => {

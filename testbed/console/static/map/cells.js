@@ -6,7 +6,7 @@ import {METRICS, measureText} from "../core/format.js";
 import {openActions} from "../core/keys.js";
 import {ramp, stepOf, themeNow} from "../core/scales.js";
 
-const SPINE = 1, LEAF = 2, PAD = 18, TITLE = 22, LABEL = 44, ROW_FONT = 11, WIDEST = 48;
+const SPINE = 1, LEAF = 2, PAD = 18, TITLE = 22, LABEL = 44, ROW_FONT = 10, WIDEST = 48;
 
 const numbersOf = name => (name.match(/\d+/g) || []).map(Number);
 const byName = (one, other) => {
@@ -191,7 +191,7 @@ export class Cells {
       paint.font = `${ROW_FONT}px system-ui, 'DejaVu Sans', sans-serif`;
       paint.textAlign = "right";
       const [dx, dy] = this.step;
-      const every = Math.ceil(11.5 / dy);
+      const every = Math.ceil(10.5 / dy);
       block.rows.forEach((text, y) => { if (text && y % every === 0) paint.fillText(text, block.left + block.label - 7, block.top + block.head + y * dy + dy / 2, block.label - 8); });
       if (this.kind === "matrix" && dx >= 12) block.columns.forEach((text, x) => {
         paint.save();
@@ -316,6 +316,15 @@ export class Cells {
       event.stopPropagation();
       this.pick(this.cursor, event.shiftKey);
     } else if (event.key === "." && this.cursor && !this.app.address.get().selection.length) this.app.select(this.ids(this.cursor));
+  }
+
+  // Draws anew where a tick has changed a colour.
+  tick() {
+    const {measure} = this.app.address.get(), {shown} = this.app.live.get(), links = shown && shown.state && shown.state.links, parts = this.kind === "matrix";
+    const looks = this.all.map(cell => (parts ? stepOf(measure, this.worst(cell.mine)) * 16 + stepOf(measure, this.worst(cell.other)) : stepOf(measure, this.worst(cell.ports))) * 2 + (links && this.down(cell) ? 1 : 0));
+    if (this.looks && this.looks.length === looks.length && this.looks.every((look, at) => look === looks[at])) return;
+    this.looks = looks;
+    this.look();
   }
 
   emphasise() { this.look(); }

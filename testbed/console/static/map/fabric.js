@@ -26,6 +26,8 @@ export class Fabric {
     this.enter(this.high.querySelector(".n"));
     this.listen();
     this.marked = new Map();
+    this.fills = new Map();
+    this.markedState = undefined;
     this.look();
     this.fit();
   }
@@ -83,17 +85,38 @@ export class Fabric {
   }
 
   // --- drawing
+  tick() { this.look(); }
+
   look() {
     const {shown, lab} = this.app.live.get(), {measure} = this.app.address.get();
     this.lab = lab || this.lab;
     this.shown = shown;
-    this.markNodes(measure);
-    this.view.redraw();
+    const theme = themeNow(), stale = theme !== this.theme || measure !== this.measure;
+    Object.assign(this, {theme, measure});
+    this.markNodes();
+    this.fillCells(measure, theme);
+    if (stale || !this.lines.looks({shown, measure}).same) this.view.redraw();
   }
 
-  // Marks nodes that do not run, and those of a lost session; closed cells have the colour of their host's worst port.
-  markNodes(measure) {
-    const state = this.shown && this.shown.state, columns = this.shown && this.shown.columns, theme = themeNow();
+  // Closed cells have the colour of their host's worst port.
+  fillCells(measure, theme) {
+    const columns = this.shown && this.shown.columns, column = columns && columns[measure];
+    for (const [node, ports] of this.nicPorts) {
+      if (this.map.data.nodes[node][TRAY] < 0) continue;
+      let worst = -1;
+      if (column) for (const port of ports) if (port >= 0 && column[port] > worst) worst = column[port];
+      const fill = colourOf(measure, worst, theme) || "";
+      if (this.fills.get(node) === fill) continue;
+      this.fills.set(node, fill);
+      this.picture.boxes.get(node).querySelector(".c").style.fill = fill;
+    }
+  }
+
+  // Marks nodes that do not run, and those of a lost session.
+  markNodes() {
+    const state = this.shown && this.shown.state;
+    if (state === this.markedState) return;
+    this.markedState = state;
     const lost = new Map();
     if (state) for (const [place, word] of Object.entries(state.sessions || {})) {
       if (!word.startsWith("Established")) { const node = place.split(":")[0]; lost.set(node, (lost.get(node) || 0) + 1); }
@@ -102,27 +125,21 @@ export class Fabric {
       const number = this.lab.nodeNumber.get(one[NAME]), element = this.picture.boxes.get(node);
       if (!element) return;
       const word = state && number !== undefined ? state.nodes[number] : "", kind = word ? stateKind(word) : "", sessions = lost.get(one[NAME]) || 0;
-      const mark = kind && kind !== "ok" ? kind : sessions ? "warn" : "";
-      if (one[TRAY] >= 0) {
-        const cell = element.querySelector(".c"), ports = this.nicPorts.get(node);
-        const worst = ports && columns && columns[measure] ? ports.reduce((most, port) => port >= 0 ? Math.max(most, columns[measure][port]) : most, -1) : -1;
-        const fill = colourOf(measure, worst, theme) || "";
-        if (cell.style.fill !== fill) cell.style.fill = fill;
-        for (const kindClass of ["warn", "bad"]) element.classList.toggle(`is-${kindClass}`, mark === kindClass);
-      } else if (this.marked.get(node) !== mark) {
-        const old = element.querySelector(".st");
-        if (old) old.remove();
-        if (mark) {
-          const box = element.querySelector(".c");
-          element.append(drawn("circle", {class: `st ${mark === "none" ? "off" : mark}`, cx: Number(box.getAttribute("width")) - 3, cy: 3, r: 5.5}));
-        }
-      }
-      if (this.marked.get(node) !== mark) {
-        this.marked.set(node, mark);
-        const label = element.dataset.label || (element.dataset.label = element.getAttribute("aria-label"));
-        element.setAttribute("aria-label", mark ? `${label}, ${word && kind !== "ok" ? word : plural(sessions, "session") + " down"}` : label);
-      }
+      const mark = kind && kind !== "ok" ? kind : sessions ? "warn" : "", words = mark ? (kind !== "ok" ? word : `${plural(sessions, "session")} down`) : "";
+      if (this.marked.get(node) === words) return;
+      this.marked.set(node, words);
+      this.markNode(element, one[TRAY] >= 0, mark);
+      const label = element.dataset.label || (element.dataset.label = element.getAttribute("aria-label"));
+      element.setAttribute("aria-label", words ? `${label}, ${words}` : label);
     });
+  }
+
+  markNode(element, inTray, mark) {
+    for (const kind of ["warn", "bad"]) element.classList.toggle(`is-${kind}`, mark === kind);
+    if (inTray) return;
+    const old = element.querySelector(".st");
+    if (old) old.remove();
+    if (mark) element.append(drawn("circle", {class: `st ${mark === "none" ? "off" : mark}`, cx: Number(element.querySelector(".c").getAttribute("width")) - 3, cy: 3, r: 5.5}));
   }
 
   paint(paint, zoom) {

@@ -73,17 +73,36 @@ export class Lines {
     return sum;
   }
 
+  // How each half is to be drawn, as one number: whether that changed says whether to draw at all.
+  looks({shown, measure}) {
+    const columns = (shown && shown.columns) || {}, column = columns[measure], use = columns.use, links = shown && shown.state ? shown.state.links : null;
+    const looks = new Int16Array(this.all.length * 2);
+    for (let at = 0; at < this.all.length; at++) {
+      const one = this.all[at];
+      for (let half = 0; half < 2; half++) {
+        const ports = half ? one.far : one.near, step = stepOf(measure, this.worst(ports, column));
+        let down = 0;
+        if (links) for (const port of ports) if (port >= 0 && links[port] !== 1) down |= links[port] === DOWN ? 1 : 2;
+        looks[at * 2 + half] = (step + 1) * 32 + (step > 0 ? widthOf(this.sent(ports, use), this.most) : 0) * 4 + down;
+      }
+    }
+    const same = this.last !== undefined && this.last.length === looks.length && this.last.every((look, at) => look === looks[at]);
+    this.last = looks;
+    return {looks, same};
+  }
+
   // Draws all halves: `lit` tells which lines are (null: all), `chosen` which ports are selected.
   draw(paint, {shown, measure, theme, wire, bad, warn, focus, lit, chosen, zoom}) {
-    const columns = shown ? shown.columns : {}, column = columns && columns[measure], use = columns && columns.use, links = shown && shown.state ? shown.state.links : null;
+    const {looks} = this.looks({shown, measure}), links = shown && shown.state ? shown.state.links : null;
     const colours = ramp(theme), batches = new Map(), scale = 1 / Math.max(.35, Math.min(1.6, zoom)), marks = [], selected = [];
     const batch = key => { if (!batches.has(key)) batches.set(key, new Path2D()); return batches.get(key); };
-    for (const one of this.all) {
+    for (let at = 0; at < this.all.length; at++) {
+      const one = this.all[at];
       if (one.hidden) continue;
       const on = lit === null || lit(one), faint = on ? (one.under && lit === null ? 1 : 0) : 2;
       for (const near of [true, false]) {
-        const ports = near ? one.near : one.far, step = stepOf(measure, this.worst(ports, column));
-        const width = widthOf(this.sent(ports, use), this.most), down = links && ports.length > 0 && ports.every(port => port >= 0 && links[port] === DOWN);
+        const ports = near ? one.near : one.far, look = looks[at * 2 + (near ? 0 : 1)], step = (look >> 5) - 1, width = look >> 2 & 7;
+        const down = look & 1 && ports.length > 0 && ports.every(port => port >= 0 && links[port] === DOWN);
         Lines.trace(batch(`${faint} ${down ? "d" : step < 0 ? "-" : step} ${width}`), one.at, near);
         if (links && near && (down || ports.some(port => port >= 0 && (links[port] === DOWN || links[port] === CHANGED)))) marks.push([one, down || ports.some(port => links[port] === DOWN)]);
         if (chosen.size && ports.some(port => chosen.has(port))) selected.push([one, near]);

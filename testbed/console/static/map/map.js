@@ -25,7 +25,8 @@ const MapView = ({app}) => {
   useEffect(() => {
     const stop = new AbortController();
     setFailed(null);
-    Promise.all([app.get("./map", stop.signal), app.get("./positions", stop.signal).catch(() => ({}))])
+    const early = app.takeEarly();
+    Promise.all(early || [app.get("./map", stop.signal), app.get("./positions", stop.signal).catch(() => ({}))])
       .then(([found, positions]) => { app.live.set({layers: found.layers.length ? found.layers : null}); setMap({...found, positions, revision: lab.revision}); }, error => { if (error.name !== "AbortError") setFailed(error); });
     return () => stop.abort();
   }, [lab.revision, app.address.get().base]);
@@ -45,7 +46,7 @@ const MapView = ({app}) => {
     if (now.relayer && look === "map") now.relayer();
     now.emphasise();
     const ends = [
-      app.live.on((after, before) => { if (after.shown !== before.shown) now.look(); }),
+      app.live.on((after, before) => { if (after.shown !== before.shown) now.tick(); }),
       app.address.on((after, before) => {
         if (after.off !== before.off) now.relayer();
         if (after.selection !== before.selection || after.filter !== before.filter) now.emphasise();

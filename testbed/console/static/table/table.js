@@ -66,7 +66,11 @@ const TableView = ({app}) => {
 
 const Rows = ({app, found, sort, selected, body, filter, title}) => {
   const theme = useTheme();
-  const turn = column => app.setParam({sort: sort === `-${column.name}` ? column.name : sort === column.name ? null : numeric(column) ? `-${column.name}` : column.name});
+  const turn = column => {
+    const ways = [column.name, `-${column.name}`];
+    if (numeric(column)) ways.reverse();  // the largest first
+    app.setParam({sort: sort === ways[0] ? ways[1] : sort === ways[1] ? null : ways[0]});
+  };
   const pick = (key, event) => { if (key) app.select([key], {add: event.shiftKey || event.ctrlKey || event.metaKey}); };
   const keys = event => {
     const row = event.target.closest("tr[data-key]");
@@ -86,7 +90,7 @@ const Rows = ({app, found, sort, selected, body, filter, title}) => {
   return html`<div class="rows" ref=${body} tabindex="-1"><table class="table" role="grid" aria-label=${title} aria-rowcount=${found.matched}>
     <thead><tr>${found.columns.map(column => {
       const way = sort === column.name ? "ascending" : sort === `-${column.name}` ? "descending" : "none";
-      return html`<th key=${column.name} class=${numeric(column) ? "num" : ""} aria-sort=${way}><button type="button" onClick=${() => turn(column)}>${column.heading || column.name}<i>${way === "ascending" ? "▲" : way === "descending" ? "▼" : ""}</i></button></th>`;
+      return html`<th key=${column.name} class=${numeric(column) ? "num" : ""} aria-sort=${way}><button type="button" onClick=${() => turn(column)}>${column.heading || column.name}<i aria-hidden="true">${way === "ascending" ? "▲" : way === "descending" ? "▼" : ""}</i></button></th>`;
     })}</tr></thead>
     <tbody onKeyDown=${keys}>${found.rows.map((row, at) => {
       const key = found.keys[at];

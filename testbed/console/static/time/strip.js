@@ -43,10 +43,10 @@ export const Strip = ({app}) => {
     const box = canvas.current.getBoundingClientRect();
     return span[0] + Math.min(1, Math.max(0, (event.clientX - box.left) / box.width)) * (span[1] - span[0]);
   };
-  const set = seconds => app.at(lab.live && seconds >= span[1] - .6 ? null : Math.min(span[1], Math.max(span[0], seconds)));
+  const set = seconds => app.at(lab.live && seconds >= span[1] - .3 ? null : Math.min(span[1], Math.max(span[0], seconds)));
   const down = event => { if (event.button === 0) { event.currentTarget.setPointerCapture(event.pointerId); setPlaying(false); set(timeAt(event)); } };
   const drag = event => { if (event.buttons & 1) set(timeAt(event)); };
-  const now = moment === null ? span[1] : moment, step = Math.max(lab.live ? .5 : .001, (span[1] - span[0]) / 400);
+  const now = moment === null ? span[1] : moment, step = Math.max(lab.live ? 1 : .001, (span[1] - span[0]) / 400);
   const keys = event => {
     const to = {ArrowLeft: now - step, ArrowRight: now + step, PageUp: now + step * PAGE, PageDown: now - step * PAGE, Home: span[0], End: span[1] + 1}[event.key];
     if (to === undefined) return;

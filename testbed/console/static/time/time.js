@@ -8,19 +8,20 @@ import {useTheme} from "../core/frame.js";
 import {worstPorts} from "../core/panel.js";
 import uPlot from "../vendor/uplot-1.6.32/uPlot.esm.js";
 
-const MOST_SERIES = 8, AGAIN_MS = 30e3;
+const MOST_SERIES = 8, AGAIN_MS = 30e3, APART_MS = 40;
 // Okabe and Ito's colours for who sees no red or green, and dashes besides.
 const INKS = {
   light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#5d3a9b", "#4d4d4d"],
   dark: ["#56b4e9", "#ff8c42", "#33c39a", "#e79cc5", "#f0e442", "#8fb8ff", "#b79cff", "#c8d0da"],
 };
 const DASHES = [[], [], [], [], [7, 3], [7, 3], [2, 3], [2, 3]];
+const WHOLE = [1, 2, 5].flatMap(one => [0, 1, 2, 3, 4, 5, 6, 7].map(power => one * 10 ** power)).sort((one, other) => one - other);
 const SPANS = [{value: "", title: "All"}, {value: "300", title: "5 min"}, {value: "60", title: "1 min"}];
 
 const TimeView = ({app}) => {
   const lab = useStore(app.live, l => l.lab), selection = useStore(app.address, a => a.selection), measure = useStore(app.address, a => a.measure), moment = useStore(app.address, a => a.moment);
   const back = useStore(app.address, a => a.params.back) || "", off = useStore(app.address, a => a.off), has = useStore(app.live, l => l.shown !== null);
-  const [found, setFound] = useState(null), [failed, setFailed] = useState(null), [cursor, setCursor] = useState(null), theme = useTheme();
+  const [found, setFound] = useState(null), [failed, setFailed] = useState(null), theme = useTheme();
 
   // The ports that are shown: what is selected, the highest first; nothing selected: the highest of all.
   const chosen = useMemo(() => {
@@ -61,12 +62,12 @@ const TimeView = ({app}) => {
     <div class="time-head"><ul class="series">${ports.map((port, at) => html`<li key=${port}><button type="button" onClick=${() => app.select([`port:${lab.portName(port)}`])}><svg width="20" height="8" aria-hidden="true"><path d="M0 4H20" fill="none" stroke=${INKS[theme][at]} stroke-width="2.4" stroke-dasharray=${DASHES[at].join(" ")} /></svg>${lab.portName(port)}</button></li>`)}
       ${of > ports.length && html`<li class="soft">${selection.length ? `the highest of ${of} ports` : "the highest of all: select something for its own"}</li>`}</ul>
       ${lab.live && html`<${Segments} label="How far back" value=${back} options=${SPANS} onChange=${value => app.setParam({back: value})} />`}</div>
-    <div class="charts">${order.map((metric, at) => html`<${Chart} key=${`${metric} ${at === 0}`} app=${app} lab=${lab} metric=${metric} found=${found} ports=${ports} theme=${theme} moment=${moment} large=${at === 0} cursor=${cursor} setCursor=${setCursor} back=${back} />`)}</div>
+    <div class="charts">${order.map((metric, at) => html`<${Chart} key=${`${metric} ${at === 0}`} app=${app} lab=${lab} metric=${metric} found=${found} ports=${ports} theme=${theme} moment=${moment} large=${at === 0} order=${at} back=${back} />`)}</div>
   </div>`;
 };
 
-const Chart = ({app, lab, metric, found, ports, theme, moment, large, back}) => {
-  const place = useRef(null), chart = useRef(null), now = useRef({});
+const Chart = ({app, lab, metric, found, ports, theme, moment, large, back, order}) => {
+  const place = useRef(null), chart = useRef(null), now = useRef({}), late = useRef(0);
   now.current = {moment, found};
   const data = useMemo(() => [[...found.t], ...ports.map((port, at) => [...((found.series[metric] || [])[at] || found.t.map(() => null))].map(value => value === null || value < 0 ? null : value))], [found, metric]);
   useEffect(() => {
@@ -100,7 +101,7 @@ const Chart = ({app, lab, metric, found, ports, theme, moment, large, back}) => 
       cursor: {sync: {key: "console", setSeries: false}, drag: {x: true, y: false}, focus: {prox: 24}, points: {size: 6}},
       focus: {alpha: .25},
       scales: {x: {time: false}, y: {range: (_, low, high) => [0, Math.max(high || 0, ["use", "marks", "pauses"].includes(metric) ? 10 : bytes ? 1000 : 1) * 1.06]}},
-      axes: [{...axis, values: (_, splits) => clock(splits), space: 90, size: 28}, {...axis, size: 64, values: (_, splits) => splits.map(value => METRICS[metric].axis(value)), space: large ? 34 : 24}],
+      axes: [{...axis, values: (_, splits) => clock(splits), space: 90, size: 28}, {...axis, size: 64, ...(["losses", "errors"].includes(metric) ? {incrs: WHOLE} : {}), values: (_, splits) => splits.map(value => METRICS[metric].axis(value)), space: large ? 34 : 24}],
       series: [{}, ...ports.map((port, at) => ({label: lab.portName(port), stroke: INKS[theme][at], width: 1.8, dash: DASHES[at].length ? DASHES[at] : undefined, points: {show: false}, spanGaps: false}))],
       hooks: {
         drawAxes: [mark],
@@ -134,12 +135,13 @@ const Chart = ({app, lab, metric, found, ports, theme, moment, large, back}) => 
       self.data[row].push(row > 0 && value < 0 ? null : value);
       if (cut) self.data[row].splice(0, cut);
     }
-    self.setData(self.data);
-  }) : undefined, [lab, ports, metric, back]);
+    clearTimeout(late.current);
+    late.current = setTimeout(() => { if (chart.current === self) self.setData(self.data); }, order * APART_MS);  // one after the other: no long task
+  }) : undefined, [lab, ports, metric, back, order]);
 
   return html`<section class=${`chart ${large ? "large" : ""}`} aria-label=${`${METRICS[metric].title} over time`}>
     <h3><button type="button" title=${METRICS[metric].about} onClick=${() => app.go({measure: metric})}>${METRICS[metric].title}</button><span class="chart-value"></span></h3>
-    <div class="plot" ref=${place}></div></section>`;
+    <div class="plot" ref=${place}></div>${data.slice(1).every(row => row.every(value => value === null)) && html`<p class="unmeasured">not measured at these ports</p>`}</section>`;
 };
 
 // Says what the cursor is at: the highest value there, and whose it is.

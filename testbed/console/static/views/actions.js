@@ -93,7 +93,7 @@ const undoIt = async (app, {action, targets, values}) => {
 };
 
 // A task that an action has started ends: say how, and offer the undo now that there is something to undo.
-const taskEnded = (app, task) => {
+const taskEnded = async (app, task) => {
   if (task.state === "running") return;
   const known = waiting.get(task.id);
   waiting.delete(task.id);
@@ -102,8 +102,10 @@ const taskEnded = (app, task) => {
     return;
   }
   if (task.state === "failed") {
-    const last = [...(task.new || []), ...(task.lines || [])].filter(Boolean).slice(-2).join(" ");
-    app.say(`${task.title} failed: ${last || `status ${task.code}`}`, {kind: "bad", lasts: 15000});
+    const {lines} = await app.get(`/api/tasks/${task.id}`).catch(() => ({lines: []}));
+    const from = lines.findLastIndex(line => line.startsWith("error:"));
+    const why = from < 0 ? `it ended with status ${task.code}` : lines.slice(from, from + 3).map(line => line.trim()).join(" ").replace(/^error: /, "").replace(" hint: ", " — ");
+    app.say(`${plain(task.title)}: ${why}`, {kind: "bad", lasts: 20000});
   }
 };
 

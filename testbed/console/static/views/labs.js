@@ -13,6 +13,7 @@ const CHECK_MS = 350;
 const LabsView = ({app}) => {
   const {labs, console} = useStore(app.live), file = app.param("file"), lab = app.param("edit");
   useStore(app.address, a => a.params);
+  if (!console) return html`<${Spinner} />`;
   const close = () => app.setParam({file: "", edit: ""});
   return html`<div class="labs page">
     <header class="page-head"><h1>Labs</h1><span class="soft">${plural(labs.length, "lab")} on this machine</span>

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from testbed.console.counters.history import FINE_S, FOLD, KEPT_S, TICK_S, History, Series, summary, thinned
-from testbed.console.counters.quantities import QUANTITIES, UNKNOWN, Frame
+from testbed.console.counters.history import FINE_S, FOLD, KEPT_S, TICK_S, History, PortSeries, summary, thinned
+from testbed.console.counters.quantities import QUANTITIES, UNKNOWN, PortFrame
 
 PORTS = 3
 
 
-def frame(t: float, **values: list[int]) -> Frame:
+def frame(t: float, **values: list[int]) -> PortFrame:
     columns = {name: np.array(values.get(name, [0] * PORTS), np.int32) for name in QUANTITIES}
-    return Frame(t=t, dt=TICK_S, columns=columns)
+    return PortFrame(t=t, dt=TICK_S, columns=columns)
 
 
 def filled(seconds: float) -> History:
@@ -94,5 +94,5 @@ def test_large_values_keep_their_size_and_small_ones_do_not_vanish() -> None:
 def test_a_series_is_thinned_to_its_peaks() -> None:
     values = np.zeros((1_000, 1), np.int64)
     values[777] = 9
-    found = thinned(Series(times=np.arange(1_000.0), values={"queue": values}), 50)
+    found = thinned(PortSeries(times=np.arange(1_000.0), values={"queue": values}), 50)
     assert (len(found.times), found.values["queue"].max()) == (50, 9)

@@ -10,7 +10,7 @@ import pytest
 from testbed.console.counters.quantities import (
     QUANTITIES,
     UNKNOWN,
-    Frame,
+    PortFrame,
     Totals,
     differences,
     nothing_known,
@@ -25,7 +25,7 @@ RATES = np.array([8_000, 8_000], np.int64)
 def totals(time_ns: int, **counted: list[int]) -> Totals:
     names = [name for name in Totals.__slots__ if name != "time_ns"]
     values: dict[str, Any] = {name: np.array(counted.get(name, [0, 0]), np.int64) for name in names}
-    return Totals(time_ns=time_ns, **values)
+    return Totals(time_ns=np.full(2, time_ns, np.int64), **values)
 
 
 def column(name: str, before: list[int], after: list[int], **others: tuple[list[int], list[int]]) -> list[int]:
@@ -39,6 +39,13 @@ def column(name: str, before: list[int], after: list[int], **others: tuple[list[
 
 def test_use_is_permille_of_the_rate() -> None:
     assert column("use", [0, 100], [500, 1_100]) == [500, 1_000]
+
+
+def test_a_rate_is_over_the_time_between_a_port_s_own_readings() -> None:
+    before = totals(SECOND, sent_bytes=[0, 0])
+    after = totals(2 * SECOND, sent_bytes=[1_000, 2_000])
+    after.time_ns[1] += SECOND  # it was read a second later
+    assert quantities(before, after, RATES, t=5.0).columns["use"].tolist() == [1_000, 1_000]
 
 
 def test_a_little_is_not_nothing() -> None:
@@ -76,7 +83,7 @@ def test_only_what_changed_is_told() -> None:
     before = nothing_known(1.0, 3)
     columns = {name: before.columns[name].copy() for name in QUANTITIES}
     columns["use"][1] = 7
-    after = Frame(t=2.0, dt=0.5, columns=columns)
+    after = PortFrame(t=2.0, dt=0.5, columns=columns)
     assert differences(before, after) == {"use": ([1], [7])}
     assert differences(after, after) == {}
 
@@ -91,7 +98,7 @@ def test_differences_put_together_are_the_frame(seed: int) -> None:
             name: np.where(random.random(50) < 0.2, random.integers(-1, 9, 50), frame.columns[name]).astype(np.int32)
             for name in QUANTITIES
         }
-        after = Frame(t=float(t), dt=0.5, columns=columns)
+        after = PortFrame(t=float(t), dt=0.5, columns=columns)
         for name, (ports, values) in differences(frame, after).items():
             known[name][ports] = values
         frame = after

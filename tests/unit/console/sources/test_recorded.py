@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from testbed.base.errors import RecordError
-from testbed.console.answers import Refused
+from testbed.console.answers import RefusedRequest
 from testbed.console.sources.recorded import RecordedLab, run_address, shown_directory
 from testbed.console.sources.state import LinkWord
 from testbed.lab.core.deploy.records.lab_record import encode_lab
@@ -81,7 +81,7 @@ def test_the_lab_beside_a_record_comes_first(tmp_path: Path) -> None:
 def test_a_topology_with_other_ports_is_not_the_one(tmp_path: Path) -> None:
     directory = results(tmp_path, "silent-failure")  # of a file that is not shipped
     shutil.copy(ROOT / "topologies/six-by-four.yml", tmp_path / "rail-pod.yml")
-    with pytest.raises(Refused, match="with the ports that were measured") as refused:
+    with pytest.raises(RefusedRequest, match="with the ports that were measured") as refused:
         opened(directory)
     assert refused.value.status == 404
 
@@ -96,7 +96,7 @@ def test_the_name_of_a_topology_is_no_path(name: str, tmp_path: Path) -> None:
     shutil.copy(ROOT / "topologies/demo.yml", tmp_path / "secret.yml")
     below = tmp_path / "below"
     below.mkdir()
-    with pytest.raises(Refused, match="is not found"):
+    with pytest.raises(RefusedRequest, match="is not found"):
         opened(results(below, "permutation", elsewhere))
 
 
@@ -110,7 +110,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("point", "run"), [(1, 1), (-1, 1), (0, 0), (0, 99)])
 def test_a_run_that_the_record_lacks(point: int, run: int, tmp_path: Path) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedRequest) as refused:
         opened(results(tmp_path, "permutation"), point, run)
     assert refused.value.status == 404
 
@@ -127,7 +127,7 @@ def test_each_moment_has_what_was_sampled_then(tmp_path: Path) -> None:
     assert int(found.now().frame.columns["use"][other]) == -1, "what was not sampled is unknown, and not nothing"
     series = found.series(["use", "errors"], [port], 0.1, 0.2)
     assert series.values["use"][:, 0].tolist() == [100, 200] and set(series.values["errors"][:, 0]) == {-1}
-    total = found.total("use", found.shape.weights([]), 0.0, 1.0)
+    total = found.total("use", found.shape.of_networks([]), 0.0, 1.0)
     assert total.values["use"][:, 0].tolist() == [0, 100, 200, 900]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from testbed.console.stream import events
-from testbed.console.stream.events import EventStream
+from testbed.console.stream.events import FeedAnswer
 from testbed.console.stream.feed import Feed
 
 PAGES = 200
@@ -25,7 +25,7 @@ class Page:
         self.chunks: list[bytes] = []
         self.waiting = 0
         self.ended = 0
-        self._stream = EventStream(feed, last, self._end)
+        self._stream = FeedAnswer(feed, last, self._end)
         self.task = asyncio.ensure_future(self._stream({}, self._receive, self._send))
 
     def _end(self) -> None:

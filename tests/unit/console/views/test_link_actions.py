@@ -11,8 +11,8 @@ import pytest
 
 from testbed.base.errors import TestbedError
 from testbed.cli.nodes.link_changes import link_change
-from testbed.console.action import Action, ActionRequest, Undo, answer_action, read_request
-from testbed.console.answers import Refused
+from testbed.console.action import ActionRequest, PageAction, Undo, answer_action, read_request
+from testbed.console.answers import RefusedRequest
 from testbed.console.views import lab_actions, link_actions, node_actions, pause_actions
 from testbed.console.views.link_actions import restoring
 from testbed.lab.core.deploy.links.recorded import LinkState, WireChange, write_link_state
@@ -47,7 +47,7 @@ class FakeConsole:
 
     def require_write(self) -> None:
         if not self.write:
-            raise Refused(403, "this console only reads")
+            raise RefusedRequest(403, "this console only reads")
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def request(
     *,
     live: bool = True,
     write: bool = True,
-) -> tuple[Action, ActionRequest]:
+) -> tuple[PageAction, ActionRequest]:
     source: Any = SimpleNamespace(live=live, name=lab.name, lab=lab)
     console: Any = FakeConsole(lab.state_directory, write=write)
     body = {"targets": targets, "values": values or {}}
@@ -109,7 +109,7 @@ def test_nothing_chosen_is_nothing_to_do(lab: Any) -> None:
 def test_it_asks_before_it_harms(name: str, lab: Any) -> None:
     target = {"link-set": NIC, "link-down": NIC, "pfc-storm": NIC, "destroy": "x"}.get(name, "p1-s1-h1")
     action, asked = request(name, lab, [target], {"loss": "1%"} if name == "link-set" else {})
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedRequest) as refused:
         answer_action(action, asked, {})
     assert (refused.value.status, refused.value.code) == (409, "confirm")
     assert cast(FakeConsole, asked.console).tasks.started == []  # type: ignore[comparison-overlap]
@@ -128,7 +128,7 @@ def test_a_console_that_only_reads_refuses_every_action(name: str, lab: Any) -> 
     answer_action(action, asked, {"confirmed": True})
     assert cast(Any, asked.console).tasks.started, "it is done where it may be"
     action, asked = request(name, lab, chosen, values, write=False)
-    with pytest.raises(Refused, match="only reads"):
+    with pytest.raises(RefusedRequest, match="only reads"):
         answer_action(action, asked, {"confirmed": True})
     assert not cast(Any, asked.console).tasks.started
     assert answer_action(action, asked, {"dry": True})["command"], "its command line may be seen"
@@ -136,7 +136,7 @@ def test_a_console_that_only_reads_refuses_every_action(name: str, lab: Any) -> 
 
 def test_a_record_cannot_be_changed(lab: Any) -> None:
     action, asked = request("link-down", lab, [NIC], live=False)
-    with pytest.raises(Refused, match="record"):
+    with pytest.raises(RefusedRequest, match="record"):
         action.command(asked)
 
 
@@ -149,7 +149,7 @@ def test_what_the_lab_lacks_is_refused(target: str, lab: Any) -> None:
 
 @pytest.mark.parametrize("target", ["--all", "-n", "a b", "x\n"])
 def test_a_target_is_no_option(target: str, lab: Any) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedRequest):
         request("link-down", lab, [target])
 
 

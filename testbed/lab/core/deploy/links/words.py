@@ -1,4 +1,4 @@
-"""How a link differs from what is declared, in words."""
+"""The difference of a link from what is declared, in words."""
 
 from __future__ import annotations
 

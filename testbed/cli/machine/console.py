@@ -33,9 +33,9 @@ def console(
     if of_lab is not None and write:
         raise TestbedError("--of-lab only looks: leave --write out")
     try:
-        from testbed.console.console import Settings
+        from testbed.console.console import ConsoleSettings
         from testbed.console.listening import Tls, parse_bind
-        from testbed.console.start import Serving, opened, roots_of, serve_console, tell_on_standard_error
+        from testbed.console.start import ConsoleServing, opened, roots_of, serve_console, tell_on_standard_error
     except ModuleNotFoundError as error:
         raise extra_missing("console", "the console", error) from error
     from testbed.lab.core.deploy.records.state import StateDirectory
@@ -46,9 +46,9 @@ def console(
     if opens_at is None or opens_at.startswith("/api/labs/"):
         require_sight("looking into labs that run")
     serve_console(
-        Serving(
+        ConsoleServing(
             bind=address,
-            settings=Settings(roots=roots, write=write, opens=opens_at, only=of_lab),
+            settings=ConsoleSettings(roots=roots, write=write, opens=opens_at, only=of_lab),
             tls=None if tls is None else Tls(certificate=tls[0], key=tls[1]),
             opens_browser=opens,
             known_as=None if known_as is None else parse_bind(known_as),

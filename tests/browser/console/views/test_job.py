@@ -1,0 +1,81 @@
+"""The job on a lab while it runs, who is furthest behind, what touched it, and its record played back afterwards."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from .conftest import LAB, Desk
+
+pytestmark = [pytest.mark.browser, pytest.mark.netns, pytest.mark.frr, pytest.mark.process, pytest.mark.timeout(900)]
+SLOW = 120_000
+
+
+@pytest.fixture
+def record(desk: Desk) -> Iterator[Path]:
+    """A run of a small scenario, watched and touched while it goes on; afterwards the directory of its record."""
+    page = desk.open(f"/labs/{LAB}/job")
+    expect(page.get_by_text("No scenario runs on this lab")).to_be_visible()
+    command = [sys.executable, "-m", "testbed", "run", "incast.yml", "--quiet"]
+    run = subprocess.Popen(command, cwd=desk.directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    try:
+        card = page.get_by_role("region", name="The scenario small-incast")
+        expect(card).to_be_visible(timeout=SLOW)
+        expect(card).to_contain_text("of its bytes have arrived", timeout=SLOW)
+        expect(card).to_contain_text("link-down leaf2:up")
+        expect(card.get_by_role("heading", name="Furthest behind")).to_be_visible(timeout=SLOW)
+        card.get_by_role("button", name="Path").first.click()
+        ways = card.get_by_role("region", name="The path of the flow")
+        expect(ways).to_contain_text("leaf4:down1", timeout=SLOW)
+        assert "sel=port:" in page.url, "its ports are selected, and the map shows them"
+        desk.testbed("link", "set", "leaf3:down2", "--loss", "1%", "-n", LAB)
+        desk.testbed("link", "reset", "leaf3:down2", "-n", LAB)
+        expect(page.get_by_text("has ended")).to_be_visible(timeout=300_000)
+        expect(page.locator(".verdict-line")).to_contain_text("touched")
+    finally:
+        run.communicate(timeout=300)
+    page.get_by_role("button", name="Record and report").click()
+    expect(page.get_by_role("heading", name="small-incast")).to_be_visible(timeout=SLOW)
+    (found,) = (desk.directory / "results").iterdir()
+    yield found
+
+
+def test_a_job_is_watched_touched_and_played_back(desk: Desk, record: Path) -> None:
+    shown = desk.said("results", "show", str(record))
+    assert shown["verdict"]["outcome"] == "invalid"
+    assert any("the run was touched: leaf3:down2" in reason for reason in shown["verdict"]["reasons"])
+    page = desk.open("/results")
+    page.get_by_role("button", name="small-incast").click()
+    expect(page.get_by_text("touched", exact=True)).to_be_visible(timeout=SLOW)
+    page.get_by_role("link", name="Play back").click()
+    page.wait_for_function("() => consoleApp.live.get().shown !== null && !consoleApp.live.get().lab.live")
+    lab = page.evaluate(
+        "() => ({live: consoleApp.live.get().lab.live, sampled: consoleApp.live.get().lab.record.sampled})"
+    )
+    assert lab == {"live": False, "sampled": True}
+    begin, end = page.evaluate("() => consoleApp.live.get().lab.span")
+    uses = [_use(page, begin + (end - begin) * share) for share in (0.0, 0.3, 0.5)]
+    assert uses[0] == 0 and max(uses) > 500, "the receiver's port is busy in the middle of the run"
+    page.get_by_role("link", name="Job").click()
+    expect(page.get_by_text("This run was touched")).to_be_visible()
+    expect(page.locator("main")).to_contain_text("testbed link set leaf3:down2")
+    expect(page.locator(".axis")).to_contain_text("link-down leaf2:up")
+    page.reload()
+    expect(page.get_by_text("This run was touched")).to_be_visible(timeout=SLOW)
+
+
+def _use(page: object, t: float) -> int:
+    """What the port to the receiver sends at a moment, as the page shows it."""
+    evaluate = page.evaluate  # type: ignore[attr-defined]
+    evaluate("t => consoleApp.at(t)", t)
+    page.wait_for_timeout(700)  # type: ignore[attr-defined]
+    return int(
+        evaluate(
+            "() => { const {lab, shown} = consoleApp.live.get(); return shown.columns.use[lab.portNumber.get('leaf4:down1')]; }"
+        )
+    )

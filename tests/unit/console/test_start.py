@@ -1,0 +1,118 @@
+"""How a console starts: what it shows first, by which names it is known, and whose certificate it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from testbed.base.errors import LabNotFound, TestbedError
+from testbed.console.console import ConsoleSettings
+from testbed.console.listening import CannotListen, ListenAt, Tls, certificate_names, open_socket
+from testbed.console.start import ConsoleServing, _Link, opened, roots_of
+from testbed.lab.core.deploy.records.state import StateDirectory
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> Tls:
+    """A certificate for lab.example and 192.0.2.1."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "lab")])
+    now = datetime.now(UTC)
+    names = x509.SubjectAlternativeName([x509.DNSName("Lab.example"), x509.IPAddress(IPv4Address("192.0.2.1"))])
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    made = made.serial_number(1).not_valid_before(now).not_valid_after(now + timedelta(days=1))
+    certificate = made.add_extension(names, critical=False).sign(key, hashes.SHA256())
+    (tmp_path / "c.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
+    (tmp_path / "k.pem").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return Tls(certificate=tmp_path / "c.pem", key=tmp_path / "k.pem")
+
+
+@pytest.fixture
+def said() -> Iterator[list[str]]:
+    yield []
+
+
+def link(said: list[str], bind: ListenAt, tls: Tls | None = None, known_as: ListenAt | None = None) -> _Link:
+    serving = ConsoleServing(bind=bind, settings=ConsoleSettings(roots=()), tls=tls, known_as=known_as)
+    with closing(open_socket(bind, tls)) as listener:
+        return _Link(serving, listener, said.append)
+
+
+def test_names_are_those_of_the_certificate(tls: Tls, tmp_path: Path) -> None:
+    assert certificate_names(tls) == {"lab.example", "192.0.2.1"}
+    with pytest.raises(CannotListen, match="no certificate"):
+        certificate_names(Tls(certificate=tls.key, key=tls.key))
+    with pytest.raises(CannotListen, match="cannot read"):
+        certificate_names(Tls(certificate=tmp_path / "none.pem", key=tls.key))
+
+
+def test_a_console_at_all_addresses_is_known_by_its_certificate(tls: Tls, said: list[str]) -> None:
+    made = link(said, ListenAt(host="0.0.0.0", port=0), tls)
+    made.show()
+    port = said[0].partition("/?")[0].rpartition(":")[2]
+    assert made.names.know(f"lab.example:{port}")
+    assert made.names.know(f"192.0.2.1:{port}")
+    assert not made.names.know(f"evil.example:{port}")
+    assert said[0].startswith("console: https://")
+
+
+def test_each_login_shows_a_link_with_another_token(said: list[str]) -> None:
+    made = link(said, ListenAt(host="127.0.0.1", port=0))
+    made.show()
+    assert made.sessions is not None
+    first = said[0].partition("token=")[2].partition(" ")[0]
+    assert made.sessions.log_in(first) is not None
+    made.used()
+    second = said[1].partition("token=")[2]
+    assert said[1].startswith("for another browser: http://127.0.0.1:")
+    assert second != first
+    assert made.sessions.log_in(second) is not None
+
+
+def test_a_forwarded_console_is_known_by_the_address_of_the_other_end_alone(said: list[str]) -> None:
+    made = link(said, ListenAt(host="127.0.0.1", port=0), known_as=ListenAt(host="127.0.0.1", port=8000))
+    made.show()
+    own = said[0].partition("://")[2].partition("/")[0]
+    assert made.names.know("127.0.0.1:8000")
+    assert not made.names.know(own)
+
+
+def test_a_unix_socket_has_no_link_but_a_token(tmp_path: Path, said: list[str]) -> None:
+    path = tmp_path / "c.sock"
+    made = link(said, ListenAt(path=path))
+    made.show()
+    assert said[0].startswith(f"console at {path}, token ")
+    assert made.names.know("localhost:12345")
+    assert not made.names.know("evil.example:12345")
+    assert made.sessions is not None
+    assert made.sessions.log_in(said[0].rpartition(" ")[2]) is not None
+
+
+def test_what_is_shown_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here" / "results" / "a").mkdir(parents=True)
+    (tmp_path / "here" / "results" / "a" / "record.json").write_text("{}")
+    (tmp_path / "far" / "b").mkdir(parents=True)
+    (tmp_path / "far" / "b" / "record.json").write_text("{}")
+    (tmp_path / "here" / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    state = StateDirectory(tmp_path / "state", tmp_path / "run")
+    assert opened(None, roots_of(None), state) is None
+    assert opened("results/a", roots_of("results/a"), state) == "/api/runs/here~results~a/0/1"
+    assert roots_of("../far/b") == (tmp_path / "here", tmp_path / "far")
+    assert opened("../far/b", roots_of("../far/b"), state) == "/api/runs/far~b/0/1"
+    with pytest.raises(TestbedError, match="no record"):
+        opened("empty", roots_of("empty"), state)
+    with pytest.raises(LabNotFound):
+        opened("demo", roots_of("demo"), state)
+    (tmp_path / "state" / "labs" / "demo").mkdir(parents=True)
+    (tmp_path / "state" / "labs" / "demo" / "lab.json").write_text("{}")
+    assert opened("demo", roots_of("demo"), state) == "/api/labs/demo"
