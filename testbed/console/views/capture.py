@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from starlette.responses import StreamingResponse
 
@@ -166,7 +166,7 @@ class Capture:
     def _read(self, number: int, port: str, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None and process.stderr is not None
         try:
-            for frame in read_capture(process.stdout):
+            for frame in read_capture(cast(BinaryIO, process.stdout)):
                 self._take(number, port, frame)
                 if self.over:
                     break
