@@ -1,8 +1,8 @@
 """Take the pictures of docs/guides/console.md anew: of a lab that carries traffic, with a headless Chromium.
 
-`python docs/console_screenshots.py`, as root, takes some minutes. It deploys a lab, runs a scenario on it while pictures
-are taken, and writes them to docs/guides/images/console-*.png at 1280 by 720, and at 1920 by 1080 to the directory that
-is named. Look at the pictures before they are committed.
+`python docs/console_screenshots.py`, as root, takes some minutes. It deploys a lab, runs a scenario on it while
+pictures are taken, and writes them to docs/guides/images/console-*.png at 1280 by 720, and at 1920 by 1080 to the
+directory that is named. Look at the pictures before they are committed.
 """
 
 from __future__ import annotations
