@@ -30,7 +30,7 @@ MOST_NOTED = 10
 """Runs that ended while a page looked, the latest of which are told."""
 _TRANSPORT_PROTOCOLS = {"tcp": 6, "roce": 17, "uet": 17}
 UDP_PORT = 4791
-"""Where a run does not say: that of RoCEv2."""
+"""The destination port of RoCEv2, for a run that does not say its own."""
 
 
 def _job(call: ViewCall) -> dict[str, Any]:
