@@ -10,12 +10,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests/support/console"), str(ROOT / "tests/support/machines")]
-from console_browser import ConsoleProcess, chromium  # noqa: E402  # beside the tests
+BROWSER: Any = import_module("console_browser")
+"""The console and the browser as tests have them."""
 
 IMAGES = ROOT / "docs/guides/images"
 LAB = "victim"
@@ -57,10 +59,10 @@ def take_all(directory: Path, large: Path | None) -> None:
     )
     (directory / "pfc-victim.yml").write_text(scenario)
     testbed("deploy", "-t", "topologies/victim.yml", cwd=directory).wait()
-    console = ConsoleProcess(LAB, "--write", "--bind", "127.0.0.1:0", directory=directory)
+    console = BROWSER.ConsoleProcess(LAB, "--write", "--bind", "127.0.0.1:0", directory=directory)
     try:
         link = console.link()
-        with chromium() as browser:
+        with BROWSER.chromium() as browser:
             page = browser.new_context(viewport={"width": 1280, "height": 720}).new_page()
             page.goto(link)
             page.wait_for_function("() => consoleApp.views.get().loaded")
