@@ -262,13 +262,13 @@ def _change(event: RunEvent, shape: LabShape, nodes: list[str], links: list[int]
     if kind in ("daemon-kill", "daemon-killed") and node is not None:
         nodes[node] = "running" if undone else "degraded"
         return True
-    port = shape.places.get(event.target)
-    if port is None or kind not in (*_DOWN, *_CHANGES):
+    end = shape.places.get(event.target)
+    if end is None or kind not in (*_DOWN, *_CHANGES):
         return False
     if kind in _DOWN:
-        _set(shape, links, port, LinkWord.UP if undone else LinkWord.DOWN)
+        _set(shape, links, end, LinkWord.UP if undone else LinkWord.DOWN)
         return True
-    links[port] = LinkWord.UP if undone else LinkWord.CHANGED
+    links[end] = LinkWord.UP if undone else LinkWord.CHANGED
     conditions.pop(event.target, None)
     if not undone:
         conditions[event.target] = event.detail

@@ -1,4 +1,4 @@
-"""What pages show beside map, table and charts, and what they do: a module for each view and each group of actions."""
+"""Views beside map, table and charts, and actions: a module for each view and each group of actions."""
 
 VIEWS: tuple[str, ...] = ("labs", "actions", "job", "pauses", "results", "capture", "trust", "shells", "logs")
 ACTION_MODULES: tuple[str, ...] = ("link_actions", "node_actions", "pause_actions", "lab_actions")

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from starlette.responses import StreamingResponse
 
@@ -54,7 +54,7 @@ _CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class PacketRow:
     """A packet as the page shows it. `time_s` is since the first packet of the capture."""
 
     number: int
@@ -82,11 +82,11 @@ class Capture:
     """The filter of tcpdump, as it was written."""
     count: int | None
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
-    rows: deque[Row] = field(default_factory=lambda: deque(maxlen=MOST_ROWS))
+    rows: deque[PacketRow] = field(default_factory=lambda: deque(maxlen=MOST_ROWS))
     frames: int = 0
     size_bytes: int = 0
     finders: list[PacketFinder] = field(default_factory=list)
-    """Of each port, what decodes its packets."""
+    """The decoder of each port's packets."""
     problems: list[str] = field(default_factory=list)
     over: str = ""
     """Why it has ended; "" while it goes on."""
@@ -128,7 +128,7 @@ class Capture:
         for process in self.processes:
             _end(process)
 
-    def rows_after(self, number: int) -> list[Row]:
+    def rows_after(self, number: int) -> list[PacketRow]:
         """Return the rows behind this one."""
         self.asked_s = time.monotonic()
         with self.changed:
@@ -166,7 +166,7 @@ class Capture:
     def _read(self, number: int, port: str, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None and process.stderr is not None
         try:
-            for frame in read_capture(process.stdout):
+            for frame in read_capture(cast(BinaryIO, process.stdout)):
                 self._take(number, port, frame)
                 if self.over:
                     break
@@ -226,10 +226,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, signal.SIGTERM)
 
 
-def row_of(packet: CapturedPacket, number: int, port: str, time_s: float, frame: CapturedFrame) -> Row:
+def row_of(packet: CapturedPacket, number: int, port: str, time_s: float, frame: CapturedFrame) -> PacketRow:
     """Return a decoded packet as a row of the page."""
     seen = packet.datagram
-    return Row(
+    return PacketRow(
         number=number,
         time_s=round(time_s, 9),
         port=port,

@@ -7,7 +7,8 @@ is played back is in the same form.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,9 @@ from testbed.run.sweep.published import running
 
 if TYPE_CHECKING:
     from testbed.console.sources.source import Source
+    from testbed.lab.core.deploy.live import RunningLab
+    from testbed.lab.observe.flow_path import FlowPath
+    from testbed.lab.observe.flow_trace import TraceRow
     from testbed.record.record import Record
 
 INTERVAL_S = 0.5
@@ -30,7 +34,7 @@ MOST_NOTED = 10
 """Runs that ended while a page looked, the latest of which are told."""
 _TRANSPORT_PROTOCOLS = {"tcp": 6, "roce": 17, "uet": 17}
 UDP_PORT = 4791
-"""Where a run does not say: that of RoCEv2."""
+"""The destination port of RoCEv2, for a run that does not say its own."""
 
 
 def _job(call: ViewCall) -> dict[str, Any]:
@@ -172,8 +176,8 @@ def _path(call: ViewCall) -> dict[str, Any]:
     )
     with FlowTracer(lab) as tracer:
         path = tracer.trace(near.node, near.place, far.node, packet)
-    rows = trace_rows(lab, path, class_name=None, over_s=OVER_S)
-    waits = [8 * row.queue_bytes / row.rate_bps if row.rate_bps else 0.0 for row in rows]
+    rows = trace_rows(lab, path, class_name=_held_class(lab, path), over_s=OVER_S)
+    waits = _waits(rows)
     worst = max(range(len(rows)), key=waits.__getitem__) if any(waits) else None
     return {
         "arrives": path.arrives,
@@ -183,6 +187,24 @@ def _path(call: ViewCall) -> dict[str, Any]:
         "ports": [f"{row.node}:{row.interface}" for row in rows],
         "holds": None if worst is None else f"{rows[worst].node}:{rows[worst].interface}",
     }
+
+
+def _waits(rows: Sequence[TraceRow]) -> list[float]:
+    """Return how long what waits at each port takes to be sent, s."""
+    return [8 * row.queue_bytes / row.rate_bps if row.rate_bps else 0.0 for row in rows]
+
+
+def _held_class(lab: RunningLab, path: FlowPath) -> str | None:
+    """Return the traffic class that waits longest on a path; None where no port of it has classes, or none waits."""
+    from testbed.lab.observe.flow_trace import trace_rows
+    from testbed.lab.observe.port_table import NothingSelected
+
+    profiles = () if lab.plan.tables is None else lab.plan.tables.profiles
+    longest: dict[str, float] = {}
+    for name in {item.name for profile in profiles for item in profile.classes}:
+        with suppress(NothingSelected):
+            longest[name] = max(_waits(trace_rows(lab, path, class_name=name, over_s=0.0)), default=0.0)
+    return max(longest, key=longest.__getitem__) if any(longest.values()) else None
 
 
 def _word(call: ViewCall, name: str) -> str:

@@ -1,4 +1,4 @@
-"""What a person does to whole labs: deploy, apply, destroy, and run a scenario. Each runs as a task."""
+"""Actions on whole labs: deploy, apply, destroy, and run a scenario. Each runs as a task."""
 
 from __future__ import annotations
 

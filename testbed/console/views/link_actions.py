@@ -1,4 +1,4 @@
-"""What a person does to links: down and up, rate, delay, loss and silence, and one step that takes all of it back."""
+"""Actions on links: down and up, rate, delay, loss and silence, and one step that takes all of it back."""
 
 from __future__ import annotations
 

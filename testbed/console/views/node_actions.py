@@ -1,4 +1,4 @@
-"""What a person does to nodes: power, restart and recreate, and the end of a daemon."""
+"""Actions on nodes: power, restart and recreate, and the end of a daemon."""
 
 from __future__ import annotations
 

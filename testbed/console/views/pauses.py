@@ -1,4 +1,4 @@
-"""Who pauses whom, as a tree from the root of congestion outwards; and the ports that storms come from.
+"""Pauses (PFC): who pauses whom, as a tree from the root of congestion outwards; and the ports that storms come from.
 
 A port that asks its peer to pause does so because the switch that it stands in holds too much of what came in there:
 the queue that does not drain is at another port of this switch. Where that port is itself paused, the cause lies one
@@ -64,7 +64,7 @@ class Branch:
     """The port of it with the deepest queue, "" for none."""
     queue_bytes: int = 0
     pauses: list[Pause] = field(default_factory=list)
-    """Those that it asks its neighbours for."""
+    """The pauses that it asks its neighbours for."""
     branches: list[Branch] = field(default_factory=list)
     """The neighbours that pause others for it."""
 

@@ -1,4 +1,4 @@
-"""What was measured: the records below the console's directories, one of them opened, and two compared."""
+"""Records of what was measured: those below the console's directories, one of them opened, and two compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an action is about: the lab that is up, and those of its nodes and links that are meant."""
+"""Targets of actions: the lab that is up, and those of its nodes and links that are meant."""
 
 from __future__ import annotations
 

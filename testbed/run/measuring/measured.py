@@ -69,7 +69,7 @@ class Measured:
 
     events: list[RunEvent] = field(default_factory=list)
     touches: Sequence[RunEvent] | None = None
-    """What others did to the lab meanwhile; None where there is no real lab."""
+    """Changes that others made of the lab meanwhile; None where there is no real lab."""
     observation: Observation = field(default_factory=Observation)
     probes: ProbeReport | None = None
     window_s: float = 0.05

@@ -64,7 +64,7 @@ def _share(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.
 
 
 def _of_peers(received: NDArray[np.float64], numbers: list[int], peers: Mapping[int, int]) -> NDArray[np.float64]:
-    """What each port's wire lost is counted by the port at its other end."""
+    """Give each port what its wire lost, which the port at its other end has counted."""
     found = np.zeros(received.shape)
     for place, port in enumerate(numbers):
         if (sender := peers.get(port)) is not None:
@@ -84,16 +84,16 @@ class _ByPort:
         self._starts = np.searchsorted(owners[self._order], np.arange(len(numbers)))
 
     def _column(self, name: str) -> NDArray[np.float64]:
-        """By time and queue, the queues of a port beside each other."""
+        """Return a column by time and queue, the queues of a port beside each other."""
         return self._samples.columns[name][:, self._order].astype(np.float64)
 
     def grown(self, name: str) -> NDArray[np.float64]:
-        """What a counter grew between the rows that are kept, over the queues of each port."""
+        """Return the growth of a counter between the rows that are kept, over the queues of each port."""
         growth = np.maximum(np.diff(self._column(name)[self._keep], axis=0), 0)
         return np.asarray(np.add.reduceat(growth, self._starts, axis=1))
 
     def most(self, name: str) -> NDArray[np.float64]:
-        """The most that the queues of a port held together, between the rows that are kept."""
+        """Return the most that the queues of a port held together, between the rows that are kept."""
         held = np.add.reduceat(self._column(name), self._starts, axis=1)
         return np.asarray(np.maximum.reduceat(held, self._keep, axis=0)[:-1])
 

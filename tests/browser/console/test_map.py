@@ -67,13 +67,13 @@ def test_half_links_have_the_colours_of_what_is_measured(look: Open) -> None:
 def test_a_click_selects_and_the_address_restores_it(look: Open) -> None:
     page = look()
     map_of(page)
-    page.locator(f'.world .n[aria-label^="{HOST},"]').first.click()
+    page.locator(f'.world .n[aria-label*=", {HOST},"]').first.click()
     assert selection(page) == [f"node:{HOST}"]
     assert page.locator(".panel h2").first.inner_text() == HOST
     page.reload()
     map_of(page)
     assert selection(page) == [f"node:{HOST}"]
-    assert page.locator(f'.world .n.pinned[aria-label^="{HOST},"]').count() == 1
+    assert page.locator(f'.world .n.pinned[aria-label*=", {HOST},"]').count() == 1
     page.keyboard.press("Escape")
     assert selection(page) == []
 
@@ -96,7 +96,7 @@ def test_the_keyboard_does_it_all(look: Open) -> None:
     second = page.evaluate("() => document.activeElement.getAttribute('aria-label')")
     assert first != second
     page.keyboard.press("Enter")
-    assert selection(page) == [f"node:{second.split(',')[0]}"]
+    assert selection(page) == [f"node:{second.split(', ')[1]}"]
     style = page.evaluate("() => getComputedStyle(document.activeElement.querySelector('.c')).strokeWidth")
     assert float(style.removesuffix("px")) >= 2, "the focus is seen"
     page.keyboard.press("Escape")
@@ -105,7 +105,7 @@ def test_the_keyboard_does_it_all(look: Open) -> None:
     page.keyboard.type("p1-s1-h")
     page.wait_for_function("() => document.querySelectorAll('.world .n.on').length >= 4")
     lit = page.evaluate("() => [...document.querySelectorAll('.world .n.on')].map(n => n.getAttribute('aria-label'))")
-    assert lit and all(name.startswith("p1-s1-h") for name in lit)
+    assert lit and all("p1-s1-h" in name for name in lit)
     page.keyboard.press("Enter")
     assert selection(page) == ["node:p1-s1-h1"]
     page.keyboard.press("Escape")
@@ -158,7 +158,7 @@ def test_positions_are_kept_beside_the_topology_file(look: Open, served: Any) ->
     page = look()
     map_of(page)
     page.get_by_role("button", name="Move nodes").click()
-    node = page.locator('.world .n[aria-label^="p1-spine1,"]')
+    node = page.locator('.world .n[aria-label*=", p1-spine1,"]')
     before = node.bounding_box()
     page.mouse.move(before["x"] + before["width"] / 2, before["y"] + before["height"] / 2)
     page.mouse.down()

@@ -67,7 +67,7 @@ def test_rows_are_the_selection_of_the_map(look: Open) -> None:
     page.get_by_role("link", name="Map").click()
     page.wait_for_selector(".world .n.on")
     lit = page.locator(".world .n.on").evaluate_all(
-        "nodes => nodes.map(n => n.getAttribute('aria-label').split(',')[0])"
+        "nodes => nodes.map(n => n.getAttribute('aria-label').split(', ')[1])"
     )
     assert {"p1-s1-rail1", "p1-s1-h1"} <= set(lit)
 

@@ -74,6 +74,7 @@ MISSING = {
     "power reset": ("h1", *LAB),
     "node restart": ("h1", *LAB),
     "node recreate": ("h1", *LAB),
+    "node kill": ("h1", "bgpd", *LAB),
     "mininet-cli": LAB,
     "run": ("no.yml",),
     "job": ("all-reduce", "bytes=1MiB", *LAB),

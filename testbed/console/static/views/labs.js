@@ -135,8 +135,8 @@ const DeployDialog = ({app, file: chosen, close}) => {
     </div>
     ${error && html`<${Failure} error=${error} />`}${refused && html`<${Failure} error=${refused} />`}
     ${path && !file && !error && html`<${Spinner} />`}
-    ${file && html`<${Editor} label=${`Text of ${path}`} value=${file.text} onInput=${edit} problems=${(found && found.problems) || []} rows=${18} />`}
     ${found && html`<${Problems} problems=${found.problems} warnings=${found.warnings} onChoose=${one => goTo(root.current, one.line, one.column)} />`}
+    ${file && html`<${Editor} label=${`Text of ${path}`} value=${file.text} onInput=${edit} problems=${(found && found.problems) || []} rows=${15} />`}
     ${file && valid && !scenario && html`<${CopyLine} text=${["testbed deploy -t", path, name && `-n ${name}`, ...set.trim().split(/\s+/).filter(Boolean).map(one => `--set ${one}`)].filter(Boolean).join(" ")} />`}
     </div>
   </${Dialog}>`;

@@ -20,7 +20,7 @@ SCENARIO = """name: small-incast
 description: Four hosts send to one.
 topology: {file: lab.yml}
 transport: {kind: roce, cc: none}
-workload: {kind: incast, senders: 4, bytes: 3MB, time_limit: 120s}
+workload: {kind: incast, senders: 4, bytes: 12MB, time_limit: 200s}
 faults: [{at: 500ms, until: 1s, link: "leaf2:up", down: true}]
 repeat: {runs: 1, seed: 1, retries: 0}
 """
