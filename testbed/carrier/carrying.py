@@ -157,8 +157,8 @@ def carry(lab: RunningLab, nics: Sequence[PortPlan], kind: str) -> Iterator[Runn
     """Carry TCP between these NICs of different hosts over `kind`, "uet" or "roce", until the context is left.
 
     Connections between them that are there already break. Raises `CarrierBusy` where it is carried already,
-    `CarrierRefused` for NICs that cannot be, `CapabilityError` without what it needs, and `DriverError` or `CarrierFailed` where something does not work: all is
-    undone then.
+    `CarrierRefused` for NICs that cannot be, `CapabilityError` without what it needs, and `DriverError` or
+    `CarrierFailed` where something does not work: all is undone then.
     """
     if kind not in KINDS:
         raise CarrierRefused(f"TCP is carried over {' or '.join(KINDS)}, not {kind}")

@@ -36,7 +36,8 @@ def sizes(bdp_bytes: int, payload_bytes: int) -> tuple[int, int]:
 def configure(lab: RunningLab, nics: Sequence[PortPlan], kind: str) -> list[CarrierConfiguration]:
     """Return what each process is told: one for each CPU, and hosts in turn.
 
-    Raises `CarrierRefused` for a NIC that has no IPv4 address, which its endpoint needs, and for two that have the same.
+    Raises `CarrierRefused` for a NIC without an IPv4 address, which its endpoint needs, and for two that have the
+    same.
     """
     for nic in nics:
         if nic.address is None:
