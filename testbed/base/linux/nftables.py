@@ -293,7 +293,7 @@ def new_rules(transaction: Iterable[bytes]) -> Iterator[tuple[int, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Element:
+class SetElement:
     """A key of a set, or of a map, of a table."""
 
     family: int
@@ -302,7 +302,7 @@ class Element:
     key: bytes
 
 
-def new_elements(transaction: Iterable[bytes]) -> Iterator[Element]:
+def new_elements(transaction: Iterable[bytes]) -> Iterator[SetElement]:
     """The keys of each set that the messages of a transaction make."""
     for data in transaction:
         for kind, _, _, body in messages(data):
@@ -310,11 +310,11 @@ def new_elements(transaction: Iterable[bytes]) -> Iterator[Element]:
                 yield from _elements_of(body)
 
 
-def _elements_of(body: memoryview) -> Iterator[Element]:
+def _elements_of(body: memoryview) -> Iterator[SetElement]:
     found = fields(body, 4)
     table, name = (found.get(kind, b"").rstrip(b"\0").decode() for kind in (1, 2))
     for _, element in attributes(found.get(3, b"")):
-        yield Element(body[0], table, name, fields(fields(element).get(1, b"")).get(1, b""))
+        yield SetElement(body[0], table, name, fields(fields(element).get(1, b"")).get(1, b""))
 
 
 def delete_table(family: int, name: str) -> bytes:
@@ -388,7 +388,7 @@ class NetfilterSocket(RouteSocket):
         for body in self.dump(SUBSYSTEM | GETRULE, struct.pack("!BBH", 0, 0, 0)):
             yield _table_of(body)
 
-    def elements(self) -> Iterator[Element]:
+    def elements(self) -> Iterator[SetElement]:
         """The keys of each set in the namespace, of all families."""
         sets = [
             (body[0], found[1], found[2])

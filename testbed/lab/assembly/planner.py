@@ -36,6 +36,7 @@ from testbed.lab.core.plan.interfaces import (
     interface_indexes,
     mac_addresses,
     natural_key,
+    same_names,
 )
 from testbed.lab.core.plan.lab_plan import ExpectedRoute, HostPlan, LabPlan, Neighbor, PortPlan, SwitchPlan
 from testbed.lab.core.plan.link_delays import mechanism
@@ -145,7 +146,9 @@ class LabPlanner:
         ends = [end for link in self.lab.links for end in (link.a, link.b)]
         for end in (*ends, *self.link_groups.aggregates):
             names[end.node].append(end.interface)
-        indexes = {node: interface_indexes(ports, node) for node, ports in names.items()}
+        pairs = (((link.a.node, link.a.interface), (link.b.node, link.b.interface)) for link in self.lab.links)
+        apart = same_names(pairs)
+        indexes = {node: interface_indexes(ports, node, apart.get(node, ())) for node, ports in names.items()}
         for switch, bridge in self.management.bridges.items():
             names[switch].append(bridge)
             indexes[switch][bridge] = FIRST_BRIDGE

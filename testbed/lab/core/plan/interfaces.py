@@ -6,7 +6,7 @@ All three follow from names, not from the order of links, so that adding a link 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from testbed.base.errors import PlanError
 from testbed.lab.core.plan.stable import probe_numbers, stable_hash
@@ -26,27 +26,39 @@ SCALE_UP_START = 1 << 16
 """Indexes of the wires of scale-up domains: for 1,024 GPUs of 64 planes they stay below 2^18."""
 
 
-def interface_indexes(names: Iterable[str], node: str) -> dict[str, int]:
+def interface_indexes(names: Iterable[str], node: str, apart: Container[str] = ()) -> dict[str, int]:
     """The index of every port of a node, from the name alone (`uplink3` is 1027 in every switch).
 
-    Names that a generator does not give are hashed with that of the node, and probed in sorted order: where both ends
-    of a veth have the same index, the kernel may wait for a second before it tells that it has a carrier, or has lost
-    it (net/core/link_watch.c, linkwatch_urgent_event). Indexes are sparse: the kernel does not mind, and a port keeps
-    its index when others come and go.
+    Names that a generator does not give are hashed and probed in sorted order, those of `apart` with the name of the
+    node (`same_names`). Indexes are sparse: the kernel does not mind, and a port keeps its index when others come and
+    go.
     """
     indexes: dict[str, int] = {}
-    written: list[str] = []
+    written: dict[str, str] = {}
     for name in names:
-        index = _family_index(name)
+        index = None if name in apart else _family_index(name)
         if index is None:
-            written.append(name)
+            written[f"{node} {name}" if name in apart else name] = name
         else:
             indexes[name] = index
     if written:
-        keys = {f"{node} {name}": name for name in written}
-        for key, number in probe_numbers(keys, size=WRITTEN_SIZE, what=f"interface index in {node}").items():
-            indexes[keys[key]] = WRITTEN_START + number
+        for key, number in probe_numbers(written, size=WRITTEN_SIZE, what=f"interface index in {node}").items():
+            indexes[written[key]] = WRITTEN_START + number
     return indexes
+
+
+def same_names(ends: Iterable[tuple[tuple[str, str], tuple[str, str]]]) -> dict[str, set[str]]:
+    """The ports, by node, that are to have another index than the other end of their link, which is called the same.
+
+    Where both ends of a veth have the same index, the kernel may wait for a second before it tells that it has a
+    carrier, or has lost it (net/core/link_watch.c, linkwatch_urgent_event). `ends` are node and interface of both.
+    """
+    found: dict[str, set[str]] = {}
+    for one, other in ends:
+        if one[1] == other[1]:
+            node, name = max(one, other)
+            found.setdefault(node, set()).add(name)
+    return found
 
 
 def _family_index(name: str) -> int | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from testbed.base.errors import ConvergenceError, TestbedError
-from testbed.lab.core.deploy.changing.carrying.carrying_out import TELLING, Carrying, Manner
+from testbed.lab.core.deploy.changing.carrying.carrying_out import TELLING, ChangeExecution, Manner
 from testbed.lab.core.deploy.changing.carrying.data_path import ChangedDataPath
 from testbed.lab.core.deploy.changing.differences import (
     LabChanges,
@@ -108,7 +108,7 @@ def apply_lab(
                 require_free(running, changes)
                 # What was begun has not been waited for where it is not what is asked for.
                 manner = Manner(timeout_s=options.timeout_s, waits=None if begun is None else True)
-                _carry_out(Carrying(changes, running, manner, notify), notify)
+                _carry_out(ChangeExecution(changes, running, manner, notify), notify)
         elif (drift and not read_link_state(running.state_directory).changes) or running.life_cycle is LabState.FAILED:
             await_convergence(running.plan, state, options.timeout_s, notify)
             complete(running, state)
@@ -208,7 +208,7 @@ def _end_what_was_begun(running: RunningLab, lab: Lab, options: ApplyOptions, no
             back = changes_between(begun, running)
             require_possible(back)
             options.told(back)
-            Carrying(back, begun, _way_back(running, options.timeout_s), notify).carry_out()
+            ChangeExecution(back, begun, _way_back(running, options.timeout_s), notify).carry_out()
             return _Ended(running=running, changes=back, is_asked=True)
         # Where something else is asked for, routing need not converge: what is wrong may be what is changed now.
         is_asked = _is_asked(record, asked, options.k)
@@ -216,7 +216,7 @@ def _end_what_was_begun(running: RunningLab, lab: Lab, options: ApplyOptions, no
         require_possible(changes)
         options.told(changes)
         manner = Manner(timeout_s=options.timeout_s, again=True, waits=None if is_asked else False)
-        _carry_out_or_undo(Carrying(changes, running, manner, notify), notify)
+        _carry_out_or_undo(ChangeExecution(changes, running, manner, notify), notify)
     return _Ended(running=begun, changes=changes, is_asked=is_asked)
 
 
@@ -226,7 +226,7 @@ def _way_back(running: RunningLab, timeout_s: float, life: LabState | None = Non
     return Manner(timeout_s=timeout_s, again=True, undoes=True, tells=told, life=life)
 
 
-def _carry_out(carrying: Carrying, notify: StepCallback) -> None:
+def _carry_out(carrying: ChangeExecution, notify: StepCallback) -> None:
     """Carry out changes that nothing speaks against; or, after an error, none of them."""
     for feature in features():
         feature.prepare(carrying.changes.lab, carrying.changes.new)
@@ -235,7 +235,7 @@ def _carry_out(carrying: Carrying, notify: StepCallback) -> None:
     _carry_out_or_undo(carrying, notify, begins=True)
 
 
-def _carry_out_or_undo(carrying: Carrying, notify: StepCallback, *, begins: bool = False) -> None:
+def _carry_out_or_undo(carrying: ChangeExecution, notify: StepCallback, *, begins: bool = False) -> None:
     """Carry out a change; undo it where it fails or is interrupted. One that has not converged stays, for inspection.
 
     Raises `ChangeUndone` for what it failed of, `ChangeStuck`, and what is no `TestbedError` as it is.
@@ -260,7 +260,7 @@ def _carry_out_or_undo(carrying: Carrying, notify: StepCallback, *, begins: bool
         raise
 
 
-def _undo(carrying: Carrying, notify: StepCallback, cause: BaseException) -> str:
+def _undo(carrying: ChangeExecution, notify: StepCallback, cause: BaseException) -> str:
     """Take back what was carried out of a change before `cause`; what is to be said of it beside that comes back.
 
     Raises `ChangeStuck`.
@@ -270,7 +270,7 @@ def _undo(carrying: Carrying, notify: StepCallback, cause: BaseException) -> str
     try:
         back = changes_between(begun, running)
         require_possible(back)
-        Carrying(back, begun, _way_back(running, UNDONE_S, carrying.life), notify).carry_out()
+        ChangeExecution(back, begun, _way_back(running, UNDONE_S, carrying.life), notify).carry_out()
     except ConvergenceError:
         return ", but its routing has not converged again"
     except TestbedError as error:

@@ -310,7 +310,7 @@ def filter_tables(transaction: Collection[bytes]) -> dict[tuple[int, str], SeenT
     return _tables(nft.new_rules(transaction), nft.new_elements(transaction))
 
 
-def _tables(rules: Iterable[tuple[int, str]], elements: Iterable[nft.Element]) -> dict[tuple[int, str], SeenTable]:
+def _tables(rules: Iterable[tuple[int, str]], elements: Iterable[nft.SetElement]) -> dict[tuple[int, str], SeenTable]:
     counts = Counter(rules)
     keys: defaultdict[tuple[int, str], set[tuple[str, bytes]]] = defaultdict(set)
     for element in elements:

@@ -96,7 +96,7 @@ def carried(monkeypatch: pytest.MonkeyPatch) -> Carried:
             journal.state(LabState.RUNNING)
             state.end_change("one")
 
-    monkeypatch.setattr(module, "Carrying", _Carrying)
+    monkeypatch.setattr(module, "ChangeExecution", _Carrying)
     monkeypatch.setattr(module.ChangedDataPath, "require_room", lambda _: None)
     monkeypatch.setattr(module, "require_free", lambda *_: None)
     monkeypatch.setattr(module, "require_links", lambda *_: None)

@@ -19,7 +19,7 @@ from testbed.lab.core.plan.addressing import (
     rail_network,
 )
 from testbed.lab.core.plan.asn import BLOCK_SIZE, PRIVATE_FIRST, PRIVATE_LAST, WRITTEN_OFFSET, as_numbers
-from testbed.lab.core.plan.interfaces import interface_indexes, mac_addresses, natural_key
+from testbed.lab.core.plan.interfaces import interface_indexes, mac_addresses, natural_key, same_names
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan, SwitchPlan
 from testbed.lab.core.plan.stable import SLOTS, probe_numbers, slot_for, stable_hash
@@ -212,9 +212,12 @@ def test_generated_names_have_indexes_of_their_own() -> None:
     assert len(set(indexes.values())) == len(names)
     assert indexes["uplink1"] == 1025
     assert indexes["down1024"] == 4096 + 1024
-    other = interface_indexes(["eth0"], "y")["eth0"]
-    assert indexes["eth0"] >= 16384 and other >= 16384
-    assert indexes["eth0"] != other, "the ends of a link that are called the same have indexes of their own"
+    assert indexes["eth0"] == interface_indexes(["eth0"], "y")["eth0"] >= 16384
+    apart = same_names([(("x", "eth0"), ("y", "eth0")), (("x", "eth1"), ("y", "eth2"))])
+    assert apart == {"y": {"eth0"}}, "one end of a link whose ends are called the same"
+    other = interface_indexes(["eth0"], "y", apart["y"])["eth0"]
+    assert other >= 16384 and other != indexes["eth0"]
+    assert interface_indexes(["down1"], "y", {"down1"})["down1"] != interface_indexes(["down1"], "x")["down1"]
 
 
 def test_macs_that_clash_are_settled_in_sorted_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,7 @@ class Manner:
     life: LabState | None = None
 
 
-class Carrying:
+class ChangeExecution:
     """Changes that nothing speaks against, to be carried out once. `running` is the lab as it was."""
 
     def __init__(self, changes: LabChanges, running: RunningLab, manner: Manner, notify: StepCallback) -> None:
