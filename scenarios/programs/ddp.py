@@ -7,6 +7,7 @@ is drawn from seeds: two runs of as many ranks compute the same losses, whatever
 import argparse
 import importlib
 import os
+import sys
 import time
 
 import torch
@@ -17,9 +18,12 @@ from torch.nn.parallel import DistributedDataParallel
 parser = argparse.ArgumentParser()
 parser.add_argument("--backend", default="gloo", help="gloo, nccl, or lab with --module testbed.launch.torch_backend")
 parser.add_argument("--module", default="", help="a module that registers the backend")
+parser.add_argument("--path", default="", help="where else it may find packages, behind this Python's own")
 parser.add_argument("--steps", type=int, default=20)
 parser.add_argument("--width", type=int, default=96)
 options = parser.parse_args()
+if options.path:
+    sys.path.append(options.path)
 if options.module:
     importlib.import_module(options.module)
 torch.set_num_threads(1)

@@ -153,7 +153,7 @@ class ServedProvider:
         return {
             "FI_PROVIDER": PROVIDER,
             "FI_PROVIDER_PATH": str(self._directory / "provider"),
-            "LAB_UET_SOCKET": str(self._directory / f"{nic.node}.sock"),
+            "LAB_UET_SOCKET": str(self._directory),
             "LAB_UET_RAIL": nic.name,
             "MPIR_CVAR_CH4_NETMOD": "ofi",
             "OMPI_MCA_pml": "cm",

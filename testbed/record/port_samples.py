@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +54,7 @@ def write_port_samples(samples: PortSamples, path: Path) -> None:
     """Write samples to a file. Raises `RecordError` where the disk does not take it."""
     stream = io.BytesIO()
     names = np.array([name.encode() for name in samples.ports], f"S{_NAME_BYTES}")
-    columns: dict[str, NDArray[np.int32]] = {name: samples.columns[name].astype(np.int32) for name in METRICS}
+    columns: dict[str, Any] = {name: samples.columns[name].astype(np.int32) for name in METRICS}
     np.savez_compressed(stream, schema=np.array([SCHEMA]), at_s=samples.at_s, ports=names, **columns)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

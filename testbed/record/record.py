@@ -22,7 +22,7 @@ from testbed.record.samples import (
     NetworkLoad,
     Number,
     PortLoad,
-    ProgramRun,
+    ProgramRecord,
     RunEvent,
     ScaleUpLoad,
     Series,
@@ -253,7 +253,7 @@ class RunResult:
     """Other counters, by name: for the doubter, not for the eye."""
     requests: InferenceRequests = field(default_factory=InferenceRequests)
     """The requests over HTTP; none but where the workload has them."""
-    program: ProgramRun | None = None
+    program: ProgramRecord | None = None
     """The program of the user's own that was the workload; None where it is none."""
 
     @property

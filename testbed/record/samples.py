@@ -123,7 +123,7 @@ class ProgramRank:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramRun:
+class ProgramRecord:
     """A run of a program of the user's own."""
 
     command: list[str]

@@ -128,7 +128,7 @@ PROGRAMS = (
     ),
     KnownProgram(
         name="uvicorn",
-        package="'testbed[console]'",
+        package="starlette uvicorn websockets",
         needed_for="`testbed console`, and the service console",
         question=None,
         pip=True,

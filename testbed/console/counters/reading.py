@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from testbed.base.datapath.abi import CLASSES
 from testbed.base.datapath.maps import INGRESS, PAUSE, QUEUE, LabMaps
-from testbed.base.linux.link_statistics import (
+from testbed.base.linux.rtnetlink import RouteSocket
+from testbed.console.counters.link_statistics import (
     RX_BYTES,
     RX_DROPPED,
     RX_ERRORS,
@@ -24,7 +25,6 @@ from testbed.base.linux.link_statistics import (
     QueueReader,
     read_statistics,
 )
-from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.console.counters.quantities import UNKNOWN, Totals
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.drivers.nodes.inside import open_inside

@@ -55,7 +55,7 @@ def _candidates(record: Record, point: PointResult, directory: Path, topologies:
         for root in _directories(topologies):
             path = root / name
             if path.is_file() and not path.is_symlink():
-                yield from _loaded(lambda path=path: load_topology(path, overrides=overrides))  # type: ignore[misc]
+                yield from _loaded(lambda path=path: load_topology(path, overrides=overrides))
 
 
 def _directories(roots: Sequence[Path]) -> Iterator[Path]:

@@ -84,7 +84,7 @@ class Capture:
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     rows: deque[Row] = field(default_factory=lambda: deque(maxlen=MOST_ROWS))
     frames: int = 0
-    bytes: int = 0
+    size_bytes: int = 0
     finders: list[PacketFinder] = field(default_factory=list)
     """Of each port, what decodes its packets."""
     problems: list[str] = field(default_factory=list)
@@ -194,11 +194,11 @@ class Capture:
             self.frames += 1
             if self.first_ns is None:
                 self.first_ns = frame.time_ns
-            self.bytes += self.writer.write(number, frame)
+            self.size_bytes += self.writer.write(number, frame)
             at_s = ((frame.time_ns or 0) - (self.first_ns or 0)) / 1e9
             if packet is not None:
                 self.rows.append(row_of(packet, self.frames, port, at_s, frame))
-            if self.bytes >= MOST_BYTES:
+            if self.size_bytes >= MOST_BYTES:
                 self.over = f"it has reached {MOST_BYTES >> 20} MiB"
             self.changed.notify_all()
 
@@ -321,7 +321,7 @@ async def _rows(call: ViewCall) -> dict[str, Any]:
     return {
         "rows": rows,
         "frames": capture.frames,
-        "bytes": capture.bytes,
+        "bytes": capture.size_bytes,
         "others": dict(capture.others.most_common(8)),
         "problems": capture.problems,
         "over": capture.over,

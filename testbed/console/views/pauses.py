@@ -145,8 +145,8 @@ class PauseReader:
         pauses = snapshot.pauses
         grown = pauses["paused_ns"] - (pauses["paused_ns"] if before is None else before.pauses["paused_ns"])
         active = table.lossless & ((grown > 0) | (pauses["paused_since"] > 0))
-        for place in map(tuple, np.argwhere(active).tolist()):
-            self._seen_s[place] = now_s
+        for port, priority in np.argwhere(active).tolist():
+            self._seen_s[port, priority] = now_s
         self._seen_s = {place: at for place, at in self._seen_s.items() if now_s - at <= RECENT_S}
         found = [
             self._pause(place, snapshot, float(grown[place]) / interval_ns if interval_ns > 0 else 0.0)

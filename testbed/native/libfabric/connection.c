@@ -3,8 +3,11 @@
 #include "provider.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -50,15 +53,33 @@ static int give_bytes(int fd, struct iovec *iov, size_t count)
 	return 0;
 }
 
+/* The path of the socket. LAB_UET_SOCKET is it, or the directory of those of all hosts, so that ranks of several hosts may
+ * have the same environment: a host's is called by its name. */
+static bool find_socket(char *path, size_t room)
+{
+	const char *given = getenv("LAB_UET_SOCKET");
+	char host[HOST_NAME_MAX + 1] = "";
+	struct stat found;
+	int length;
+
+	if (!given || !*given || stat(given, &found))
+		return false;
+	if (S_ISDIR(found.st_mode)) {
+		gethostname(host, HOST_NAME_MAX);
+		length = snprintf(path, room, "%s/%s.sock", given, host);
+	} else {
+		length = snprintf(path, room, "%s", given);
+	}
+	return length > 0 && (size_t)length < room;
+}
+
 int connection_dial(void)
 {
 	struct sockaddr_un name = {.sun_family = AF_UNIX};
-	const char *path = getenv("LAB_UET_SOCKET");
 	int fd, error;
 
-	if (!path || !*path || strlen(path) >= sizeof name.sun_path)
+	if (!find_socket(name.sun_path, sizeof name.sun_path))
 		return -FI_ENODATA;
-	strcpy(name.sun_path, path);
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;

@@ -93,8 +93,8 @@ def run_recorded(
         if journal is not None:
             journal.write(record)
 
-    try:
-        with PublishedRun(sweep, options.directory, on_progress) as told:
+    with PublishedRun(sweep, options.directory, on_progress) as told:
+        try:
             record = run_sweep(
                 sweep.scenario,
                 sweep.points,
@@ -109,10 +109,10 @@ def run_recorded(
                 twice = at_twice_the_scale(sweep.points, record)
                 slower = run_sweep(sweep.scenario, twice, labs, on_progress=told, command=options.command)
                 record = with_proof(record, compare_scales(record, slower))
-    except ScenarioStopped as stopped:
-        write(stopped.record)
-        raise
-    write(record)
+        except ScenarioStopped as stopped:
+            write(stopped.record)
+            raise
+        write(record)
     return record
 
 

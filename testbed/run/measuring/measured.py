@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import ExitCode, ScenarioError
-from testbed.record.samples import Channel, CollectiveResult, ProgramRun, RunEvent, Transfers
+from testbed.record.samples import Channel, CollectiveResult, ProgramRecord, RunEvent, Transfers
 from testbed.run.machine.cpu import SoftnetCounts
 from testbed.run.measuring.observation import Observation
 
@@ -54,7 +54,7 @@ class Measured:
     steps_left: Mapping[str, int] = field(default_factory=dict)
     """The number of steps that each host had not ended."""
     requests: RequestsMeasured | None = None
-    program: ProgramRun | None = None
+    program: ProgramRecord | None = None
     """The program of the user's own that moved its bytes itself."""
     computed_s: Span | None = None
     """When the first computing began, and the last ended."""

@@ -22,7 +22,7 @@ from testbed.base.errors import ExitCode, ScenarioError
 from testbed.base.interrupt import Interrupt
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.launch import HostKills, LaunchEnd, LaunchOptions, RankLine, launch_ranks
-from testbed.record.samples import ProgramRank, ProgramRun, ProgramStepTable
+from testbed.record.samples import ProgramRank, ProgramRecord, ProgramStepTable
 from testbed.run.measuring.measured import Measured, TimeLimitReached
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.program import PADDING, Represented
@@ -166,12 +166,12 @@ class LaunchedProgram:
         padding = {PADDING: f"{self.stands.padding_s:.9g}"} if self.stands.padding_s else {}
         return {**padding, **own}
 
-    def _as_recorded(self, result: LaunchResult, said: _Said, begin_s: float, probes_bytes: int) -> ProgramRun:
+    def _as_recorded(self, result: LaunchResult, said: _Said, begin_s: float, probes_bytes: int) -> ProgramRecord:
         failed = [one for one in result.ranks if one.status]
         first = min(failed, key=lambda one: one.ended_s).rank if failed else 0
         steps = [] if said.reader is None else said.reader.steps
         stated = self.ideal_s is not None
-        return ProgramRun(
+        return ProgramRecord(
             command=[str(word) for word in self.scenario.workload.parameters["command"]],  # type: ignore[union-attr]
             exit_code=result.exit_code,
             failure=result.failure,

@@ -38,15 +38,16 @@ def run_simulated(
     so_far = SweepSoFar(sweep.scenario, sweep.points, options.previous, options.command, backend=Backend.SIMULATION)
     journal, failure = options.journal(), None
     keep_labs(options.directory, sweep.labs.values())
-    try:
-        told = PublishedRun(sweep, options.directory, on_progress, backend=Backend.SIMULATION)
-        runner = _SimulatedPoints(sweep, so_far, told, cores() if processes is None else processes)
-        with told, Interrupt() as interrupt:
-            record = run_points(so_far, runner, interrupt, journal)
-    except ScenarioStopped as stopped:
-        record, failure = stopped.record, stopped
-    if journal is not None:
-        journal.write(record)
+    told = PublishedRun(sweep, options.directory, on_progress, backend=Backend.SIMULATION)
+    runner = _SimulatedPoints(sweep, so_far, told, cores() if processes is None else processes)
+    with told:
+        try:
+            with Interrupt() as interrupt:
+                record = run_points(so_far, runner, interrupt, journal)
+        except ScenarioStopped as stopped:
+            record, failure = stopped.record, stopped
+        if journal is not None:
+            journal.write(record)
     return SweepOutcome(record=record, failure=failure)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from testbed.record.record import Check
-from testbed.record.samples import ProgramRun
+from testbed.record.samples import ProgramRecord
 
 MAX_MISSING = 0.05
 """The share of the stated bytes that need not have been seen: a last step may have ended in the middle of one."""
@@ -17,7 +17,7 @@ IDLE_BYTES_PER_S = 2000
 """What a NIC sends that no program uses: it asks for neighbours, and BGP and BFD of hosts say that they are there."""
 
 
-def check_fabric_used(program: ProgramRun) -> Iterator[Check]:
+def check_fabric_used(program: ProgramRecord) -> Iterator[Check]:
     """Judge whether the ranks' NICs sent what the steps are stated to send, or at least more than an idle host does.
 
     A program that failed is judged by its exit code alone: it may have ended before it sent anything.

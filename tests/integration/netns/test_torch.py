@@ -29,7 +29,8 @@ def _needs_torch() -> None:
 
 def train(sandbox: Any, name: str, *, backend: str = "gloo", faults: str = "") -> tuple[list[float], dict[str, Any]]:
     """The losses of rank 0, and the run, of a training on four hosts behind two leaves with two spines."""
-    module = '"--module", testbed.launch.torch_backend, ' if backend == "lab" else ""
+    packages = sysconfig.get_path("purelib")
+    module = f'"--module", testbed.launch.torch_backend, "--path", {packages}, ' if backend == "lab" else ""
     path = sandbox.work / f"{name}.yml"
     path.write_text(
         f"""name: {name}
@@ -48,7 +49,7 @@ topology:
 workload:
   kind: program
   command: [{PYTHON}, {ROOT}/scenarios/programs/ddp.py, "--backend", {backend}, {module}"--steps", "{STEPS}"]
-  env: ["PYTHONPATH={ROOT}:{sysconfig.get_path("purelib")}", TESTBED_PURE=1]
+  env: ["PYTHONPATH={ROOT}", TESTBED_PURE=1]
   step: "step (?P<step>\\\\d+) loss [\\\\d.]+ took (?P<seconds>[\\\\d.]+) s"
   bytes: 925568
   ranks: {{order: rail}}
@@ -63,7 +64,7 @@ probes: off
     record = json.loads(found[-1].read_text())
     (run,) = record["points"][0]["runs"]
     lines = run["program"]["ranks"][0]["last_lines"]
-    assert run["program"]["exit_code"] == 0, (run["program"]["failure"], lines)
+    assert run["program"]["exit_code"] == 0, (run["program"]["failure"], lines[-12:])
     return [float(one) for line in lines for one in re.findall(r"loss ([\d.]+)", line)], dict(run)
 
 

@@ -51,6 +51,7 @@ MISSING = {
     "graph": ("-t", "no.yml"),
     "import": ("no.clab.yml",),
     "exec": ("h1", *LAB, "--", "true"),
+    "launch": (*LAB, "--", "true"),
     "shell": ("h1", *LAB),
     "logs": ("h1", *LAB),
     "capture": ("h1:eth1", *LAB),
@@ -326,7 +327,13 @@ def test_only_verbs_that_judge_and_those_that_run_a_program_have_codes_of_their_
         "demo",
         "trace",
     }
-    assert {name for name, verb in VERBS.items() if "own" in verb.codes} == {"exec", "shell", "vm exec", "vm ssh"}
+    assert {name for name, verb in VERBS.items() if "own" in verb.codes} == {
+        "exec",
+        "launch",
+        "shell",
+        "vm exec",
+        "vm ssh",
+    }
 
 
 def test_help_tells_the_codes_of_a_verb(capsys: pytest.CaptureFixture[str]) -> None:

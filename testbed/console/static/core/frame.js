@@ -41,6 +41,7 @@ export const Frame = ({app}) => {
     ${based && lab && about && html`<${Scale} app=${app} />`}
     <div class=${`body ${based && lab && chosen.panel !== false ? "with-panel" : ""}`}>
       <main id="main" tabindex="-1">
+        <h1 class="unseen">${[chosen ? chosen.title : "", based && lab ? lab.name : ""].filter(Boolean).join(" of ")}</h1>
         ${gone && based ? html`<${Empty} title="This lab was destroyed">${gone.reason}</${Empty}>`
         : failed && based ? html`<${Failure} error=${failed} />`
         : failed && !base ? html`<${Failure} error=${failed} />`
@@ -93,7 +94,7 @@ const Health = ({app, here}) => {
   const lab = useStore(app.live, l => l.lab), state = useStore(app.live, l => l.state !== null);
   if (lab && !lab.live) return html`<${Pill} title="A record, played back without its lab">record</${Pill}>`;
   const word = here ? here.state : state ? "running" : "", kind = word === "running" ? "ok" : word === "" ? "" : "warn";
-  return html`${word && html`<${Pill} kind=${kind} title=${here ? `k = ${here.k}` : ""}>${word}</${Pill}>`}${lab && lab.k > 1 && html`<span class="soft k">k = ${countText(+lab.k.toPrecision(3))}</span>`}`;
+  return html`${word && html`<${Pill} kind=${kind} title=${here ? `k = ${here.k}` : ""}>${word}</${Pill}>`}${lab && lab.k > 1 && html`<span class="soft scale-k">k = ${countText(+lab.k.toPrecision(3))}</span>`}`;
 };
 
 // Finds nodes and ports; what it matches is what the map shows lit and the table lists.
@@ -128,7 +129,7 @@ const Scale = ({app}) => {
   const theme = useTheme(), texts = stepTexts(measure), colours = ramp(theme);
   const drawn = useStore(app.live, l => l.layers), layers = drawn || lab.networks.map((one, number) => ({name: one.name, number}));
   const flip = name => app.go({off: off.includes(name) ? off.filter(one => one !== name) : [...off, name]});
-  return html`<div class="scale">
+  return html`<section class="scale" aria-label="Colours and networks">
     <${Segments} label="Coloured by" value=${measure} onChange=${value => app.go({measure: value})}
       options=${lab.metrics.map(name => ({value: name, title: METRICS[name].title, about: METRICS[name].about}))} />
     <ol class="legend" aria-label=${`Colours: ${METRICS[measure].about}`} title=${METRICS[measure].about}>
@@ -137,5 +138,5 @@ const Scale = ({app}) => {
     ${layers.length > 1 && html`<fieldset class="networks"><legend>Networks</legend>
       ${layers.map(one => html`<label key=${one.name} class=${`layer net${one.number}`}><input type="checkbox" checked=${!off.includes(one.name)} onChange=${() => flip(one.name)} /><i></i>${one.name.replace(" domains", "")}</label>`)}
     </fieldset>`}
-  </div>`;
+  </section>`;
 };

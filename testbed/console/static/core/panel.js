@@ -134,7 +134,7 @@ const PortFacts = ({app, name, whole}) => {
       ${up !== undefined && html`<dt>link</dt><dd class=${up === 0 ? "bad" : up === 2 ? "warn" : ""}>${LINK_WORDS[up]}</dd>`}
       ${condition && html`<dt>changed</dt><dd>${condition}</dd>`}
     </dl>
-    <table class="ports"><thead><tr><th></th><th class="num">sends</th><th class="num">gets</th></tr></thead>
+    <table class="ports"><thead><tr><th><span class="unseen">what</span></th><th class="num">sends</th><th class="num">gets</th></tr></thead>
       <tbody>${lab.metrics.map(metric => html`<tr key=${metric}><td>${METRICS[metric].title}</td><td class="num">${swatch(metric, port)}${cell(metric, port)}</td><td class="num">${swatch(metric, peer)}${cell(metric, peer)}</td></tr>`)}</tbody></table>
     <p><${Button} kind="small" onClick=${() => app.select([`node:${lab.nodes.name[ports.node[port]]}`])}>Its node</${Button}></p>`;
 };

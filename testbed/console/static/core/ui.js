@@ -93,9 +93,9 @@ export const Dialog = ({title, close, children, wide = false, buttons}) => {
   };
   return html`<div class="shade" onMouseDown=${event => { if (event.target === event.currentTarget) close(); }}>
     <section ref=${box} class=${`dialog ${wide ? "wide" : ""}`} role="dialog" aria-modal="true" aria-label=${title} onKeyDown=${keys}>
-      <header><h2>${title}</h2><button type="button" class="button plain" aria-label="Close" onClick=${close}>✕</button></header>
+      <header role="none"><h2>${title}</h2><button type="button" class="button plain" aria-label="Close" onClick=${close}>✕</button></header>
       <div class="inside">${children}</div>
-      ${buttons && html`<footer>${buttons}</footer>`}
+      ${buttons && html`<footer role="none">${buttons}</footer>`}
     </section></div>`;
 };
 
@@ -124,12 +124,12 @@ export const Menu = ({x, y, title, items, close}) => {
       if (item) { event.preventDefault(); close(); item.run(); }
     }
   };
-  return createPortal(html`<div ref=${box} class="menu" role="menu" tabindex="-1" aria-label=${title || "Actions"} onKeyDown=${keys}>
+  return createPortal(html`<aside aria-label=${title || "Actions"}><div ref=${box} class="menu" role="menu" tabindex="-1" aria-label=${title || "Actions"} onKeyDown=${keys}>
     ${title && html`<p class="menu-title">${title}</p>`}
     ${items.map((one, at) => one === null ? html`<hr key=${at} />` : html`
       <button type="button" role="menuitem" key=${at} disabled=${one.disabled} title=${one.why} onClick=${() => { close(); one.run(); }}>
         <span>${one.title}</span>${one.key && html`<kbd>${one.key}</kbd>`}</button>`)}
-  </div>`, document.body);
+  </div></aside>`, document.body);
 };
 
 export const Toasts = ({app}) => {

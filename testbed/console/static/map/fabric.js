@@ -49,6 +49,12 @@ export class Fabric {
     this.world = Object.assign(document.createElement("div"), {className: "world"});
     Object.assign(this, {low, high});
     this.world.append(low, this.canvas, high);
+    for (const node of this.world.querySelectorAll(".n[aria-label]")) {  // what is read begins with what is seen (WCAG 2.5.3)
+      const texts = [...node.querySelectorAll("text")];
+      for (const text of texts.slice(1)) text.before(" ");
+      const seen = texts.map(text => text.textContent).join(" ");
+      if (seen) node.setAttribute("aria-label", `${seen}, ${node.getAttribute("aria-label")}`);
+    }
     this.stage.replaceChildren(this.world, this.rubber, this.tip);
   }
 

@@ -68,7 +68,7 @@ const MapView = ({app}) => {
       <${Segments} label="Look" value=${look} options=${LOOKS} onChange=${value => app.setParam({look: value})} />
       ${look === "map" && html`<span class="zoom" role="group" aria-label="Zoom"><button type="button" class="button icon" aria-label="Zoom out" title="Zoom out (−)" onClick=${zoom(.8)}>−</button><button type="button" class="button" title="Show all (0)" onClick=${on("fit")}>Fit</button><button type="button" class="button icon" aria-label="Zoom in" title="Zoom in (+)" onClick=${zoom(1.25)}>+</button></span>`}
       ${look === "map" && map && html`${map.svg.includes('class="tray"') && html`<button type="button" class="button" aria-pressed=${String(open)} onClick=${trays}>${open ? "Hide hosts" : "Show hosts"}</button>`}
-        ${app.live.get().console.write && html`<button type="button" class="button" aria-pressed=${String(moving)} title="Drag nodes, or Shift and arrows; kept beside the topology file" onClick=${() => setMoving(!moving)}>Move nodes</button>`}
+        ${app.live.get().console && app.live.get().console.write && html`<button type="button" class="button" aria-pressed=${String(moving)} title="Drag nodes, or Shift and arrows; kept beside the topology file" onClick=${() => setMoving(!moving)}>Move nodes</button>`}
         ${moved && moving && html`<button type="button" class="button" onClick=${on("resetPositions")}>Put back</button>`}`}
     </div>
     <div class="stage" ref=${stage} tabindex=${look === "map" ? 0 : -1} data-empty=${empty} aria-label=${look === "map" ? "Map: arrows move it, plus and minus zoom" : undefined} role=${look === "map" ? "group" : undefined}></div>

@@ -140,7 +140,7 @@ const Chart = ({app, lab, metric, found, ports, theme, moment, large, back, orde
   }) : undefined, [lab, ports, metric, back, order]);
 
   return html`<section class=${`chart ${large ? "large" : ""}`} aria-label=${`${METRICS[metric].title} over time`}>
-    <h3><button type="button" title=${METRICS[metric].about} onClick=${() => app.go({measure: metric})}>${METRICS[metric].title}</button><span class="chart-value"></span></h3>
+    <h2><button type="button" title=${METRICS[metric].about} onClick=${() => app.go({measure: metric})}>${METRICS[metric].title}</button><span class="chart-value"></span></h2>
     <div class="plot" ref=${place}></div>${data.slice(1).every(row => row.every(value => value === null)) && html`<p class="unmeasured">not measured at these ports</p>`}</section>`;
 };
 

@@ -53,7 +53,7 @@ const CaptureView = ({app}) => {
   const shown = low ? rows.filter(row => `${row.port} ${row.source} ${row.destination} ${row.transport} ${row.kind} ${row.text}`.toLowerCase().includes(low)) : rows;
   const names = ports.split(/[\s,]+/).filter(Boolean), allowed = console.write;
   return html`<div class="page capture">
-    <header class="page-head"><h1>Capture</h1>${goes && html`<${Pill} kind="ok">capturing</${Pill}>`}${told && told.over && html`<${Pill}>${told.over}</${Pill}>`}
+    <header class="page-head"><h2 class="title">Capture</h2>${goes && html`<${Pill} kind="ok">capturing</${Pill}>`}${told && told.over && html`<${Pill}>${told.over}</${Pill}>`}
       ${told && html`<span class="soft">${plural(told.frames, "frame")}, ${bytesText(told.bytes)}</span>`}<span class="grow"></span>
       ${capture && html`<a class="button" download href=${`${base}/views/capture/${capture.id}/file`}>Download pcapng</a>`}</header>
     <form class="capture-form" onSubmit=${begin}>

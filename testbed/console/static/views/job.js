@@ -23,7 +23,7 @@ const JobView = ({app}) => {
     return html`<${Empty} title="No scenario runs on this lab" action=${app.live.get().console.write && html`<${Button} onClick=${() => app.serve("ask", "run", [])}>Run a scenario …</${Button}>`}>
       Whoever starts one, from here or from a terminal (./lab run), it appears here by itself.</${Empty}>`;
   }
-  return html`<div class="page job"><h1>Job</h1>
+  return html`<div class="page job"><h2 class="title">Job</h2>
     ${found.jobs.map(job => html`<${Running} app=${app} job=${job} key=${job.pid} />`)}
     ${[...found.ended].reverse().map((one, at) => html`<${Ended} app=${app} job=${one} key=${at} />`)}
   </div>`;
@@ -45,7 +45,7 @@ const Running = ({app, job}) => {
     </div>
     ${job.points.length > 1 && html`<ol class="points" aria-label="Points">${job.points.map(one => html`<li key=${one.index} class=${one.state} title=${`${one.name || "the only point"}: ${one.state}, ${one.done} of ${job.runs}`}>${one.name || one.index}</li>`)}</ol>`}
     ${point && point.name && html`<p>Now: <b>${point.name}</b>, run ${job.run} of ${job.runs}</p>`}
-    ${elapsed !== null && job.faults.length > 0 && html`<${Axis} faults=${job.faults} now=${elapsed} />`}
+    ${elapsed !== null && job.faults.some(one => one.at_s !== null) && html`<${Axis} faults=${job.faults.filter(one => one.at_s !== null)} now=${elapsed} />`}
     <${Behind} app=${app} job=${job} />
   </section>`;
 };
@@ -63,7 +63,7 @@ const Behind = ({app, job}) => {
   const [first] = list;
   return html`<h3>Furthest behind</h3>
     <p>${first.label ? html`Step <b>${first.label}</b> is in flight${first.collective ? html`, of <b>${first.collective}</b>` : ""}.` : first.collective}</p>
-    <table class="table behind"><thead><tr><th scope="col">host</th><th scope="col" class="num">has got</th><th scope="col">waits for</th><th scope="col">from</th><th scope="col"></th></tr></thead>
+    <table class="table behind"><thead><tr><th scope="col">host</th><th scope="col" class="num">has got</th><th scope="col">waits for</th><th scope="col">from</th><th scope="col"><span class="unseen">what of it</span></th></tr></thead>
       <tbody>${list.map(one => html`<tr key=${one.host}><td><button type="button" class="link" onClick=${() => app.select([`node:${one.host}`])}>${one.host}</button></td>
         <td class="num">${shareText(Math.round(one.share * 1000))}</td><td>${one.label || "–"}</td>
         <td>${one.source ? `rank ${one.source_rank}, ${one.source}` : "–"}</td>
@@ -120,7 +120,7 @@ const Axis = ({faults, now = null, events = [], end = null, onChoose}) => {
 const Verdict = ({verdict, reasons, incomplete}) => html`<p class="verdict-line"><${Pill} kind=${VERDICTS[verdict] || "bad"}>${verdict || "broken off"}</${Pill}>
   <span>${(reasons || []).slice(0, 3).join("; ") || (incomplete ? `It ended early: ${incomplete}` : "Everything was as expected.")}</span></p>`;
 
-const Expectations = ({list}) => list && list.length ? html`<table class="table"><thead><tr><th scope="col">expected</th><th scope="col">point</th><th scope="col" class="num">from</th><th scope="col" class="num">to</th><th scope="col" class="num">measured</th><th scope="col"></th></tr></thead>
+const Expectations = ({list}) => list && list.length ? html`<table class="table"><thead><tr><th scope="col">expected</th><th scope="col">point</th><th scope="col" class="num">from</th><th scope="col" class="num">to</th><th scope="col" class="num">measured</th><th scope="col"><span class="unseen">what of it</span></th></tr></thead>
   <tbody>${list.map((one, at) => html`<tr key=${at}><td>${one.title}</td><td>${one.point || "–"}</td><td class="num">${valueText(one.minimum, one.unit)}</td><td class="num">${valueText(one.maximum, one.unit)}</td>
     <td class="num"><b>${valueText(one.measured, one.unit)}</b></td><td><${Pill} kind=${VERDICTS[one.outcome]}>${one.outcome}</${Pill}></td></tr>`)}</tbody></table>` : null;
 
@@ -144,7 +144,7 @@ const Recorded = ({app, job}) => {
   const other = (point, run) => app.go({base: [...here.slice(0, -2), point, run].join("/"), view: "job"});
   const faults = spansOf(job.events);
   const touched = job.events.filter(one => one.kind === "touched");
-  return html`<div class="page job"><header class="page-head"><h1>${job.scenario}</h1>
+  return html`<div class="page job"><header class="page-head"><h2 class="title">${job.scenario}</h2>
       ${job.points.length > 1 && html`<label class="soft">Point <select value=${here[here.length - 2]} onChange=${event => other(event.target.value, job.runs[0])}>${others.map(one => html`<option key=${one.number} value=${one.number}>${one.name || "the only one"}</option>`)}</select></label>`}
       ${job.runs.length > 1 && html`<label class="soft">Run <select value=${here[here.length - 1]} onChange=${event => other(here[here.length - 2], event.target.value)}>${job.runs.map(one => html`<option key=${one} value=${one}>${one}</option>`)}</select></label>`}
       <span class="grow"></span><${Button} pressed=${report} onClick=${() => setReport(!report)}>Report</${Button}></header>

@@ -16,7 +16,7 @@ const LabsView = ({app}) => {
   if (!console) return html`<${Spinner} />`;
   const close = () => app.setParam({file: "", edit: ""});
   return html`<div class="labs page">
-    <header class="page-head"><h1>Labs</h1><span class="soft">${plural(labs.length, "lab")} on this machine</span>
+    <header class="page-head"><h2 class="title">Labs</h2><span class="soft">${plural(labs.length, "lab")} on this machine</span>
       <span class="grow"></span>
       <${Button} onClick=${() => app.serve("ask", "run", [])} disabled=${!console.write}>Run a scenario …</${Button}>
       <${Button} kind="primary" onClick=${() => app.setParam({file: "choose", edit: ""})} disabled=${!console.write} title=${console.write ? "" : "This console only reads"}>Deploy …</${Button}></header>

@@ -18,7 +18,7 @@ const PausesView = ({app}) => {
   if (error) return html`<${Failure} error=${error} />`;
   if (!found) return html`<${Spinner} />`;
   if (!found.lossless) return html`<${Empty} title="Nothing is paused here">${lab.live ? "No class of this lab is lossless: PFC pauses those alone. A file has one with qos: {preset: dcqcn}." : "No pauses were sampled in this run."}</${Empty}>`;
-  return html`<div class="page pauses"><header class="page-head"><h1>Pauses</h1>
+  return html`<div class="page pauses"><header class="page-head"><h2 class="title">Pauses</h2>
       <span class="soft" role="status">${found.paused_now ? `${plural(found.paused_now, "queue")} paused now` : "no queue is paused now"}</span>
       ${found.storms.map(port => html`<${Pill} kind="bad" key=${port}>storm from ${port}</${Pill}>`)}
       <span class="grow"></span>${lab.live && moment !== null && html`<${Pill} kind="warn">live, and not of the moment that is shown</${Pill}>`}

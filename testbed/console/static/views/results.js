@@ -30,7 +30,7 @@ const ResultsView = ({app}) => {
   const flip = name => setChosen(chosen.includes(name) ? chosen.filter(one => one !== name) : [...chosen.slice(-1), name]);
   const words = (params.q || "").toLowerCase();
   const rows = data.results.filter(one => !words || `${one.scenario} ${one.name} ${one.verdict}`.toLowerCase().includes(words));
-  return html`<div class="page results"><header class="page-head"><h1>Results</h1><span class="soft">${plural(rows.length, "record")}</span>
+  return html`<div class="page results"><header class="page-head"><h2 class="title">Results</h2><span class="soft">${plural(rows.length, "record")}</span>
       <input type="search" aria-label="Only records with" placeholder="Only with …" value=${params.q || ""} onInput=${event => app.setParam({q: event.target.value})} /><span class="grow"></span>
       <${Button} disabled=${chosen.length !== 2} onClick=${() => app.setParam({base: chosen[0], other: chosen[1]})}>Compare two</${Button}></header>
     <div class="scroll" tabindex="0" role="region" aria-label="Records"><table class="table"><thead><tr><th scope="col"><span class="unseen">Compare</span></th><th scope="col">when (UTC)</th><th scope="col">scenario</th><th scope="col">verdict</th><th scope="col" class="num">points</th><th scope="col" class="num">runs</th><th scope="col" class="num">took</th><th scope="col">remark</th></tr></thead>
@@ -47,7 +47,7 @@ const Opened = ({app, row, name}) => {
   if (error) return html`<div class="page">${back}<${Failure} error=${error} /></div>`;
   if (!data) return html`<${Spinner} />`;
   const first = data.points.flatMap(point => point.runs)[0];
-  return html`<div class="page results"><header class="page-head">${back}<h1>${data.scenario}</h1><${Pill} kind=${VERDICTS[data.verdict]}>${data.verdict}</${Pill}><span class="soft">${data.started.slice(0, 19).replace("T", " ")} · ${data.backend}${data.wall_s ? ` · ${spanText(data.wall_s)}` : ""}</span>
+  return html`<div class="page results"><header class="page-head">${back}<h2 class="title">${data.scenario}</h2><${Pill} kind=${VERDICTS[data.verdict]}>${data.verdict}</${Pill}><span class="soft">${data.started.slice(0, 19).replace("T", " ")} · ${data.backend}${data.wall_s ? ` · ${spanText(data.wall_s)}` : ""}</span>
       <span class="grow"></span>${first && html`<a class="button primary" href=${playing(first.base)}>▶ Play back</a>`}<${Button} pressed=${report} onClick=${() => setReport(!report)}>Report</${Button}></header>
     ${data.description && html`<p class="soft">${data.description}</p>`}
     ${data.reasons.map((one, at) => html`<p key=${at}>${one}</p>`)}
@@ -73,11 +73,11 @@ const Compared = ({app, base, other}) => {
   if (error) return html`<div class="page">${back}<${Failure} error=${error} /></div>`;
   if (!data) return html`<${Spinner} />`;
   const rows = data.changes.filter(one => all || one.judged || one.outcome !== "same");
-  return html`<div class="page results"><header class="page-head">${back}<h1>Two records</h1><${Pill} kind=${SHIFTS[data.verdict] || ""}>${data.verdict}</${Pill}><span class="grow"></span>
+  return html`<div class="page results"><header class="page-head">${back}<h2 class="title">Two records</h2><${Pill} kind=${SHIFTS[data.verdict] || ""}>${data.verdict}</${Pill}><span class="grow"></span>
       <${Button} pressed=${all} onClick=${() => setAll(!all)}>All metrics</${Button}><${Button} onClick=${() => app.setParam({base: other, other: base})}>Swap</${Button}></header>
     <p><b>${data.base}</b> <span class="soft">→</span> <b>${data.other}</b></p>
     ${Object.keys(data.differing).length > 0 && html`<h3>They differ in</h3><ul class="plain">${Object.entries(data.differing).slice(0, 12).map(([key, [one, two]]) => html`<li key=${key}><code>${key}</code>: ${String(JSON.stringify(one))} → ${String(JSON.stringify(two))}</li>`)}</ul>`}
-    <div class="scroll" tabindex="0" role="region" aria-label="Metrics"><table class="table"><thead><tr><th scope="col">point</th><th scope="col">metric</th><th scope="col" class="num">before</th><th scope="col" class="num">after</th><th scope="col" class="num">change</th><th scope="col" class="num">p</th><th scope="col"></th></tr></thead>
+    <div class="scroll" tabindex="0" role="region" aria-label="Metrics"><table class="table"><thead><tr><th scope="col">point</th><th scope="col">metric</th><th scope="col" class="num">before</th><th scope="col" class="num">after</th><th scope="col" class="num">change</th><th scope="col" class="num">p</th><th scope="col"><span class="unseen">what of it</span></th></tr></thead>
       <tbody>${rows.map((one, at) => html`<tr key=${at}><td>${one.point || "–"}</td><td>${one.metric}</td><td class="num">${valueText(one.base_median, one.unit)}</td><td class="num">${valueText(one.other_median, one.unit)}</td>
         <td class="num">${one.change === null ? "–" : `${one.change > 0 ? "+" : ""}${+(100 * one.change).toPrecision(3)} %`}</td><td class="num">${one.adjusted_p == null ? "–" : +one.adjusted_p.toPrecision(2)}</td><td><${Pill} kind=${SHIFTS[one.outcome] || ""}>${one.outcome}</${Pill}></td></tr>`)}</tbody></table></div>
     ${data.notes.map((one, at) => html`<p key=${at} class="soft">${one}</p>`)}

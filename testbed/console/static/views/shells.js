@@ -96,7 +96,7 @@ const Log = ({app, tab}) => {
   const scrolled = event => { const {scrollTop, scrollHeight, clientHeight} = event.currentTarget; stuck.current = scrollTop + clientHeight >= scrollHeight - 4; };
   const low = words.toLowerCase(), shown = low ? lines.filter(line => line.toLowerCase().includes(low)) : lines;
   return html`<div class="log"><p class="log-head"><code>${command}</code><input type="search" placeholder="Only lines with …" aria-label="Only lines with" value=${words} onInput=${event => setWords(event.target.value)} /></p>
-    <pre ref=${box} tabindex="0" aria-label=${`Log of ${tab.node}`} onScroll=${scrolled}>${shown.join("\n")}</pre>${said && html`<p class="dock-said" role="status">${said}</p>`}</div>`;
+    <pre ref=${box} role="log" tabindex="0" aria-label=${`Log of ${tab.node}`} onScroll=${scrolled}>${shown.join("\n")}</pre>${said && html`<p class="dock-said" role="status">${said}</p>`}</div>`;
 };
 
 const writes = app => {

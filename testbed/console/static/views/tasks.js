@@ -43,7 +43,7 @@ export const TaskCard = ({app, task}) => {
     <code class="task-command">${task.command}</code>
     ${steps.length > 0 && html`<ol class="task-steps" aria-label="Steps">${steps.map(([, name, detail, seconds], at) => html`<li key=${at}><b>${name}</b><span>${detail}</span><span class="num soft">${seconds} s</span></li>`)}
       ${running && html`<li class="going"><b>…</b><span>${last(lines, steps)}</span></li>`}</ol>`}
-    ${open && html`<pre ref=${box} class="task-lines" tabindex="0" aria-label="What it prints">${lines.join("\n") || (running ? "…" : "It printed nothing.")}</pre>`}
+    ${open && html`<pre ref=${box} class="task-lines" role="log" tabindex="0" aria-label="What it prints">${lines.join("\n") || (running ? "…" : "It printed nothing.")}</pre>`}
   </section>`;
 };
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from testbed.record.record import RunResult
 from testbed.record.report.scenario.figures import format_bytes, format_time
-from testbed.record.samples import ProgramRank, ProgramRun
+from testbed.record.samples import ProgramRank, ProgramRecord
 
 MAX_RANKS = 64
 """Rows of the table of ranks: those that failed first."""
@@ -41,7 +41,7 @@ def program_view(run: RunResult) -> ProgramView | None:
     )
 
 
-def speaker_of(program: ProgramRun) -> ProgramRank | None:
+def speaker_of(program: ProgramRecord) -> ProgramRank | None:
     """Return the rank that failed first, or rank 0; None where a record has no such rank."""
     return next((one for one in program.ranks if one.rank == program.speaker), None)
 
@@ -51,7 +51,7 @@ def status_text(rank: ProgramRank) -> str:
     return f"signal {-rank.status}" if rank.status < 0 else str(rank.status)
 
 
-def _facts(program: ProgramRun) -> list[tuple[str, str]]:
+def _facts(program: ProgramRecord) -> list[tuple[str, str]]:
     hosts = len({rank.host for rank in program.ranks})
     found = [
         ("Ranks", f"{len(program.ranks)} on {hosts} hosts"),

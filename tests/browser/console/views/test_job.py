@@ -76,6 +76,6 @@ def _use(page: object, t: float) -> int:
     page.wait_for_timeout(700)  # type: ignore[attr-defined]
     return int(
         evaluate(
-            "() => { const {lab, shown} = consoleApp.live.get(); return shown.columns.use[lab.portNumber.get('leaf4:down1')]; }"
+            "() => consoleApp.live.get().shown.columns.use[consoleApp.live.get().lab.portNumber.get('leaf4:down1')]"
         )
     )

@@ -13,13 +13,13 @@ from testbed.record.report import render_report
 from testbed.record.report.scenario.plots.programs import plot_steps
 from testbed.record.report.scenario.programs import program_view
 from testbed.record.report.scenario.tables import junit_xml
-from testbed.record.samples import ProgramRank, ProgramRun, ProgramStepTable, RunEvent
+from testbed.record.samples import ProgramRank, ProgramRecord, ProgramStepTable, RunEvent
 from testbed.record.store import decode_record, encode_record
 
 HOSTILE = "<script>alert(1)</script> \x1b[31m]]>"
 
 
-def program(*, status: int = 0, ranks: int = 3) -> ProgramRun:
+def program(*, status: int = 0, ranks: int = 3) -> ProgramRecord:
     every = [
         ProgramRank(
             rank=rank,
@@ -32,7 +32,7 @@ def program(*, status: int = 0, ranks: int = 3) -> ProgramRun:
         )
         for rank in range(ranks)
     ]
-    return ProgramRun(
+    return ProgramRecord(
         command=["python3", "train.py", "--name", "a b"],
         exit_code=status,
         failure=f"rank 1 on p1-s1-h2 ended with {status}" if status else "",
@@ -51,7 +51,7 @@ def program(*, status: int = 0, ranks: int = 3) -> ProgramRun:
     )
 
 
-def record_of(of: ProgramRun, *, single: bool = True) -> Record:
+def record_of(of: ProgramRecord, *, single: bool = True) -> Record:
     record = load("silent-failure")
 
     def with_program(run: RunResult) -> RunResult:

@@ -19,7 +19,7 @@ from testbed.base.interrupt import Interrupt
 from testbed.base.units import ByteCount, Duration
 from testbed.lab.core.model import Lab
 from testbed.launch import HostKills, LaunchEnd, LaunchOptions, RankLine
-from testbed.record.samples import ProgramRank, ProgramRun, ProgramStepTable
+from testbed.record.samples import ProgramRank, ProgramRecord, ProgramStepTable
 from testbed.run.measuring.measured import Measured
 from testbed.run.measuring.measures import RunData, compute_metrics
 from testbed.run.placed.lab import PlannedLab
@@ -243,13 +243,13 @@ def test_what_cannot_be_started_is_raised(monkeypatch: pytest.MonkeyPatch) -> No
 # --- trust ---------------------------------------------------------------------------------------------------
 
 
-def program(sent_bytes: int, *, steps: int = 10, stated: int | None = 1_000_000, exit_code: int = 0) -> ProgramRun:
+def program(sent_bytes: int, *, steps: int = 10, stated: int | None = 1_000_000, exit_code: int = 0) -> ProgramRecord:
     ranks = [
         ProgramRank(rank=rank, host=f"h{rank}", interface="rail1", status=0, reason="", seconds=10.0)
         for rank in range(4)
     ]
     numbers = list(range(steps))
-    return ProgramRun(
+    return ProgramRecord(
         command=["x"],
         exit_code=exit_code,
         failure="",
@@ -273,7 +273,7 @@ def program(sent_bytes: int, *, steps: int = 10, stated: int | None = 1_000_000,
         (program(90_000, steps=0), False, "idle ones"),
     ],
 )
-def test_a_program_that_does_not_use_the_fabric_is_invalid(measured: ProgramRun, ok: bool, words: str) -> None:
+def test_a_program_that_does_not_use_the_fabric_is_invalid(measured: ProgramRecord, ok: bool, words: str) -> None:
     (check,) = check_fabric_used(measured)
     assert (check.name, check.ok) == ("fabric-used", ok)
     assert words in check.message

@@ -118,9 +118,9 @@ def test_no_service_has_more_rights_than_it_says() -> None:
             if not program.user:
                 roots.add(program.name)
             assert program.arguments[0] not in ("sh", "bash")
-            assert program.name == "power" or "sys_ptrace" not in program.capabilities
+            assert program.name in ("power", "console") or "sys_ptrace" not in program.capabilities
             assert {"sys_module", "sys_rawio", "sys_time", "sys_boot"}.isdisjoint(program.capabilities)
-    assert roots == {"sshd", "lldpd", "exporter", "sflow", "gnmi", "power", "slurmd"}
+    assert roots == {"sshd", "lldpd", "exporter", "sflow", "gnmi", "power", "slurmd", "console"}
 
 
 def test_a_program_is_started_as_its_user_with_its_capabilities(monkeypatch: pytest.MonkeyPatch) -> None:
