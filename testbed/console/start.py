@@ -203,7 +203,7 @@ def opened(target: str | None, roots: Sequence[Path], state: StateDirectory) -> 
         shown = StartDirectories(roots).shown(directory.resolve())
         assert shown is not None
         return run_address(shown, 0, 1)
-    if is_lab_name(target) and state.exists(target):
+    if target in state.names():
         return f"/api/labs/{target}"
     if os.sep in target or path.exists():
         raise TestbedError(f"{target} has no record", hint="name a directory below results/, or a lab")

@@ -127,8 +127,8 @@ def test_every_shipped_file_is_there(folder: str, pages: dict[str, str]) -> None
 
 @cache
 def codes_in_the_code() -> set[str]:
-    """Every text that is given as the code of a problem somewhere in the package, but in the console, whose refusals are
-    for its page (docs/internals/console.md)."""
+    """Every text that is given as the code of a problem somewhere in the package, but in the console, which refuses its
+    page (docs/internals/console.md)."""
     console = TESTBED / "console"
     texts = {path: path.read_text() for path in TESTBED.rglob("*.py") if not path.is_relative_to(console)}
     takers: dict[str, dict[str, set[int]]] = {_package(path): {} for path in texts}
