@@ -22,10 +22,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from testbed.base.errors import CapabilityError, DriverError, PlanError, TestbedError
+from testbed.base.errors import CapabilityError, DriverError, TestbedError
 from testbed.base.linux.processes import last_line, package_environment
 from testbed.base.typed_json import encode
 from testbed.carrier.configuration import KINDS, CarrierConfiguration
+from testbed.carrier.endpoint_settings import CarrierRefused
 from testbed.carrier.planning import configure
 from testbed.carrier.steered import steer, unsteer
 from testbed.carrier.steering import steering_object
@@ -156,11 +157,11 @@ def carry(lab: RunningLab, nics: Sequence[PortPlan], kind: str) -> Iterator[Runn
     """Carry TCP between these NICs of different hosts over `kind`, "uet" or "roce", until the context is left.
 
     Connections between them that are there already break. Raises `CarrierBusy` where it is carried already,
-    `CapabilityError` without what it needs, and `DriverError` or `CarrierFailed` where something does not work: all is
-    undone then.
+    `CarrierRefused` for NICs that cannot be, `CapabilityError` without what it needs, and `DriverError` or
+    `CarrierFailed` where something does not work: all is undone then.
     """
     if kind not in KINDS:
-        raise PlanError(f"TCP is carried over {' or '.join(KINDS)}, not {kind}", code="carrier")
+        raise CarrierRefused(f"TCP is carried over {' or '.join(KINDS)}, not {kind}")
     steering_object()  # once, before processes want it
     held = lock.hold(lab.processes_directory / _LOCK, create=True)
     if held is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil, log2
 
-from testbed.base.errors import PlanError
+from testbed.base.errors import PlanError, TestbedError
 from testbed.lab.core.fabric.base_rtt import ANSWER_BYTES, declared_base_rtt, model_base_rtt
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
@@ -35,6 +35,10 @@ _ETHERNET_BYTES, _IPV4_BYTES, _UDP_BYTES = 14, 20, 8
 _UET_HEADER_BYTES = 12 + 44
 _LARGEST_PAYLOAD = 4096
 _ROCE_HEADER_BYTES = _IPV4_BYTES + _UDP_BYTES + 12 + 16 + 4
+
+
+class CarrierRefused(TestbedError):
+    """TCP of these NICs cannot be carried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,13 +136,13 @@ class LabEndpoints:
     # --- settings ----------------------------------------------------------------------------------------
 
     def payload_bytes(self, nic: PortPlan, kind: str) -> int:
-        """The payload of a full packet. Raises `PlanError` where the MTU is too small for one of RoCE."""
+        """The payload of a full packet. Raises `CarrierRefused` where the MTU is too small for one of RoCE."""
         if kind == "uet":
             return min(_LARGEST_PAYLOAD, nic.mtu_bytes - _IPV4_BYTES - _UDP_BYTES - _UET_HEADER_BYTES)
         room = nic.mtu_bytes - _ROCE_HEADER_BYTES
         fitting = max((mtu for mtu in MTUS if mtu <= room), default=0)
         if not fitting:
-            raise PlanError(f"the MTU of {nic.node}:{nic.name}, {nic.mtu_bytes} bytes, is too small for RoCE")
+            raise CarrierRefused(f"the MTU of {nic.node}:{nic.name}, {nic.mtu_bytes} bytes, is too small for RoCE")
         return fitting
 
     def settings(self, kind: str, nics: Sequence[PortPlan]) -> dict[str, EndpointSettings]:

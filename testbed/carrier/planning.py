@@ -6,10 +6,9 @@ import os
 import secrets
 from collections.abc import Sequence
 
-from testbed.base.errors import PlanError
 from testbed.base.linux.namespaces import NETNS_DIRECTORY
 from testbed.carrier.configuration import CarriedNic, CarrierConfiguration
-from testbed.carrier.endpoint_settings import LabEndpoints, address_of
+from testbed.carrier.endpoint_settings import CarrierRefused, LabEndpoints, address_of
 from testbed.carrier.frames import HEADER_BYTES
 from testbed.carrier.protocol import CREDITS_PER_WINDOW
 from testbed.carrier.steered import addresses_of
@@ -37,19 +36,19 @@ def sizes(bdp_bytes: int, payload_bytes: int) -> tuple[int, int]:
 def configure(lab: RunningLab, nics: Sequence[PortPlan], kind: str) -> list[CarrierConfiguration]:
     """Return what each process is told: one for each CPU, and hosts in turn.
 
-    Raises `PlanError` for a NIC that has no IPv4 address, which its endpoint needs, and for two that have the same.
+    Raises `CarrierRefused` for a NIC without an IPv4 address, which its endpoint needs, and for two that have the
+    same.
     """
     for nic in nics:
         if nic.address is None:
-            raise PlanError(f"{nic.node}:{nic.name} has no IPv4 address, which its endpoint needs", code="carrier")
+            raise CarrierRefused(f"{nic.node}:{nic.name} has no IPv4 address, which its endpoint needs")
     owner: dict[object, PortPlan] = {}
     for nic in nics:
         for address in addresses_of(nic):
             if (other := owner.setdefault(address, nic)) is not nic:
-                raise PlanError(
+                raise CarrierRefused(
                     f"{other.node}:{other.name} and {nic.node}:{nic.name} both have {address}: TCP to it can be carried"
                     " to one of them only",
-                    code="carrier",
                     hint="carry NICs of one tenant at a time",
                 )
     seen = lab.of_network(*dict.fromkeys(nic.network for nic in nics))

@@ -94,7 +94,11 @@ class StartDirectories:
         return None
 
     def read(self, text: str) -> TextFile:
-        """Return a file's text. Raises `RefusedRequest`."""
+        """Return the text of a topology or a scenario. Raises `RefusedRequest`, for other files, too: a console may be
+        started in a directory that has more than those.
+        """
+        if PurePosixPath(text).suffix not in _TEXTS:
+            raise not_found(f"{text} is no {' or '.join(_TEXTS)} file")
         with _descriptor(*self._split(text), os.O_RDONLY) as (descriptor, _):
             content = _content(descriptor, text)
         try:

@@ -17,6 +17,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from testbed.base.errors import TestbedError
+from testbed.base.linux.namespaces import NETNS_DIRECTORY
 from testbed.console.application import application
 from testbed.console.console import Console, ConsoleSettings
 from testbed.console.files import StartDirectories
@@ -62,7 +63,7 @@ def serve_console(serving: ConsoleServing, tell: Callable[[str], None]) -> None:
     Raises `CannotListen`.
     """
     state = StateDirectory()
-    managed = [serving.bind.host] if serving.of_lab is not None and in_another_network() else []
+    managed = [serving.bind.host] if serving.of_lab is not None and in_network_of(serving.of_lab) else []
     listener = open_socket(serving.bind, serving.tls, managed=managed)
     try:
         asyncio.run(_serve(serving, state, listener, tell))
@@ -72,12 +73,11 @@ def serve_console(serving: ConsoleServing, tell: Callable[[str], None]) -> None:
             serving.bind.path.unlink(missing_ok=True)
 
 
-def in_another_network() -> bool:
-    """Tell whether this process is in a network namespace that is not the machine's: in a lab, whose addresses nobody
-    else reaches.
-    """
+def in_network_of(lab: str) -> bool:
+    """Tell whether this process is in the network namespace of a node of a lab, whose addresses nobody else reaches."""
     try:
-        return Path("/proc/self/ns/net").stat().st_ino != Path("/proc/1/ns/net").stat().st_ino
+        own = Path("/proc/self/ns/net").stat().st_ino
+        return any(path.stat().st_ino == own for path in NETNS_DIRECTORY.glob(f"{lab}-*"))
     except OSError:
         return False
 
@@ -203,7 +203,7 @@ def opened(target: str | None, roots: Sequence[Path], state: StateDirectory) -> 
         shown = StartDirectories(roots).shown(directory.resolve())
         assert shown is not None
         return run_address(shown, 0, 1)
-    if state.exists(target):
+    if is_lab_name(target) and state.exists(target):
         return f"/api/labs/{target}"
     if os.sep in target or path.exists():
         raise TestbedError(f"{target} has no record", hint="name a directory below results/, or a lab")

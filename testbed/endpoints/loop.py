@@ -111,7 +111,7 @@ class Loop:
         self._writers: dict[int, _Port] = {}
         self._callbacks: dict[int, Callable[[int], None]] = {}
         self._touching: set[int] = set()
-        """Those of watched descriptors after whose callbacks every endpoint is asked."""
+        """The watched descriptors after whose callbacks every endpoint is asked."""
         self._epoll.register(self._timer.fd, select.EPOLLIN | select.EPOLLET)
         self._epoll.register(self._wakeup, select.EPOLLIN)
 

@@ -139,13 +139,13 @@ class ProgramRecord:
     steps: ProgramStepTable = field(default_factory=ProgramStepTable)
     """The steps that it told of."""
     sent_bytes: Count = 0
-    """What the NICs of its ranks sent, headers included, without probes."""
+    """Bytes that the NICs of its ranks sent, headers included, without probes."""
     stated_bytes: Count | None = None
     """The payload that a step is stated to send over the fabric, of all ranks together."""
     ideal_step_s: Number | None = None
     """The least time of a step of the stated bytes, its padding included."""
     padding_s: Number | None = None
-    """What a step waits for instead of computing."""
+    """The time that a step waits instead of computing."""
     represented: Number | None = None
     """So many bytes of the real step is each of its bytes."""
     congestion_control: str = ""

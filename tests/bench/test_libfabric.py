@@ -46,7 +46,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def served(lab: Lab) -> Iterator[ServedProvider]:
     with serve_provider(lab.running, [host.nics[0] for host in lab.plan.hosts]) as found:
         yield found

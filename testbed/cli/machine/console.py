@@ -48,7 +48,7 @@ def console(
     serve_console(
         ConsoleServing(
             bind=address,
-            settings=ConsoleSettings(roots=roots, write=write, opens=opens_at, only=of_lab),
+            settings=ConsoleSettings(roots=() if of_lab else roots, write=write, opens=opens_at, only=of_lab),
             tls=None if tls is None else Tls(certificate=tls[0], key=tls[1]),
             opens_browser=opens,
             known_as=None if known_as is None else parse_bind(known_as),

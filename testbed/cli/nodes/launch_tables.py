@@ -35,10 +35,10 @@ class UplinksRow:
     uplinks: int
     sent: str
     sent_share: float = column("max/mean")
-    busiest: str = column("of")
+    busiest: str
     received: str
     received_share: float = column("received_max_mean", heading="max/mean")
-    most_received: str = column("received_of", heading="of")
+    most_received: str = column("received_busiest", heading="busiest")
     marked: int | None = column(sparse=True)
     dropped: int
 

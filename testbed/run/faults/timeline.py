@@ -91,7 +91,7 @@ class FaultTimeline:
         self._acts = plan_acts(self._faults)
         self._site = FaultSite(lab=lab, links=LinkControl(lab), kill_worker=kill_worker)
         self._changed = threading.Condition()
-        """What is waited for, beside time: a step, or the end."""
+        """Reasons to go on other than time: a step, or the end."""
         self._stopped = False
         self._step_ns: dict[int, int] = {}
         """When each step was done that an act waits for (CLOCK_MONOTONIC)."""

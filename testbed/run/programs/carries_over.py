@@ -1,4 +1,4 @@
-"""What of a program's figures carries over to the real fabric and what does not, as sentences for its report."""
+"""Sentences for a program's report: which of its figures carry over to the real fabric, and which do not."""
 
 from __future__ import annotations
 

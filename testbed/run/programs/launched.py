@@ -61,7 +61,7 @@ class ProgramOutOfTime(TimeLimitReached):
 
 
 class LaunchBroke(ScenarioError):
-    """What started a program's ranks, or carried their sockets, ended while the program ran."""
+    """A process that started a program's ranks, or carried their sockets, ended while the program ran."""
 
     exit_code = ExitCode.INVALID
 

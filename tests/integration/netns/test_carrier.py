@@ -50,7 +50,9 @@ def rail_1(lab: RunningLab) -> list[PortPlan]:
 
 
 @pytest.fixture(params=["uet", "roce"])
-def carrying(lab: RunningLab, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningCarrier]:
+def carrying(
+    lab: RunningLab, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[RunningCarrier]:
     monkeypatch.setattr(planning, "PATIENCE_S", 2.0)
     with carry(lab, nics(lab), request.param) as found:
         yield found
@@ -116,7 +118,9 @@ def test_programs_see_true_addresses_and_every_byte(lab: RunningLab, carrying: R
     until(lambda: carrying.counters()["ends"] == 0, "both ends are closed")
 
 
-def test_connections_between_rails_have_the_source_that_they_always_have(lab: RunningLab, over_uet: RunningCarrier) -> None:
+def test_connections_between_rails_have_the_source_that_they_always_have(
+    lab: RunningLab, over_uet: RunningCarrier
+) -> None:
     hosts = {nic.node: [each for each in nics(lab) if each.node == nic.node] for nic in nics(lab)}
     near, far = rail_1(lab)[:2]
     other = hosts[far.node][1]
@@ -143,7 +147,9 @@ except OSError as error:
 """
 
 
-def test_a_connection_that_nobody_takes_is_reset_after_the_stated_wait(lab: RunningLab, carrying: RunningCarrier) -> None:
+def test_a_connection_that_nobody_takes_is_reset_after_the_stated_wait(
+    lab: RunningLab, carrying: RunningCarrier
+) -> None:
     near, far, *_ = rail_1(lab)
     client = HostProgram(lab, near.node, REFUSED, address(far), PORT + 1)
     assert client.hear()["connected_s"] < 1

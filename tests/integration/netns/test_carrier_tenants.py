@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from carried import CALL, ECHO, HostProgram
 
-from testbed.base.errors import PlanError
 from testbed.carrier.carrying import carry
+from testbed.carrier.endpoint_settings import CarrierRefused
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.schema.load import load_topology_text
@@ -66,5 +66,5 @@ def test_connections_over_ipv6_are_carried(lab: RunningLab, bound: str) -> None:
 
 
 def test_addresses_that_two_tenants_have_are_refused(lab: RunningLab) -> None:
-    with pytest.raises(PlanError, match=r"both have 10\.1\.0\.2"), carry(lab, tenant(lab, "red", "blue"), "uet"):
+    with pytest.raises(CarrierRefused, match=r"both have 10\.1\.0\.2"), carry(lab, tenant(lab, "red", "blue"), "uet"):
         pass

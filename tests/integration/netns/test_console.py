@@ -222,15 +222,16 @@ def test_a_killed_console_leaves_no_shell_behind(
     lab: RunningLab, shared_sandbox: Any, started: Callable[..., Page], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     console = ConsoleProcess("--bind", "127.0.0.1:0", "--write", lab.name, directory=shared_sandbox.work)
-    shell = Shell(Page.by_link(console.link()), lab.name, lab.plan.hosts[0].node)
-    shell.until("# ")
-    shell.type("echo of=$$ end\n")
-    pid = int(
-        next(word for word in shell.until(" end\r\n").split() if word.startswith("of=") and word[3:].isdigit())[3:]
-    )
-    os.kill(console.process.pid, signal.SIGKILL)
+    try:
+        shell = Shell(Page.by_link(console.link()), lab.name, lab.plan.hosts[0].node)
+        shell.until("# ")
+        shell.type("echo of=$$ e''nd\n")
+        said = shell.until(" end\r\n").split()
+        pid = int(next(word[3:] for word in said if word.startswith("of=") and word[3:].isdigit()))
+    finally:
+        os.kill(console.process.pid, signal.SIGKILL)
+        console.close()
     until(lambda: not _lives(pid), "the shell has ended with its terminal")
-    console.close()
 
 
 def test_a_lab_that_is_destroyed_ends_its_streams(shared_sandbox: Any, started: Callable[..., Page]) -> None:

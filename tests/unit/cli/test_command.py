@@ -36,7 +36,7 @@ def name(item: object) -> str:
 
 @pytest.mark.parametrize(("words", "option"), SINGLE, ids=name)
 def test_an_option_of_one_value_is_refused_the_second_time(words: tuple[str, ...], option: Any) -> None:
-    value = () if option.is_flag else ("1",)
+    value = () if option.is_flag else ("1",) * option.nargs
     twice = (option.opts[0], *value, option.opts[-1], *value)
     done = CliRunner().invoke(app, [*words, *twice])
     assert isinstance(done.exception, TestbedError), (done.exception, done.output)

@@ -52,6 +52,7 @@ MISSING = {
     "import": ("no.clab.yml",),
     "exec": ("h1", *LAB, "--", "true"),
     "launch": (*LAB, "--", "true"),
+    "console": ("no-lab",),
     "shell": ("h1", *LAB),
     "logs": ("h1", *LAB),
     "capture": ("h1:eth1", *LAB),

@@ -138,8 +138,9 @@ def test_a_workload_that_the_lab_cannot_carry_is_found_at_its_parameter(sweep: P
 def test_every_shipped_scenario_fits_its_labs(path: Path) -> None:
     [shipped] = read_sweeps([path])
     for point in foresee(shipped):
-        assert point.transfers + point.requests > 0
-        assert point.traffic_s is not None
+        if point.workload != "program":  # nobody knows what a program will send
+            assert point.transfers + point.requests > 0
+            assert point.traffic_s is not None
         assert point.estimated_s < 120
 
 

@@ -95,6 +95,23 @@ def test_a_new_file_is_made_where_there_is_none_and_nowhere_else(start: Path) ->
         files.write("labs/gone.yml", "name: x\n", "0" * 32)
 
 
+def test_only_topologies_and_scenarios_are_read(start: Path) -> None:
+    (start / "id_ed25519").write_text("a key")
+    (start / ".env.yml.txt").write_text("a secret")
+    files = StartDirectories([start])
+    for path in ("labs/id_ed25519", "labs/.env.yml.txt"):
+        with pytest.raises(RefusedRequest):
+            files.read(path)
+
+
+def test_a_console_without_directories_has_no_files() -> None:
+    files = StartDirectories([])
+    assert files.listed() == []
+    for path in ("etc/passwd.yml", "/etc/passwd", "root/etc/hostname.yml"):
+        with pytest.raises(RefusedRequest):
+            files.read(path)
+
+
 @pytest.mark.parametrize("path", ["labs/run.sh", "labs/a.yml.bak", "labs/.bashrc", "labs"])
 def test_only_topologies_and_scenarios_are_written(start: Path, path: str) -> None:
     with pytest.raises(RefusedRequest):

@@ -1,4 +1,4 @@
-"""What programs of a node see in place of this machine's: files (the names of all nodes, the node's own, FRR's), and
+"""The view that programs of a node have in place of this machine's: files (the names of all nodes, the node's own, FRR's), and
 shared memory.
 
 A deploy writes them into the lab's run directory, with which they go, and a change of the lab writes them again: what

@@ -60,7 +60,7 @@ class _Names:
 
     def __init__(self, old: Lab, new: Lab) -> None:
         self._said: set[End] = {end for link in new.links if not link.numbered for end in (link.a, link.b)}
-        """Those of hosts' links, and of links that the file names."""
+        """Names of the ports of hosts' links, and of links that the file names."""
         self._taken = self._said | {end for link in old.links for end in (link.a, link.b)}
         self._searched: defaultdict[tuple[str, str], Iterator[int]] = defaultdict(lambda: count(1))
 

@@ -349,7 +349,7 @@ class AddRule:
 
 STEERING_TABLE = 300
 STEERING_PRIORITIES = (500, 501, 502, 503)
-"""Of the rules that lead TCP to a carrier: they are none of a plan's, and stay as long as something is carried."""
+"""Priorities of the rules that lead TCP to a carrier: they are none of a plan's, and last as long as carrying does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

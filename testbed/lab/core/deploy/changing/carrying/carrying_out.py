@@ -242,7 +242,7 @@ class ChangeExecution:
             hold_back(self.changes, run)
         tell(self._routing, run, lambda command: not comes_last(command), again=self._manner.again)
         if self._waits:
-            solicit_neighbours(self.changes.old, new)
+            solicit_neighbours(self.changes.old, new, run)
         let_in(self.changes, run)
         return launcher
 
