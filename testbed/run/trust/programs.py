@@ -14,7 +14,7 @@ MAX_MISSING = 0.05
 """The share of the stated bytes that need not have been seen: a last step may have ended in the middle of one."""
 IDLE_BYTES = 4096
 IDLE_BYTES_PER_S = 2000
-"""Bytes that a NIC sends without a program: it asks for neighbours, and BGP and BFD of hosts send what keeps them up."""
+"""Bytes that a NIC sends without a program: it asks for neighbours, and BGP and BFD of hosts keep themselves up."""
 
 
 def check_fabric_used(program: ProgramRecord) -> Iterator[Check]:
