@@ -75,7 +75,6 @@ MISSING = {
     "power reset": ("h1", *LAB),
     "node restart": ("h1", *LAB),
     "node recreate": ("h1", *LAB),
-    "console": ("no-lab",),
     "node kill": ("h1", "bgpd", *LAB),
     "mininet-cli": LAB,
     "run": ("no.yml",),
