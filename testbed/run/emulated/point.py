@@ -191,7 +191,8 @@ class EmulatedPoint(PointRuns):
         """Leave out what a program does before its first steps, such as importing its modules."""
         self.canary.read()
         self._softnet = read_softnet()
-        measured.observation.count_cpu_from_now()
+        if not self.scenario.workload.parameters.get("polls"):  # whose time is known of the whole run alone
+            measured.observation.count_cpu_from_now()
 
     def _on_step(self, step: int, at_ns: int) -> None:
         if self._running_faults is not None:

@@ -8,6 +8,7 @@ to stop.
 from __future__ import annotations
 
 import queue
+import resource
 import sys
 import threading
 import time
@@ -41,6 +42,8 @@ LINES_OF_FIRST = 40
 LINES_OF_OTHERS = 3
 LONGEST_LINE = 400
 """The characters of a line that are kept."""
+_IDLE = ("chrt", "--idle", "0")
+"""Has a command run when nobody else wants the CPU (sched(7), SCHED_IDLE)."""
 _TICK_S = 0.2
 _MOST_WAITING = 10_000
 """Lines that may wait to be read; a program that prints faster waits."""
@@ -97,6 +100,11 @@ class LaunchedProgram:
     ideal_s: float | None
     kills: HostKills = field(default_factory=HostKills)
 
+    @property
+    def polls(self) -> bool:
+        """Tell whether its ranks look for messages without a pause."""
+        return bool(self.scenario.workload.parameters.get("polls"))
+
     def run(self, watch: ProgramWatch, measured: Measured) -> None:
         """Run it to its end, and put what it did into `measured`.
 
@@ -104,8 +112,11 @@ class LaunchedProgram:
         """
         said = _Said(_reader(self.scenario))
         begun_s = time.monotonic()
+        spent_s = _children_s()
         with self.kills, watch.around():
             result = self._launch(watch, said, begun_s)
+        if self.polls:
+            measured.polling_s = _children_s() - spent_s
         measured.elapsed_s = result.ended_s - result.started_s
         probes_bytes = 0 if measured.probes is None else measured.probes.sent_bytes
         measured.program = self._as_recorded(result, said, measured.observation.begin_ns / 1e9, probes_bytes)
@@ -144,7 +155,7 @@ class LaunchedProgram:
     def _command(self) -> list[str]:
         written = self.scenario.workload.parameters["command"]
         assert isinstance(written, tuple)
-        return [sys.executable if word == PYTHON else str(word) for word in written]
+        return [*(_IDLE if self.polls else ()), *(sys.executable if word == PYTHON else str(word) for word in written)]
 
     def _options(self) -> LaunchOptions:
         parameters, transport = self.scenario.workload.parameters, self.scenario.transport
@@ -209,6 +220,12 @@ def launched_on(lab: LiveLab, program: Callable[[RunningLab], LaunchedProgram]) 
     if not isinstance(lab, RunningLab):
         raise ScenarioError("a program needs a lab that is really there")
     return program(lab)
+
+
+def _children_s() -> float:
+    """Return the CPU time of all children that have ended, and theirs: shims are, and reap their ranks."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _reader(scenario: Scenario) -> StepReader | None:

@@ -96,6 +96,11 @@ KINDS = (
                 "package",
                 "Lists the Python packages that {python} must have, by their names at PyPI, or nothing is started.",
             ),
+            flag(
+                "polls",
+                "Says that waiting ranks look for messages without a pause, as those of MPI do: they run at the lowest"
+                " priority, and their time is not held against the machine.",
+            ),
             flag("pmi", "Serves PMI-1 to the ranks, for MPICH, Intel MPI and MVAPICH."),
             flag(
                 "libfabric",

@@ -177,6 +177,15 @@ def test_a_program_is_launched_on_the_nics_that_the_scenario_chose(monkeypatch: 
     assert options.directory == Path("/somewhere")
 
 
+def test_ranks_that_poll_give_way_and_are_not_held_against_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = iter((2.0, 9.0))
+    monkeypatch.setattr(launched_module, "_children_s", lambda: next(spent))
+    launch = Launch(LINES)
+    measured, _ = run(monkeypatch, launch, scenario(polls=True))
+    assert launch.asked[0][0][:4] == ["chrt", "--idle", "0", sys.executable]
+    assert measured.polling_s == 7.0
+
+
 @pytest.mark.parametrize(("libfabric", "expected"), [(None, "uet"), (True, "libfabric")])
 def test_what_carries_it_is_the_transport(
     monkeypatch: pytest.MonkeyPatch, libfabric: bool | None, expected: str
