@@ -24,7 +24,10 @@ from testbed.base.version import __version__
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
 SHIPPED = {
-    path.relative_to(ROOT).as_posix() for part in ("topologies", "scenarios") for path in (ROOT / part).iterdir()
+    path.relative_to(ROOT).as_posix()
+    for part in ("topologies", "scenarios")
+    for path in (ROOT / part).rglob("*")
+    if path.is_file() and path.suffix != ".pyc"
 }
 EXTRAS = {"docker": "docker", "figures": "cairosvg", "remote": "paramiko"}
 

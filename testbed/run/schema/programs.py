@@ -9,14 +9,8 @@ from testbed.base.errors import Problem, WorkloadError
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, quote
 from testbed.run.schema.model import EXIT_METRIC, PROGRAM, AtStep, Expectation, Fault, Transport, Workload
-from testbed.run.schema.transports import TransportKind
+from testbed.run.schema.transports import TRANSPORTS
 
-CARRIERS: Mapping[TransportKind, tuple[str, ...]] = {
-    TransportKind.TCP: ("cc",),
-    TransportKind.UET: (),
-    TransportKind.ROCE: (),
-}
-"""The transports that the sockets of a program can go over, and the keys of each that mean something for them."""
 SUCCEEDS = Expectation(metric=EXIT_METRIC, maximum=0.0, source="a program that succeeds ends with exit code 0")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}=[^\0]*")
 _PACKAGE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?")
@@ -32,7 +26,7 @@ def program_problems(document: Document, workload: Workload, transport: Transpor
     yield from _step_problems(document, workload.parameters)
     yield from _stated_problems(document, workload.parameters)
     yield from _transport_problems(document, transport)
-    if workload.parameters.get("libfabric") and transport.kind is not TransportKind.UET:
+    if workload.parameters.get("libfabric") and not TRANSPORTS[transport.kind].by_libfabric:
         message = f"the provider of libfabric speaks UET, and the transport is {transport.kind}"
         yield document.problem("contradiction", ("workload", "libfabric"), message, hint="transport: {kind: uet}")
 
@@ -113,11 +107,12 @@ def _stated_problems(document: Document, written: Mapping[str, object]) -> Itera
 
 def _transport_problems(document: Document, transport: Transport) -> Iterator[Problem]:
     kind = transport.kind
-    if kind not in CARRIERS:
-        message = f"the sockets of a program are carried by {', '.join(CARRIERS)}, and not by {kind}"
+    allowed = TRANSPORTS[kind].program_keys
+    if allowed is None:
+        carriers = ", ".join(name for name, one in TRANSPORTS.items() if one.program_keys is not None)
+        message = f"the sockets of a program are carried by {carriers}, and not by {kind}"
         yield document.problem("contradiction", ("transport", "kind"), message, hint="transport: {kind: tcp}")
         return
-    allowed = CARRIERS[kind]
     for key in transport.written():
         if key != "kind" and key not in allowed:
             message = f"{key} is nothing that a program's sockets have over {kind}"

@@ -103,6 +103,10 @@ class TransportDeclaration:
     """Its workers can work on a host where another transport's do, too."""
     routed_by_kernel: bool = False
     """Its packets leave by the port that the kernel's routes choose, whichever has the address that they are from."""
+    program_keys: tuple[str, ...] | None = None
+    """The keys that mean something for a program of the user's own, whose sockets it carries; None: it carries none."""
+    by_libfabric: bool = False
+    """The provider of libfabric speaks it."""
     conflicts: Callable[[Values], Iterator[Conflict]] = no_conflict
     """Finds values that do not go together."""
     timed_conflicts: Callable[[Values], Iterator[Conflict]] = no_conflict
@@ -167,6 +171,7 @@ def _timed_tcp_conflicts(values: Values) -> Iterator[Conflict]:
 
 _TCP = TransportDeclaration(
     kind=TransportKind.TCP,
+    program_keys=("cc",),
     carries_http=True,
     routed_by_kernel=True,
     description="The kernel's TCP moves the bytes; what is sent for a duration is sent by iperf3.",
@@ -203,6 +208,8 @@ def _uet() -> TransportDeclaration:
 
     return TransportDeclaration(
         kind=TransportKind.UET,
+        program_keys=(),
+        by_libfabric=True,
         hears_of_trimmed=True,
         description="Ultra Ethernet (specification 1.0) moves the bytes in user space, over UDP.",
         parameters=(
@@ -421,6 +428,7 @@ def _roce() -> TransportDeclaration:
 
     return TransportDeclaration(
         kind=TransportKind.ROCE,
+        program_keys=(),
         description="RoCEv2, reliable connections with WRITEs, moves the bytes in user space, over UDP.",
         parameters=(
             choice(

@@ -18,7 +18,7 @@ KERNEL = "netns or frr"
 """Markers of tests that make labs, or parts of them, on this machine."""
 APART = "docker or vm or labvm or soak or bench or scenarios"
 """Markers of tests that have a tier of their own, whatever else they need."""
-PLACES_OF_LABS = ("tests/contract", "tests/golden", "tests/integration")
+PLACES_OF_LABS = ("tests/browser", "tests/contract", "tests/golden", "tests/integration")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

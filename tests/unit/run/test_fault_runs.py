@@ -36,6 +36,10 @@ class QuietLab(FakeLab, RunningLab):
     def record(self) -> Any:
         return SimpleNamespace(model={}, revision=1)
 
+    @property
+    def state_directory(self) -> Path:
+        return Path("nowhere")
+
     def node(self, name: str) -> None:  # type: ignore[override]
         pass
 

@@ -58,8 +58,8 @@ WORKLOADS = (
     "tenants, tenants: [{ranks: 8, workload: {kind: all-reduce, bytes: 64kB, algorithm: hierarchical}},"
     " {ranks: 8, start: 5us, workload: {kind: incast, bytes: 16kB}}]",
 )
-NOT_SIMULATED = {"inference-requests", "fio", "trace"}
-"""Kinds that go over HTTP or by fio, which the simulator does not carry, and files of other tools."""
+NOT_SIMULATED = {"inference-requests", "fio", "program", "trace"}
+"""Kinds that go over HTTP or by fio, and programs, none of which is simulated, and files of other tools."""
 
 
 def run(workload: str, *, gpus: int, domain: str = "h100", ranks: int = RANKS) -> PointResult:
