@@ -32,7 +32,7 @@ from testbed.launch.ranks import RankPlace, place_ranks, process_mapping
 from testbed.launch.result import INTERRUPTED, TIMED_OUT, UNDONE, LaunchEnd, LaunchResult, RankEnd, RankLine
 from testbed.launch.shims import HostShim
 from testbed.launch.traffic import TrafficWatch
-from testbed.launch.transports import Served, find_transport
+from testbed.launch.transports import TCP, Served, find_transport
 
 if TYPE_CHECKING:
     from testbed.base.interrupt import Interrupt
@@ -103,7 +103,7 @@ def launch_ranks(
             ended_s=max(end.ended_s for end in launch.ends.values()),
             nics=carried,
             uplinks=above,
-            sent_again=watch.sent_again() if sent_again is None else sent_again,
+            sent_again=watch.sent_again() if options.transport == TCP else sent_again,
             congestion_control=found.pop() if len(found) == 1 else "",
             transport=options.transport,
         )

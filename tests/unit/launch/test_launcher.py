@@ -26,6 +26,7 @@ from testbed.launch import launcher
 from testbed.launch.launcher import launch_ranks
 from testbed.launch.options import LaunchOptions, LaunchRefused
 from testbed.launch.result import INTERRUPTED, TIMED_OUT, UNDONE, LaunchResult, RankLine
+from testbed.launch.traffic import TrafficWatch
 from testbed.launch.transports import KernelTcp
 
 pytestmark = [
@@ -169,6 +170,16 @@ def test_what_ports_sent_is_in_the_result(tmp_path: Path) -> None:
     assert shares["p1-s2-rail1", "uplink1"] == 0.0
     assert {port.peer.partition(":")[0] for port in result.uplinks} == {"p1-spine1", "p1-spine2"}
     assert result.sent_again is None, "nobody can be asked"
+
+
+def test_what_nobody_can_tell_of_a_transport_is_not_told_of_tcp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab: Any = FakeLaunchLab(tmp_path)
+    monkeypatch.setattr(TrafficWatch, "sent_again", lambda watch: 7)
+    monkeypatch.setattr(launcher, "find_transport", lambda name: lambda lab, nics: _served({}))
+    assert launch_ranks(lab, python("pass"), LaunchOptions()).sent_again == 7
+    assert launch_ranks(lab, python("pass"), LaunchOptions(transport="uet")).sent_again is None
 
 
 # --- what fails -----------------------------------------------------------------------------------------
