@@ -167,13 +167,13 @@ class _Launch:
             while len(self.ends) < len(self._places):
                 self._turn()
         except BaseException:
+            self._on_line = ignore_lines  # it may be what failed
             self._signal(signal.SIGKILL)
             raise
         finally:
             if kills is not None:
                 kills.serve(())
             self._end_shims()
-            self._selector.close()
 
     def _start(self, restore: Mapping[str, str]) -> None:
         by_host: dict[str, list[RankPlace]] = defaultdict(list)
@@ -231,15 +231,19 @@ class _Launch:
         for shim in self._shims.values():
             shim.release()
         end = time.monotonic() + GRACE_S
-        for shim in self._shims.values():
-            if shim.host not in self._lost:
-                self._read_to_the_end(shim, end)
-            if shim.close(max(0.0, end - time.monotonic())):
-                self._lost.add(shim.host)
-        for key in list(self._output):
-            self._flush_line(*key)
-        if uncertain := [host for host in self._shims if host in self._lost or self._lab.runtime(host) is not None]:
-            sweep(self._lab, uncertain, self._ranks.launch)
+        try:
+            for shim in self._shims.values():
+                if shim.host not in self._lost:
+                    self._read_to_the_end(shim, end)
+            for key in list(self._output):
+                self._flush_line(*key)
+        finally:  # whoever is told of lines may fail
+            self._selector.close()
+            for shim in self._shims.values():
+                if shim.close(max(0.0, end - time.monotonic())):
+                    self._lost.add(shim.host)
+            if uncertain := [host for host in self._shims if host in self._lost or self._lab.runtime(host) is not None]:
+                sweep(self._lab, uncertain, self._ranks.launch)
 
     def _read_to_the_end(self, shim: HostShim, end: float) -> None:
         """Hand on what a shim still has of what ranks printed: it cannot end before it has been read."""

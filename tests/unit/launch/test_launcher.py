@@ -266,6 +266,7 @@ def test_whoever_listens_may_fail_and_nothing_is_left(lab: FakeLaunchLab) -> Non
     with pytest.raises(ZeroDivisionError):
         launch_ranks(lab, python(WAITS), LaunchOptions(env={"MARK": mark}), on_line=fail)  # type: ignore[arg-type]
     assert not marked(mark)
+    assert len(lab.shims) == 4 and all(shim.returncode is not None for shim in lab.shims), "each is reaped"
 
 
 def test_no_command_and_no_such_transport_start_nothing(tmp_path: Path) -> None:
