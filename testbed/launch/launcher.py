@@ -7,6 +7,7 @@ what carries the ranks' bytes ends, too. If this process is killed, the shims fi
 
 from __future__ import annotations
 
+import resource
 import secrets
 import select
 import selectors
@@ -106,6 +107,7 @@ def launch_ranks(
             sent_again=watch.sent_again() if options.transport == TCP else sent_again,
             congestion_control=found.pop() if len(found) == 1 else "",
             transport=options.transport,
+            cpu_s=launch.cpu_s,
         )
 
 
@@ -144,6 +146,7 @@ class _Launch:
         self.exit_code = 0
         self.failure = ""
         self.ended_by = LaunchEnd.SELF
+        self.cpu_s = 0.0
 
     # --- from begin to end ---------------------------------------------------------------------------
 
@@ -152,6 +155,7 @@ class _Launch:
 
         `restore` is the congestion control that each host is to have again, in which it was changed.
         """
+        spent_s = _children_s()
         try:
             if interrupt is not None:
                 self._selector.register(interrupt, selectors.EVENT_READ, (self._on_interrupt, interrupt))
@@ -174,6 +178,7 @@ class _Launch:
             if kills is not None:
                 kills.serve(())
             self._end_shims()
+            self.cpu_s = _children_s() - spent_s
 
     def _start(self, restore: Mapping[str, str]) -> None:
         by_host: dict[str, list[RankPlace]] = defaultdict(list)
@@ -432,6 +437,12 @@ def sweep(lab: RunningLab, hosts: Sequence[str], launch: str) -> list[Process]:
     with suppress(TestbedError):
         kill_processes(found, timeout_s=GRACE_S)
     return found
+
+
+def _children_s() -> float:
+    """Return the CPU time of our children that have ended, and of theirs: shims reap their ranks."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _listed(ranks: Sequence[int]) -> str:
