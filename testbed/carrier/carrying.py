@@ -32,12 +32,12 @@ from testbed.carrier.steered import steer, unsteer
 from testbed.carrier.steering import steering_object
 from testbed.daemons.kit import lock
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.journal import CARRIER_LOCK
 from testbed.lab.core.plan.lab_plan import PortPlan
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 5.0
 ASK_TIMEOUT_S = 5.0
-_LOCK = "carrier.lock"
 _LOG = "carrier.log"
 
 
@@ -163,7 +163,7 @@ def carry(lab: RunningLab, nics: Sequence[PortPlan], kind: str) -> Iterator[Runn
     if kind not in KINDS:
         raise CarrierRefused(f"TCP is carried over {' or '.join(KINDS)}, not {kind}")
     steering_object()  # once, before processes want it
-    held = lock.hold(lab.processes_directory / _LOCK, create=True)
+    held = lock.hold(lab.processes_directory / CARRIER_LOCK, create=True)
     if held is None:
         raise CarrierBusy(
             f"TCP of the lab {lab.name} is being carried already", hint="one launch with --transport at a time"

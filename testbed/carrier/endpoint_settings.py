@@ -8,33 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import ceil, log2
 
 from testbed.base.errors import PlanError, TestbedError
-from testbed.lab.core.fabric.base_rtt import ANSWER_BYTES, declared_base_rtt, model_base_rtt
+from testbed.lab.core.fabric.base_rtt import ANSWER_BYTES
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.lab.core.plan.link_delays import PathModel, WirePaths
-from testbed.lab.core.plan.qos.qos_plan import PortProfile
+from testbed.lab.core.plan.user_space.marks import control_dscp, data_dscp, port_profile
+from testbed.lab.core.plan.user_space.times import LEAST_TICK_NS, EndpointTimes
+from testbed.lab.core.plan.user_space.uet import (
+    ETHERNET_BYTES,
+    HEADER_BYTES,
+    IPV4_BYTES,
+    UDP_BYTES,
+    largest_payload_bytes,
+    uet_config,
+)
 from testbed.protocols.roce.config import LONGEST_TIMEOUT, MTUS, TIMEOUT_UNIT_NS, RoceConfig
 
-RTO_RTTS = 16
-"""Base round trips in UET's shortest time-out: a packet may wait in its NIC and at each switch, and be trimmed."""
-MAX_RTO_RETX = 12
-"""With time-outs that double, half a minute: a hold timer of BGP is no reason to give a peer up."""
 ROCE_TIMEOUT_RTTS = 32
 ROCE_TIMEOUT_ANSWERS = 16
 TICKS_PER_RTT = 40
 """Processes look for what has come and is due so often in a base round trip, and no more than every half millisecond.
 What is due waits for half of that on average, each way: it makes round trips 2.5 % longer. A scenario's workers look
 more than twice as often, and take about a fifth more CPU time for each packet."""
-LEAST_TICK_NS = 500_000
-CONTROL_DSCP = 48
-_ETHERNET_BYTES, _IPV4_BYTES, _UDP_BYTES = 14, 20, 8
-_UET_HEADER_BYTES = 12 + 44
-_LARGEST_PAYLOAD = 4096
-_ROCE_HEADER_BYTES = _IPV4_BYTES + _UDP_BYTES + 12 + 16 + 4
+_ROCE_HEADER_BYTES = IPV4_BYTES + UDP_BYTES + 12 + 16 + 4
 
 
 class CarrierRefused(TestbedError):
@@ -57,28 +56,19 @@ class LabEndpoints:
     """The endpoints of a lab's NICs, in the networks that the model and the plan are seen in."""
 
     def __init__(self, model: Lab, plan: LabPlan) -> None:
-        self._model = model
         self._plan = plan
+        self._times = EndpointTimes(model, plan.k)
+        self._profile = port_profile(plan)
         self._wire = WirePaths(plan.ports, [host.node for host in plan.hosts])
         self._ports = {f"{port.node}:{port.name}": port for port in plan.ports}
         self._paths: dict[tuple[object, ...], PathModel | None] = {}
 
     # --- times -------------------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def base_rtt_ns(self) -> int:
         """The round trip of a full packet and its answer over the longest way, or the one that `qos.base_rtt` says."""
-        declared = declared_base_rtt(self._model)
-        base = model_base_rtt(self._model) if declared is None else declared
-        return max(1000, base.scaled(self._plan.k).ns)
-
-    @cached_property
-    def _pipeline_ns(self) -> int:
-        """The part of the declared base RTT that links do not have, each way: receivers add it."""
-        declared = declared_base_rtt(self._model)
-        if declared is None:
-            return 0
-        return max(0, round((declared.ns - model_base_rtt(self._model).ns) * self._plan.k) // 2)
+        return self._times.base_rtt_ns
 
     @property
     def tick_ns(self) -> int:
@@ -105,40 +95,12 @@ class LabEndpoints:
                 self._paths[key] = None
         return self._paths[key]
 
-    # --- classes -----------------------------------------------------------------------------------------
-
-    @property
-    def _profile(self) -> PortProfile | None:
-        qos = self._plan.qos
-        return None if qos is None else next((item for item in qos.profiles if item.switch), qos.profiles[0])
-
-    @property
-    def dscp(self) -> int:
-        """The lowest DSCP of the lossless class, or of the first with ECN; 0 where there is neither."""
-        profile = self._profile
-        if profile is None:
-            return 0
-        found = {profile.class_of_dscp[dscp]: dscp for dscp in range(63, -1, -1)}
-        classes = [item for item in profile.classes if item.priority in found]
-        preferred = [item for item in classes if item.lossless]
-        preferred += [item for item in classes if item.kmin_bytes is not None and not item.strict]
-        return found[preferred[0].priority] if preferred else 0
-
-    @property
-    def control_dscp(self) -> int:
-        """The DSCP of what is to wait nowhere."""
-        profile = self._profile
-        if profile is None:
-            return CONTROL_DSCP
-        found = [dscp for dscp, item in enumerate(profile.class_of_dscp) if item == profile.control_class]
-        return CONTROL_DSCP if CONTROL_DSCP in found or not found else found[0]
-
     # --- settings ----------------------------------------------------------------------------------------
 
     def payload_bytes(self, nic: PortPlan, kind: str) -> int:
         """The payload of a full packet. Raises `CarrierRefused` where the MTU is too small for one of RoCE."""
         if kind == "uet":
-            return min(_LARGEST_PAYLOAD, nic.mtu_bytes - _IPV4_BYTES - _UDP_BYTES - _UET_HEADER_BYTES)
+            return largest_payload_bytes(nic.mtu_bytes)
         room = nic.mtu_bytes - _ROCE_HEADER_BYTES
         fitting = max((mtu for mtu in MTUS if mtu <= room), default=0)
         if not fitting:
@@ -157,34 +119,26 @@ class LabEndpoints:
                 there, back = self._path(nic, peer), self._path(peer, nic)
                 if there is None or back is None:
                     continue
-                if held_ns := back.endpoint_ns + self._pipeline_ns:
+                if held_ns := self._times.held_ns(back):
                     delays[address_of(peer)] = held_ns
                 least[address_of(peer)] = self._least_rtt_ns(nic, there, back)
             found[address_of(nic)] = EndpointSettings(
                 config=self._uet(nic) if kind == "uet" else self._roce(nic),
-                dscp=self.dscp,
-                control_dscp=self.control_dscp,
+                dscp=data_dscp(self._profile),
+                control_dscp=control_dscp(self._profile),
                 delays_ns=delays,
                 least_rtts_ns=least if kind == "uet" else {},
             )
         return found
 
     def _least_rtt_ns(self, nic: PortPlan, there: PathModel, back: PathModel) -> int:
-        frame = self.payload_bytes(nic, "uet") + _UET_HEADER_BYTES + _ETHERNET_BYTES + _IPV4_BYTES + _UDP_BYTES
-        delays_ns = there.least_ns + back.least_ns + 2 * self._pipeline_ns
+        frame = self.payload_bytes(nic, "uet") + HEADER_BYTES + ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
+        delays_ns = there.least_ns + back.least_ns + 2 * self._times.pipeline_ns
         return delays_ns + there.serialisation_ns(frame) + back.serialisation_ns(ANSWER_BYTES)
 
     def _uet(self, nic: PortPlan) -> dict[str, bool | int | float | str]:
-        profile = self._profile
-        return {
-            "link_rate_bps": nic.rate_bps,
-            "base_rtt_ns": self.base_rtt_ns,
-            "rto_min_ns": RTO_RTTS * self.base_rtt_ns,
-            "time_scale": self._plan.k,
-            "payload_bytes": self.payload_bytes(nic, "uet"),
-            "trimming": profile is not None and profile.trimming,
-            "max_rto_retx": MAX_RTO_RETX,
-        }
+        trimming = self._profile is not None and self._profile.trimming
+        return {**uet_config(nic, self.base_rtt_ns, self._plan.k, trimming=trimming)}
 
     def _roce(self, nic: PortPlan) -> dict[str, bool | int | float | str]:
         mtu = self.payload_bytes(nic, "roce")

@@ -410,10 +410,11 @@ class Gateway:
             item = transparent.connect(frame.ends, SOCKET_BUFFER_BYTES)
         except OSError as error:
             return error.errno or errno.ECONNREFUSED
+        flow = messenger.open_flow(peer)
         try:
-            flow = messenger.open_flow(peer)
             flow.connect(frame.word)
-        except (ValueError, OSError):
+        except ValueError:
+            flow.close(at_once=True)
             item.close()
             return errno.EPROTO
         connection = accept_connection(frame, self._limits, word=flow.word)

@@ -7,6 +7,7 @@ what carries the ranks' bytes ends, too. If this process is killed, the shims fi
 
 from __future__ import annotations
 
+import resource
 import secrets
 import select
 import selectors
@@ -32,7 +33,7 @@ from testbed.launch.ranks import RankPlace, place_ranks, process_mapping
 from testbed.launch.result import INTERRUPTED, TIMED_OUT, UNDONE, LaunchEnd, LaunchResult, RankEnd, RankLine
 from testbed.launch.shims import HostShim
 from testbed.launch.traffic import TrafficWatch
-from testbed.launch.transports import Served, find_transport
+from testbed.launch.transports import TCP, Served, find_transport
 
 if TYPE_CHECKING:
     from testbed.base.interrupt import Interrupt
@@ -103,9 +104,10 @@ def launch_ranks(
             ended_s=max(end.ended_s for end in launch.ends.values()),
             nics=carried,
             uplinks=above,
-            sent_again=watch.sent_again() if sent_again is None else sent_again,
+            sent_again=watch.sent_again() if options.transport == TCP else sent_again,
             congestion_control=found.pop() if len(found) == 1 else "",
             transport=options.transport,
+            cpu_s=launch.cpu_s,
         )
 
 
@@ -144,6 +146,7 @@ class _Launch:
         self.exit_code = 0
         self.failure = ""
         self.ended_by = LaunchEnd.SELF
+        self.cpu_s = 0.0
 
     # --- from begin to end ---------------------------------------------------------------------------
 
@@ -152,6 +155,7 @@ class _Launch:
 
         `restore` is the congestion control that each host is to have again, in which it was changed.
         """
+        spent_s = _children_s()
         try:
             if interrupt is not None:
                 self._selector.register(interrupt, selectors.EVENT_READ, (self._on_interrupt, interrupt))
@@ -167,13 +171,14 @@ class _Launch:
             while len(self.ends) < len(self._places):
                 self._turn()
         except BaseException:
+            self._on_line = ignore_lines  # it may be what failed
             self._signal(signal.SIGKILL)
             raise
         finally:
             if kills is not None:
                 kills.serve(())
             self._end_shims()
-            self._selector.close()
+            self.cpu_s = _children_s() - spent_s
 
     def _start(self, restore: Mapping[str, str]) -> None:
         by_host: dict[str, list[RankPlace]] = defaultdict(list)
@@ -231,15 +236,19 @@ class _Launch:
         for shim in self._shims.values():
             shim.release()
         end = time.monotonic() + GRACE_S
-        for shim in self._shims.values():
-            if shim.host not in self._lost:
-                self._read_to_the_end(shim, end)
-            if shim.close(max(0.0, end - time.monotonic())):
-                self._lost.add(shim.host)
-        for key in list(self._output):
-            self._flush_line(*key)
-        if uncertain := [host for host in self._shims if host in self._lost or self._lab.runtime(host) is not None]:
-            sweep(self._lab, uncertain, self._ranks.launch)
+        try:
+            for shim in self._shims.values():
+                if shim.host not in self._lost:
+                    self._read_to_the_end(shim, end)
+            for key in list(self._output):
+                self._flush_line(*key)
+        finally:  # whoever is told of lines may fail
+            self._selector.close()
+            for shim in self._shims.values():
+                if shim.close(max(0.0, end - time.monotonic())):
+                    self._lost.add(shim.host)
+            if uncertain := [host for host in self._shims if host in self._lost or self._lab.runtime(host) is not None]:
+                sweep(self._lab, uncertain, self._ranks.launch)
 
     def _read_to_the_end(self, shim: HostShim, end: float) -> None:
         """Hand on what a shim still has of what ranks printed: it cannot end before it has been read."""
@@ -428,6 +437,12 @@ def sweep(lab: RunningLab, hosts: Sequence[str], launch: str) -> list[Process]:
     with suppress(TestbedError):
         kill_processes(found, timeout_s=GRACE_S)
     return found
+
+
+def _children_s() -> float:
+    """Return the CPU time of our children that have ended, and of theirs: shims reap their ranks."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _listed(ranks: Sequence[int]) -> str:

@@ -128,12 +128,8 @@ class PmiServer:
                 client.connected = False
                 yield _answer(rank, "finalize_ack", rc=0)
             case "abort":
-                code = request.get("exitcode", "")
-                yield PmiAbort(
-                    rank,
-                    int(code) if code.lstrip("-").isdigit() else 1,
-                    request.get("error_msg", request.get("msg", "")),
-                )
+                said = request.get("error_msg", request.get("msg", ""))
+                yield PmiAbort(rank, _exit_code(request.get("exitcode", "")), said)
             case _:
                 yield _answer(rank, name, rc=-1, msg="not_served")
 
@@ -158,6 +154,14 @@ def _fields(text: str) -> dict[str, str]:
     head, marker, value = text.partition(" value=")
     found = dict(word.split("=", 1) for word in head.split() if "=" in word)
     return {**found, "value": value} if marker else found
+
+
+def _exit_code(text: str) -> int:
+    """Read the exit code that a rank asks for; 1 where it is no number."""
+    try:
+        return int(text)
+    except ValueError:
+        return 1
 
 
 def _answer(rank: int, name: str, **fields: object) -> PmiAnswer:

@@ -67,7 +67,8 @@ class LaunchResult:
     `exit_code` is 0, that of the first rank that failed, or one of this module's; `failure` says in a sentence who it
     was, and `ended_by` why all ended. `nics` are the NICs that ranks were placed on, `uplinks` the ports from switches
     to those above them, with what they carried. `sent_again` counts packets: TCP's in the ranks' hosts, or those of
-    what carried their bytes; None where nobody could be asked.
+    what carried their bytes; None where nobody could be asked. `cpu_s` is the CPU time of the ranks and of what
+    started them, on hosts that are no containers.
     """
 
     lab: str
@@ -84,6 +85,7 @@ class LaunchResult:
     sent_again: int | None
     congestion_control: str
     transport: str
+    cpu_s: float = 0.0
 
     @property
     def rail_bytes(self) -> int:

@@ -7,6 +7,7 @@ under way at once. An array goes as several rings side by side, so that links ar
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,6 +25,8 @@ PARTS = 4
 LEAST_BYTES = 16_384
 """Smaller arrays go as one ring: more would be packets that are hardly filled."""
 _PART_BITS, _STEP_BITS = 8, 20
+_MESSAGE, _COUNT_BITS, _TAG_BITS = 1 << 63, 31, 32
+"""Of the tags of messages: a bit that no collective has, and what follows it."""
 
 
 class Rings:
@@ -32,6 +35,8 @@ class Rings:
     def __init__(self, endpoint: FabricEndpoint, peers: Sequence[FepAddress], rank: int) -> None:
         self._endpoint, self._peers, self._rank = endpoint, tuple(peers), rank
         self._size = len(peers)
+        self._messages: Counter[tuple[str, int, int]] = Counter()
+        """The messages so far, by their direction, the other rank and their tag."""
 
     async def all_reduce(self, array: Array, combine: Combine, number: int) -> None:
         """Combine the arrays of all ranks, element by element, in place."""
@@ -76,6 +81,19 @@ class Rings:
             if place < self._size - 1:
                 passed_on.append(asyncio.ensure_future(self.send(piece, (self._rank + 1) % self._size, tag)))
         await asyncio.gather(*passed_on)
+
+    async def send_message(self, array: Array, to: int, tag: int) -> None:
+        """Send an array to a rank, for the receive of that tag whose turn it is: UET itself keeps no order (RUD)."""
+        await self.send(array, to, self._message_tag("to", to, tag))
+
+    async def receive_message(self, array: Array, source: int, tag: int) -> None:
+        """Receive the next array of a rank and a tag."""
+        await self.receive(array, source, self._message_tag("from", source, tag))
+
+    def _message_tag(self, direction: str, rank: int, tag: int) -> int:
+        self._messages[direction, rank, tag] += 1
+        number = self._messages[direction, rank, tag] & (1 << _COUNT_BITS) - 1
+        return _MESSAGE | number << _TAG_BITS | tag & (1 << _TAG_BITS) - 1
 
     async def send(self, array: Array, to: int, tag: int) -> None:
         """Send a contiguous array to a rank; an empty one is none."""

@@ -35,8 +35,6 @@ from testbed.protocols.uet.config import UetConfig
 
 JOB = 35
 _COMBINE = {"SUM": np.add, "AVG": np.add, "PRODUCT": np.multiply, "MIN": np.minimum, "MAX": np.maximum}
-_MESSAGES = 1 << 63
-"""In the tags of messages of `send`, which no collective has."""
 _CLOSE_S = 5.0
 
 
@@ -164,12 +162,12 @@ class LabProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def send(self, tensors: Sequence[Any], to: int, tag: int) -> Any:
         """Send a tensor to a rank."""
         self._number -= 1  # a message is no collective, and other ranks count none
-        return self._work(list(tensors), lambda _: self._rings.send(_array(tensors[0]), to, _MESSAGES | tag))
+        return self._work(list(tensors), lambda _: self._rings.send_message(_array(tensors[0]), to, tag))
 
     def recv(self, tensors: Sequence[Any], source: int, tag: int) -> Any:
         """Receive a tensor of a rank."""
         self._number -= 1
-        return self._work(list(tensors), lambda _: self._rings.receive(_array(tensors[0]), source, _MESSAGES | tag))
+        return self._work(list(tensors), lambda _: self._rings.receive_message(_array(tensors[0]), source, tag))
 
 
 def _array(tensor: Any) -> Any:

@@ -20,11 +20,11 @@ from testbed.endpoints.agent import Agent
 from testbed.endpoints.sockets import Marking, SocketConfig
 from testbed.protocols.errors import UsageError
 from testbed.protocols.roce.config import RoceConfig
-from testbed.protocols.roce.packets.opcodes import Service
+from testbed.protocols.roce.packets.opcodes import Operation, Service
 from testbed.protocols.roce.qp import QueuePair
 from testbed.protocols.roce.rnic import LEAST_QPN, QPN_LIMIT, Rnic
 from testbed.protocols.roce.states import QpState
-from testbed.protocols.roce.work import Completion, ReceiveRequest, WorkRequest
+from testbed.protocols.roce.work import Completion, ReceiveRequest, WorkRequest, WorkStatus
 
 RECEIVES = 16
 """Receives that are posted on each queue pair."""
@@ -64,7 +64,12 @@ class RoceFlow:
 
     @property
     def is_ready(self) -> bool:
-        return self._is_told and self.qp.state is QpState.RTS
+        return self._is_told and not self.is_full and self.qp.state is QpState.RTS
+
+    @property
+    def is_full(self) -> bool:
+        """Tell whether the queue pair takes no more messages until one has been acknowledged."""
+        return self.unsent >= self.qp.config.most_posted
 
     def send(self, message: memoryview, context: object) -> None:
         self.unsent += 1
@@ -160,7 +165,9 @@ class RoceMessenger:
         qp = self._control[peer]
         try:
             qp.send(frame, time.monotonic_ns(), context=(None, context))
-        except UsageError:  # more wait than a queue holds: it has no way to the peer
+        except UsageError as error:  # more wait than a queue holds: it has no way to the peer
+            lost = WorkRequest(Operation.SEND, memoryview(frame), None, (None, context))
+            qp.complete(lost, WorkStatus.FLUSHED, str(error), time.monotonic_ns())
             return
         self.touch()
 
@@ -184,14 +191,16 @@ class RoceMessenger:
         sent: Any = request.context
         flow: RoceFlow | None = sent[0]
         context: object = sent[1]
+        was_full = False
         if flow is not None:
+            was_full = flow.is_full
             flow.unsent -= 1
             if flow.is_closing and not flow.unsent and flow.qp.state is not QpState.RESET:
                 self.destroy(flow)
         if not request.ok:
             assert request.status is not None
             yield Undelivered(context, request.error or request.status.name)
-        elif flow is None:
+        elif flow is None or was_full:
             yield Told(context)
 
     def counters(self) -> Mapping[str, int]:

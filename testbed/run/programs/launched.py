@@ -8,7 +8,6 @@ to stop.
 from __future__ import annotations
 
 import queue
-import resource
 import sys
 import threading
 import time
@@ -112,11 +111,10 @@ class LaunchedProgram:
         """
         said = _Said(_reader(self.scenario))
         begun_s = time.monotonic()
-        spent_s = _children_s()
         with self.kills, watch.around():
             result = self._launch(watch, said, begun_s)
         if self.polls:
-            measured.polling_s = _children_s() - spent_s
+            measured.polling_s = result.cpu_s
         measured.elapsed_s = result.ended_s - result.started_s
         probes_bytes = 0 if measured.probes is None else measured.probes.sent_bytes
         measured.program = self._as_recorded(result, said, measured.observation.begin_ns / 1e9, probes_bytes)
@@ -220,12 +218,6 @@ def launched_on(lab: LiveLab, program: Callable[[RunningLab], LaunchedProgram]) 
     if not isinstance(lab, RunningLab):
         raise ScenarioError("a program needs a lab that is really there")
     return program(lab)
-
-
-def _children_s() -> float:
-    """Return the CPU time of all children that have ended, and theirs: shims are, and reap their ranks."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def _reader(scenario: Scenario) -> StepReader | None:

@@ -26,6 +26,7 @@ from testbed.launch import launcher
 from testbed.launch.launcher import launch_ranks
 from testbed.launch.options import LaunchOptions, LaunchRefused
 from testbed.launch.result import INTERRUPTED, TIMED_OUT, UNDONE, LaunchResult, RankLine
+from testbed.launch.traffic import TrafficWatch
 from testbed.launch.transports import KernelTcp
 
 pytestmark = [
@@ -171,6 +172,16 @@ def test_what_ports_sent_is_in_the_result(tmp_path: Path) -> None:
     assert result.sent_again is None, "nobody can be asked"
 
 
+def test_what_nobody_can_tell_of_a_transport_is_not_told_of_tcp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab: Any = FakeLaunchLab(tmp_path)
+    monkeypatch.setattr(TrafficWatch, "sent_again", lambda watch: 7)
+    monkeypatch.setattr(launcher, "find_transport", lambda name: lambda lab, nics: _served({}))
+    assert launch_ranks(lab, python("pass"), LaunchOptions()).sent_again == 7
+    assert launch_ranks(lab, python("pass"), LaunchOptions(transport="uet")).sent_again is None
+
+
 # --- what fails -----------------------------------------------------------------------------------------
 
 
@@ -255,6 +266,7 @@ def test_whoever_listens_may_fail_and_nothing_is_left(lab: FakeLaunchLab) -> Non
     with pytest.raises(ZeroDivisionError):
         launch_ranks(lab, python(WAITS), LaunchOptions(env={"MARK": mark}), on_line=fail)  # type: ignore[arg-type]
     assert not marked(mark)
+    assert len(lab.shims) == 4 and all(shim.returncode is not None for shim in lab.shims), "each is reaped"
 
 
 def test_no_command_and_no_such_transport_start_nothing(tmp_path: Path) -> None:

@@ -101,6 +101,7 @@ def test_an_abort_is_everybodys() -> None:
     asked(pmi, 1, "cmd=init pmi_version=1 pmi_subversion=1\n")
     assert list(pmi.receive(1, b"cmd=abort exitcode=7 error_msg=why\n")) == [PmiAbort(1, 7, "why")]
     assert list(pmi.receive(1, b"cmd=abort exitcode=x\n")) == [PmiAbort(1, 1, "")]
+    assert list(pmi.receive(1, b"cmd=abort exitcode=--5\n")) == [PmiAbort(1, 1, "")]
 
 
 @pytest.mark.parametrize(

@@ -106,3 +106,18 @@ def test_several_collectives_at_once_do_not_mix() -> None:
 
     found, _ = play(4, work)
     assert found == [[4, 8, 12]] * 4
+
+
+def test_messages_of_one_tag_are_told_apart_by_their_turn() -> None:
+    """The wire may hand them out in any order."""
+
+    async def work(rings: Rings, rank: int) -> list[int]:
+        arrays = [np.full(4, number if rank == 0 else 0) for number in (1, 2, 3)]
+        move = rings.send_message if rank == 0 else rings.receive_message
+        await asyncio.gather(*(move(array, 1 - rank, 7) for array in arrays))
+        return [int(array[0]) for array in arrays]
+
+    found, wire = play(2, work)
+    assert found[1] == [1, 2, 3]
+    tags = {tag for _, _, tag in wire.queues}
+    assert len(tags) == 3 and all(tag >> 63 == 1 and tag & 0xFFFF_FFFF == 7 for tag in tags)

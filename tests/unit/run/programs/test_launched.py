@@ -104,6 +104,7 @@ class Launch:
             rail_bytes=self.rail_bytes,
             sent_again=3,
             congestion_control="cubic",
+            cpu_s=7.0,
         )
 
 
@@ -178,8 +179,6 @@ def test_a_program_is_launched_on_the_nics_that_the_scenario_chose(monkeypatch: 
 
 
 def test_ranks_that_poll_give_way_and_are_not_held_against_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    spent = iter((2.0, 9.0))
-    monkeypatch.setattr(launched_module, "_children_s", lambda: next(spent))
     launch = Launch(LINES)
     measured, _ = run(monkeypatch, launch, scenario(polls=True))
     assert launch.asked[0][0][:4] == ["chrt", "--idle", "0", sys.executable]

@@ -21,6 +21,8 @@ from typing import IO, Any
 from testbed.base.errors import ExitCode, TestbedError
 
 JOURNAL_NAME = "journal.jsonl"
+CARRIER_LOCK = "carrier.lock"
+"""In a lab's run directory: held as long as a carrier is at work, whose steering stands in the journal."""
 
 
 class LabState(StrEnum):

@@ -43,6 +43,7 @@ from testbed.lab.core.feature import filters
 from testbed.lab.core.plan.changes import ChangeRow, Effect
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import (
+    STEERING_PRIORITIES,
     AddAddress,
     AddRoute,
     AddRule,
@@ -144,14 +145,16 @@ def kernel_drift(
     changes: Mapping[str, WireChange],
     renewed: Collection[PlacedInterface] = (),
     open_to_others: Collection[str] = (),
+    steered: Collection[str] = (),
 ) -> KernelDrift:
     """Return how namespaces differ from a plan. Those that are not in `seen` are gone, and not looked at.
 
     `changes` are those of links that are in force, by port. `renewed` are interfaces that were made anew since filters
     were told of them: a hook of nftables goes with its interface. Whatever is beside the plan in places that are
-    `open_to_others` was made by commands that the lab has itself, and is left.
+    `open_to_others` was made by commands that the lab has itself, and is left. So are rules of a carrier (`SteerTcp`)
+    in places that are `steered`.
     """
-    comparison = _Comparison(plan, seen, changes, frozenset(renewed), frozenset(open_to_others))
+    comparison = _Comparison(plan, seen, changes, frozenset(renewed), frozenset(open_to_others), frozenset(steered))
     comparison.compare()
     return comparison.result()
 
@@ -165,6 +168,7 @@ class _Comparison:
     changes: Mapping[str, WireChange]
     renewed: frozenset[PlacedInterface] = frozenset()
     open_to_others: frozenset[str] = frozenset()
+    steered: frozenset[str] = frozenset()
     rows: list[ChangeRow] = field(default_factory=list)
     first: list[NodeMessages] = field(default_factory=list)
     tables: list[tuple[str, int, str]] = field(default_factory=list)
@@ -507,7 +511,8 @@ class _Comparison:
                     what = f"route {place} {route.destination} in table {route.table}"
                     self._is_stray(place, what, _deletion(rtnetlink.RTM_DELROUTE, route.body))
             for rule in found.rules:
-                if rule not in rules[place]:
+                of_carrier = place in self.steered and rule.priority in STEERING_PRIORITIES
+                if rule not in rules[place] and not of_carrier:
                     what = f"rule {place} from {rule.source or 'all'} priority {rule.priority}"
                     self._is_stray(place, what, _deletion(rtnetlink.RTM_DELRULE, rule.body))
 

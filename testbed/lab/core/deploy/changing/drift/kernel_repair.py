@@ -11,10 +11,12 @@ from testbed.base.linux.namespaces import in_namespace, published
 from testbed.base.linux.nftables import NetfilterSocket, delete_table
 from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.base.names import namespace_name
+from testbed.daemons.kit.lock import is_held
 from testbed.lab.core.deploy.changing.drift.kernel_drift import KernelDrift, PlacedInterface, kernel_drift, worth_asking
 from testbed.lab.core.deploy.links.recorded import read_link_state
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.pausing.attachment import attach
+from testbed.lab.core.deploy.records.journal import CARRIER_LOCK, Journal
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
 from testbed.lab.core.drivers.nodes.inside import ask_inside
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
@@ -33,7 +35,7 @@ def look_at_kernel(lab: RunningLab, renewed: Collection[PlacedInterface] = ()) -
     places = [place for place in wanted if namespace_name(lab.name, place) in there]
     seen = ask_inside(lab.name, places, RouteSocket, lambda place, item: read_place(item, wanted[place]))
     changes = read_link_state(lab.state_directory).changes
-    return kernel_drift(lab.plan, seen, changes, renewed, _open_to_others(lab)), [
+    return kernel_drift(lab.plan, seen, changes, renewed, _open_to_others(lab), _steered(lab)), [
         place for place in wanted if place not in seen
     ]
 
@@ -42,6 +44,13 @@ def _open_to_others(lab: RunningLab) -> list[str]:
     """The nodes in which others than the plan have their hands: commands of its file, or a program with Mininet."""
     everywhere = lab.record.runtime != NETNS
     return [node.name for node in lab.model.nodes if node.exec or everywhere]
+
+
+def _steered(lab: RunningLab) -> Collection[str]:
+    """The nodes whose TCP is led to a carrier at work; what one has left behind that was killed is a drift."""
+    if not is_held(lab.processes_directory / CARRIER_LOCK):
+        return ()
+    return Journal(lab.state_directory).read().steered
 
 
 def repair_kernel(lab: RunningLab, drift: KernelDrift) -> None:

@@ -20,6 +20,8 @@ from testbed.lab.core.plan.changes import Effect
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import (
+    STEERING_PRIORITIES,
+    STEERING_TABLE,
     AddAddress,
     AddRoute,
     CreateVeth,
@@ -128,6 +130,16 @@ def test_routes_and_rules_are_those_of_the_plan(plan: LabPlan, seen: Seen) -> No
     ]
     kinds = [next(rtnetlink.messages(item.batch[0]))[0] for item in drift.first]
     assert kinds == [rtnetlink.RTM_DELROUTE, rtnetlink.RTM_DELRULE]
+
+
+def test_what_leads_tcp_to_a_carrier_at_work_is_no_drift(plan: LabPlan, seen: Seen) -> None:
+    rules = [
+        SeenRule(source=None, table=table, priority=priority, destination=None, body=b"\x02u")
+        for priority, table in zip(STEERING_PRIORITIES, (0, 0, STEERING_TABLE, 0), strict=True)
+    ]
+    carried = changed(seen, HOST, rules=[*seen[HOST].rules, *rules])
+    assert not kernel_drift(plan, carried, {}, steered=[HOST])
+    assert len(kernel_drift(plan, carried, {}).rows) == 4, "it was killed, and has left them behind"
 
 
 def test_rules_that_every_namespace_begins_with_come_back(plan: LabPlan, seen: Seen) -> None:
