@@ -192,10 +192,8 @@ class _Client:
                 self._connection.receive(data, time.monotonic_ns())
                 self._touch()
             except ProviderWireError as error:
-                self._server.broken += 1
-                _complain(f"{self._name}: its connection ends: {error}")
-                ended = True
-                break
+                self._break(error)
+                return
             if len(data) < _CHUNK or len(self._connection.output) > MOST_OUTPUT_BYTES:
                 ended = False
                 break
@@ -206,11 +204,21 @@ class _Client:
 
     def collect(self, now: int) -> None:
         """Tell the program what has ended."""
-        if not self._is_closed:
+        if self._is_closed:
+            return
+        try:
             if self._connection.collect(now):
                 self._touch()
-            if self._connection.output:
-                self._flush()
+        except ProviderWireError as error:  # of a request that has waited
+            self._break(error)
+            return
+        if self._connection.output:
+            self._flush()
+
+    def _break(self, error: ProviderWireError) -> None:
+        self._server.broken += 1
+        _complain(f"{self._name}: its connection ends: {error}")
+        self.close()
 
     def _flush(self) -> None:
         output = self._connection.output
