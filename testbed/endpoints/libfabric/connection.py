@@ -450,7 +450,7 @@ class ProgramConnection:
         endpoint = self._endpoints.get(request.endpoint)
         posted = None if endpoint is None else endpoint.posted.get(request.data)
         if endpoint is not None and posted is not None and posted.operation is not None:
-            endpoint.core.cancel(posted.operation, now)
+            posted.is_cancelled = not endpoint.core.cancel(posted.operation, now)
 
     # --- what has ended ----------------------------------------------------------------------------------
 
@@ -535,7 +535,7 @@ class ProgramConnection:
         if posted.least_room:
             posted.at += length
             full = len(posted.room) - posted.at < posted.least_room
-            last = bool(error) or full or endpoint.is_closed
+            last = bool(error) or full or posted.is_cancelled or endpoint.is_closed
             flags |= int(WireFlag.LAST) if last else 0
         else:
             last = True

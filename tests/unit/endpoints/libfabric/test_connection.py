@@ -6,6 +6,7 @@ import struct
 
 import pytest
 from fake_programs import BASE, FakePair, FakeProgram
+from wire_pair import MS
 
 from testbed.endpoints.libfabric.connection import MOST_LOADED_BYTES
 from testbed.endpoints.libfabric.fabric_errors import LibfabricError
@@ -176,6 +177,38 @@ def test_a_buffer_for_several_messages_is_given_back_when_it_is_cancelled(pair: 
     pair.b.say(RequestKind.CANCEL, endpoint=1, data=receive)
     reply = only(pair.b.replies())
     assert (reply.error, reply.flags) == (LibfabricError.CANCELLED, WireFlag.LAST)
+
+
+def test_a_buffer_for_several_messages_that_has_just_met_one_is_given_back_with_it(pair: FakePair) -> None:
+    receive = pair.b.post(1000, 100, flags=WireFlag.MULTI, data=20)
+    pair.a.send(b"last", pair.b)
+    pair.wire.pass_time(100 * MS)  # it has arrived, and is told to nobody yet
+    pair.b.say(RequestKind.CANCEL, endpoint=1, data=receive)
+    reply = only(pair.b.replies())
+    assert (reply.id, reply.error, reply.length, reply.flags) == (receive, 0, 4, WireFlag.LAST)
+    assert pair.b.at(1000, 4) == b"last"
+
+
+def test_what_is_under_way_at_a_closed_endpoint_ends_nevertheless(pair: FakePair) -> None:
+    pair.b.post(0, 8)
+    send = pair.a.send(b"late", pair.b)
+    pair.a.say(RequestKind.CLOSE_ENDPOINT, endpoint=1)
+    assert only(pair.a.replies()).kind == ReplyKind.ANSWER
+    pair.run()
+    reply = only(pair.a.replies())
+    assert (reply.kind, reply.id, reply.error) == (ReplyKind.DONE, send, 0)
+    assert pair.a.connection.loaded_bytes == 0
+
+
+def test_nothing_is_written_for_an_endpoint_that_is_closed(pair: FakePair) -> None:
+    receive = pair.b.post(1000, 100, flags=WireFlag.MULTI, data=20)
+    pair.a.send(b"late", pair.b)
+    pair.wire.pass_time(100 * MS)  # it has arrived, and is told to nobody yet
+    pair.b.say(RequestKind.CLOSE_ENDPOINT, endpoint=1)
+    done, answer = pair.b.replies()
+    assert (done.id, done.flags) == (receive, WireFlag.LAST)
+    assert answer.kind == ReplyKind.ANSWER
+    assert pair.b.at(1000, 4) == bytes(4)
 
 
 # --- remote memory ------------------------------------------------------------------------------------------
