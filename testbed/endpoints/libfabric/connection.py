@@ -220,8 +220,10 @@ class ProgramConnection:
             key, self._next_key = self._next_key, self._next_key + 1
         if not places or request.data & ~_ACCESS or len(self._keys) >= MOST_REGIONS:
             self._answer(request, LibfabricError.INVALID)
-        elif key >> KEY_BITS or key in self._keys:
+        elif key >> KEY_BITS:
             self._answer(request, LibfabricError.KEY_REJECTED)
+        elif key in self._keys:
+            self._answer(request, LibfabricError.NO_KEY)  # which fi_mr(3) has for a key that is in use
         else:
             region = ProgramRegion(self._memory, places)
             on_wire = wire_key(self._pid, key)
