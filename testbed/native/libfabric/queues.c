@@ -126,8 +126,8 @@ static ssize_t take_entries(struct queue *queue, void *buffer, size_t count, fi_
 	}
 	if (taken)
 		return taken;
-	if (queue->count)
-		return -FI_EAVAIL;
+	if (queue->count) /* who asks for no entries gets none */
+		return queue->ring[queue->head].error ? -FI_EAVAIL : -FI_EAGAIN;
 	return queue->overrun ? -FI_EOVERRUN : -FI_EAGAIN;
 }
 
