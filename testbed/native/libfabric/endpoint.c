@@ -57,7 +57,7 @@ ssize_t begin(struct endpoint *endpoint, struct wire_request *request, const str
 	size_t parts = 0;
 	int error;
 
-	if (count > WIRE_PLACES || length > WIRE_MESSAGE_BYTES || (flags & FI_INJECT && length > INJECT_BYTES))
+	if (count > WIRE_PLACES || length > WIRE_MESSAGE_BYTES || (flags & FI_INJECT && !fetches && length > INJECT_BYTES))
 		return -FI_EINVAL;
 	if (!endpoint->enabled)
 		return -FI_EOPBADSTATE;
