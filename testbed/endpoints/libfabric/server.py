@@ -105,6 +105,9 @@ class ProviderServer:
             if len(self._clients) >= MOST_CONNECTIONS * len(self._settings.hosts):
                 raise OSError("too many connections")
             memory = ProgramMemory(pid)
+            if _has_hung_up(item):
+                memory.close()
+                raise ProcessLookupError("its program has ended, and the memory may be that of another")
         except OSError as error:
             _complain(f"{host}: a connection is refused: {error}")
             item.close()
@@ -255,6 +258,13 @@ class _Client:
         fep = self._connection.fep
         if fep is not None:
             self._server.loop.touch(fep)
+
+
+def _has_hung_up(item: socket.socket) -> bool:
+    """Tell whether the other end is closed. While it is not, its process ID is not given to another."""
+    poll = select.poll()
+    poll.register(item, 0)
+    return bool(poll.poll(0))
 
 
 def _complain(text: str) -> None:
