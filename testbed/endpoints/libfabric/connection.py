@@ -553,7 +553,7 @@ class ProgramConnection:
                 length=0 if error else length,
                 tag=operation.tag,
                 data=operation.header_data or 0,
-                offset=0 if error else at,
+                offset=operation.excess if error else at,
                 code=code,
                 peer=_name_of(operation.source),
             )
