@@ -27,6 +27,8 @@ from testbed.protocols.uet.config import UetConfig
 
 MOST_OUTPUT_BYTES: Final = 1 << 20
 """A program that takes no more replies has no more requests taken."""
+MOST_UNTOLD_BYTES: Final = 64 << 20
+"""Replies for a program that takes none, of which there is no end where peers write with data: it is cut off."""
 MOST_CONNECTIONS: Final = 1024
 """The connections of programs on one host."""
 MOST_UNEXPECTED: Final = 1 << 14
@@ -217,6 +219,8 @@ class _Client:
             return
         if self._connection.output:
             self._flush()
+        if len(self._connection.output) > MOST_UNTOLD_BYTES and not self._is_closed:
+            self._break(ProviderWireError("it takes no replies"))
 
     def _break(self, error: ProviderWireError) -> None:
         self._server.broken += 1
