@@ -66,6 +66,10 @@ class ProgramEndpoint:
         """Receives that wait, by the number that the program has given them."""
         self.claimed: dict[int, UnexpectedMessage] = {}
         """Messages that were claimed, by what the program knows them by."""
+        self.sends = 0
+        """Operations that send, and have not ended."""
+        self.is_closed = False
+        """The program has closed it: its memory may have another use by now, and is written no longer."""
 
 
 class ProgramConnection:
@@ -78,6 +82,8 @@ class ProgramConnection:
         self._rail: ProvidedRail | None = None
         self._pid = 0
         self._endpoints: dict[int, ProgramEndpoint] = {}
+        self._closing: list[ProgramEndpoint] = []
+        """Endpoints that were closed while operations were under way."""
         self._keys: dict[int, int] = {}
         """The key of each region on the wire, by the one that the program knows."""
         self._next_key = _OWN_KEYS
@@ -199,8 +205,11 @@ class ProgramConnection:
             else:
                 kept.append((waiting, data))
         self._waiting = kept
+        endpoint.is_closed = True
         endpoint.core.close(now)
         self._collect_from(request.endpoint, endpoint, now)
+        if endpoint.sends or endpoint.posted:
+            self._closing.append(endpoint)
         self._answer(request, 0)
 
     def _register(self, request: ProviderRequest, body: bytes, now: int) -> None:
@@ -211,8 +220,10 @@ class ProgramConnection:
             key, self._next_key = self._next_key, self._next_key + 1
         if not places or request.data & ~_ACCESS or len(self._keys) >= MOST_REGIONS:
             self._answer(request, LibfabricError.INVALID)
-        elif key >> KEY_BITS or key in self._keys:
+        elif key >> KEY_BITS:
             self._answer(request, LibfabricError.KEY_REJECTED)
+        elif key in self._keys:
+            self._answer(request, LibfabricError.NO_KEY)  # which fi_mr(3) has for a key that is in use
         else:
             region = ProgramRegion(self._memory, places)
             on_wire = wire_key(self._pid, key)
@@ -263,6 +274,8 @@ class ProgramConnection:
             self._give_up(sent, LibfabricError.NO_MEMORY)
         except OSError:
             self._give_up(sent, LibfabricError.FAULT)
+        else:
+            endpoint.sends += 1
 
     def _give_up(self, sent: SentOperation, error: int) -> None:
         self.loaded_bytes -= sent.length
@@ -439,7 +452,7 @@ class ProgramConnection:
         endpoint = self._endpoints.get(request.endpoint)
         posted = None if endpoint is None else endpoint.posted.get(request.data)
         if endpoint is not None and posted is not None and posted.operation is not None:
-            endpoint.core.cancel(posted.operation, now)
+            posted.is_cancelled = not endpoint.core.cancel(posted.operation, now)
 
     # --- what has ended ----------------------------------------------------------------------------------
 
@@ -450,6 +463,12 @@ class ProgramConnection:
             if endpoint.core.completions:
                 self._collect_from(index, endpoint, now)
                 found = True
+        if self._closing:
+            for endpoint in self._closing:
+                if endpoint.core.completions:
+                    self._collect_from(0, endpoint, now)
+                    found = True
+            self._closing = [endpoint for endpoint in self._closing if endpoint.sends or endpoint.posted]
         while self._waiting:
             length = self._waiting[0][0].length
             if self.loaded_bytes and self.loaded_bytes + length > MOST_LOADED_BYTES:
@@ -465,10 +484,10 @@ class ProgramConnection:
             operation = completions.popleft()
             context = operation.context
             if isinstance(context, SentOperation):
-                self._sent(context, operation)
+                self._sent(endpoint, context, operation)
             elif isinstance(context, ProgramReceive):
                 self._received(endpoint, context, operation, now)
-            elif operation.kind is OpKind.REMOTE_WRITE and operation.ok:
+            elif operation.kind is OpKind.REMOTE_WRITE and operation.ok and not endpoint.is_closed:
                 self._tell(
                     ProviderReply(
                         kind=ReplyKind.WRITTEN,
@@ -480,13 +499,14 @@ class ProgramConnection:
                     )
                 )
 
-    def _sent(self, sent: SentOperation, operation: Operation) -> None:
+    def _sent(self, endpoint: ProgramEndpoint, sent: SentOperation, operation: Operation) -> None:
+        endpoint.sends -= 1
         self.loaded_bytes -= sent.length
         code = operation.status or ReturnCode.NULL
         error = error_of(code)
         if code is ReturnCode.TOO_LONG and operation.kind in (OpKind.SEND, OpKind.TSEND):
             error = 0  # it has arrived, and is longer than its receive: which is who receives it to be told
-        if not error and sent.places and operation.buffer is not None:
+        if not error and sent.places and operation.buffer is not None and not endpoint.is_closed:
             try:
                 self._store(sent.places, operation.buffer)
             except OSError:
@@ -505,7 +525,7 @@ class ProgramConnection:
     def _received(self, endpoint: ProgramEndpoint, posted: ProgramReceive, operation: Operation, now: int) -> None:
         code = operation.status or ReturnCode.NULL
         error, length, at = error_of(code), operation.length, posted.at
-        if not error and length:
+        if not error and length and not endpoint.is_closed:
             try:
                 if posted.least_room:
                     self._memory.store(posted.places[0][0] + at, posted.room[at : at + length])
@@ -516,7 +536,8 @@ class ProgramConnection:
         flags = 0 if operation.header_data is None else int(WireFlag.HAS_DATA)
         if posted.least_room:
             posted.at += length
-            last = bool(error) or len(posted.room) - posted.at < posted.least_room
+            full = len(posted.room) - posted.at < posted.least_room
+            last = bool(error) or full or posted.is_cancelled or endpoint.is_closed
             flags |= int(WireFlag.LAST) if last else 0
         else:
             last = True
@@ -532,7 +553,7 @@ class ProgramConnection:
                 length=0 if error else length,
                 tag=operation.tag,
                 data=operation.header_data or 0,
-                offset=0 if error else at,
+                offset=operation.excess if error else at,
                 code=code,
                 peer=_name_of(operation.source),
             )
@@ -551,6 +572,7 @@ class ProgramConnection:
                 self._rail.fep.retire(key)
             self._rail.give_pid(self._pid)
         self._endpoints.clear()
+        self._closing.clear()
         self._keys.clear()
         self._waiting.clear()
         self._rail = None

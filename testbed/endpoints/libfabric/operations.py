@@ -24,7 +24,19 @@ class SentOperation:
 class ProgramReceive:
     """A receive that a program has posted, for one message or for several, one behind the other in its buffer."""
 
-    __slots__ = ("at", "id", "ignore", "least_room", "operation", "places", "room", "source", "tag", "tagged")
+    __slots__ = (
+        "at",
+        "id",
+        "ignore",
+        "is_cancelled",
+        "least_room",
+        "operation",
+        "places",
+        "room",
+        "source",
+        "tag",
+        "tagged",
+    )
 
     def __init__(self, id: int, places: tuple[Place, ...], *, tagged: bool) -> None:
         self.id = id
@@ -37,6 +49,8 @@ class ProgramReceive:
         """The room that a buffer for several messages must have left to take another; 0: it takes one."""
         self.at = 0
         """The bytes of it that are filled."""
+        self.is_cancelled = False
+        """It was to be cancelled when it had met a message: a buffer for several takes no more after that one."""
         self.room = memoryview(b"")
         self.operation: Operation | None = None
 

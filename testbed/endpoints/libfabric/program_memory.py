@@ -60,7 +60,8 @@ class ProgramMemory:
 
     def close(self) -> None:
         """Let go of it."""
-        os.close(self._fd)
+        fd, self._fd = self._fd, -1  # whoever keeps a region must not reach what has the number next
+        os.close(fd)
 
 
 def _check(address: int, length: int) -> None:

@@ -27,6 +27,8 @@ from testbed.protocols.uet.config import UetConfig
 
 MOST_OUTPUT_BYTES: Final = 1 << 20
 """A program that takes no more replies has no more requests taken."""
+MOST_UNTOLD_BYTES: Final = 64 << 20
+"""Replies for a program that takes none, of which there is no end where peers write with data: it is cut off."""
 MOST_CONNECTIONS: Final = 1024
 """The connections of programs on one host."""
 MOST_UNEXPECTED: Final = 1 << 14
@@ -105,6 +107,9 @@ class ProviderServer:
             if len(self._clients) >= MOST_CONNECTIONS * len(self._settings.hosts):
                 raise OSError("too many connections")
             memory = ProgramMemory(pid)
+            if _has_hung_up(item):
+                memory.close()
+                raise ProcessLookupError("its program has ended, and the memory may be that of another")
         except OSError as error:
             _complain(f"{host}: a connection is refused: {error}")
             item.close()
@@ -192,10 +197,8 @@ class _Client:
                 self._connection.receive(data, time.monotonic_ns())
                 self._touch()
             except ProviderWireError as error:
-                self._server.broken += 1
-                _complain(f"{self._name}: its connection ends: {error}")
-                ended = True
-                break
+                self._break(error)
+                return
             if len(data) < _CHUNK or len(self._connection.output) > MOST_OUTPUT_BYTES:
                 ended = False
                 break
@@ -206,11 +209,23 @@ class _Client:
 
     def collect(self, now: int) -> None:
         """Tell the program what has ended."""
-        if not self._is_closed:
+        if self._is_closed:
+            return
+        try:
             if self._connection.collect(now):
                 self._touch()
-            if self._connection.output:
-                self._flush()
+        except ProviderWireError as error:  # of a request that has waited
+            self._break(error)
+            return
+        if self._connection.output:
+            self._flush()
+        if len(self._connection.output) > MOST_UNTOLD_BYTES and not self._is_closed:
+            self._break(ProviderWireError("it takes no replies"))
+
+    def _break(self, error: ProviderWireError) -> None:
+        self._server.broken += 1
+        _complain(f"{self._name}: its connection ends: {error}")
+        self.close()
 
     def _flush(self) -> None:
         output = self._connection.output
@@ -247,6 +262,13 @@ class _Client:
         fep = self._connection.fep
         if fep is not None:
             self._server.loop.touch(fep)
+
+
+def _has_hung_up(item: socket.socket) -> bool:
+    """Tell whether the other end is closed. While it is not, its process ID is not given to another."""
+    poll = select.poll()
+    poll.register(item, 0)
+    return bool(poll.poll(0))
 
 
 def _complain(text: str) -> None:

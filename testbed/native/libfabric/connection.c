@@ -190,6 +190,8 @@ int connection_ask(struct connection *connection, struct wire_request *request, 
 	struct operation *operation = operation_take(connection, false);
 	int error;
 
+	if (!operation) /* as many sends are under way as there may be: what closes something is not to fail for that */
+		operation = operation_take(connection, true);
 	if (!operation)
 		return connection->dead ? -FI_ENODEV : -FI_EAGAIN;
 	memset(answer, 0, sizeof *answer);

@@ -57,7 +57,7 @@ ssize_t begin(struct endpoint *endpoint, struct wire_request *request, const str
 	size_t parts = 0;
 	int error;
 
-	if (count > WIRE_PLACES || length > WIRE_MESSAGE_BYTES || (flags & FI_INJECT && length > INJECT_BYTES))
+	if (count > WIRE_PLACES || length > WIRE_MESSAGE_BYTES || (flags & FI_INJECT && !fetches && length > INJECT_BYTES))
 		return -FI_EINVAL;
 	if (!endpoint->enabled)
 		return -FI_EOPBADSTATE;
@@ -134,7 +134,7 @@ static ssize_t post(struct endpoint *endpoint, struct wire_request *request, con
 	operation->endpoint = endpoint;
 	operation->buffer = count ? iov[0].iov_base : NULL;
 	operation->flags = FI_RECV | (request->kind == WIRE_RECEIVE ? FI_MSG : FI_TAGGED);
-	operation->silent = endpoint->receives_selective && !(flags & FI_COMPLETION);
+	operation->silent = !peeks && endpoint->receives_selective && !(flags & FI_COMPLETION);
 	operation->multi = request->flags & WIRE_MULTI;
 	operation->peeks = peeks;
 	operation->counter = peeks ? NULL : endpoint->receptions;

@@ -22,10 +22,17 @@ static int region_close(struct fid *fid)
 	return error == -FI_ENODEV ? 0 : error;
 }
 
+static int region_bind(struct fid *fid, struct fid *other, uint64_t flags)
+{
+	(void)fid;
+	(void)flags;
+	return other->fclass == FI_CLASS_CNTR ? -FI_ENOSYS : 0; /* nobody tells of what peers do (FI_RMA_EVENT) */
+}
+
 static struct fi_ops region_fid = {
 	.size = sizeof region_fid,
 	.close = region_close,
-	.bind = NOTHING,
+	.bind = region_bind,
 	.control = NOTHING, /* FI_ENABLE */
 	.ops_open = NOT_THERE,
 };

@@ -221,6 +221,19 @@ static void set_destination(struct fi_info *info, const char *node, const char *
 		memcpy(info->dest_addr, is_four ? (void *)&four : (void *)&six, info->dest_addrlen);
 }
 
+/* Whether a program that names the address of its own end may mean this rail; a name that is no address tells nothing. */
+static bool is_source(const struct rail *rail, const char *node)
+{
+	struct in6_addr six;
+	struct in_addr four;
+
+	if (inet_pton(AF_INET, node, &four) == 1)
+		return !four.s_addr || (rail->family == AF_INET && !memcmp(rail->address.address + 12, &four, sizeof four));
+	if (inet_pton(AF_INET6, node, &six) == 1)
+		return IN6_IS_ADDR_UNSPECIFIED(&six) || !memcmp(rail->address.address, &six, sizeof six);
+	return true;
+}
+
 static bool is_own(const struct rail *rail)
 {
 	const char *own = getenv("LAB_UET_RAIL");
@@ -239,7 +252,8 @@ int getinfo(uint32_t version, const char *node, const char *service, uint64_t fl
 		return -FI_ENODATA;
 	for (int own = 1; own >= 0; own--) { /* that of the program's own rail comes first */
 		for (int i = 0; i < rail_count; i++) {
-			if (is_own(&rails[i]) != own || !rail_fits(&rails[i], hints))
+			if (is_own(&rails[i]) != own || !rail_fits(&rails[i], hints) ||
+			    (node && flags & FI_SOURCE && !is_source(&rails[i], node)))
 				continue;
 			*last = offer(&rails[i], hints);
 			if (!*last)

@@ -126,8 +126,8 @@ static ssize_t take_entries(struct queue *queue, void *buffer, size_t count, fi_
 	}
 	if (taken)
 		return taken;
-	if (queue->count)
-		return -FI_EAVAIL;
+	if (queue->count) /* who asks for no entries gets none */
+		return queue->ring[queue->head].error ? -FI_EAVAIL : -FI_EAGAIN;
 	return queue->overrun ? -FI_EOVERRUN : -FI_EAGAIN;
 }
 
@@ -306,7 +306,8 @@ int queue_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq
 	struct queue *queue;
 
 	(void)domain;
-	if (attr->wait_obj == FI_WAIT_SET || attr->wait_obj == FI_WAIT_MUTEX_COND || attr->format > FI_CQ_FORMAT_TAGGED)
+	if (attr->wait_obj == FI_WAIT_SET || attr->wait_obj == FI_WAIT_MUTEX_COND || attr->wait_obj == FI_WAIT_POLLFD ||
+	    attr->format > FI_CQ_FORMAT_TAGGED)
 		return -FI_ENOSYS;
 	queue = calloc(1, sizeof *queue);
 	if (!queue)
@@ -437,7 +438,7 @@ int counter_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fi
 
 	(void)domain;
 	if (attr && (attr->events != FI_CNTR_EVENTS_COMP || attr->wait_obj == FI_WAIT_SET || attr->wait_obj == FI_WAIT_FD ||
-		     attr->wait_obj == FI_WAIT_MUTEX_COND))
+		     attr->wait_obj == FI_WAIT_MUTEX_COND || attr->wait_obj == FI_WAIT_POLLFD))
 		return -FI_ENOSYS;
 	counter = calloc(1, sizeof *counter);
 	if (!counter)

@@ -92,7 +92,7 @@ struct wire_reply {
 	uint64_t length;
 	uint64_t tag; /* of RAIL: the interface, with `data` */
 	uint64_t data;
-	uint64_t offset; /* in a buffer for several messages */
+	uint64_t offset; /* in a buffer for several messages; of an error: the bytes that its receive was too short by */
 	uint16_t endpoint;
 	uint16_t code; /* of the response (UE Specification 1.0, section 3.4) */
 	struct wire_name peer;

@@ -36,6 +36,7 @@ class Operation:
         "buffer",
         "context",
         "error",
+        "excess",
         "finished_ns",
         "header_data",
         "kind",
@@ -57,6 +58,8 @@ class Operation:
         """More about a failure."""
         self.length = 0
         """Bytes sent or received."""
+        self.excess = 0
+        """The bytes for which a receive that is too short for its message had no room."""
         self.source: FepAddress | None = None
         """The sender of what a receive took, as far as the packets tell."""
         self.tag = 0

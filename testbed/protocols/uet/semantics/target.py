@@ -359,6 +359,7 @@ class TargetSemantics:
         assert operation.buffer is not None
         if message.total > len(operation.buffer):
             message.status = ReturnCode.TOO_LONG
+            operation.excess = message.total - len(operation.buffer)
         else:
             message.view = operation.buffer
 

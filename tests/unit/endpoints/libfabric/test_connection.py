@@ -6,6 +6,7 @@ import struct
 
 import pytest
 from fake_programs import BASE, FakePair, FakeProgram
+from wire_pair import MS
 
 from testbed.endpoints.libfabric.connection import MOST_LOADED_BYTES
 from testbed.endpoints.libfabric.fabric_errors import LibfabricError
@@ -111,7 +112,8 @@ def test_what_is_longer_than_its_receive_is_an_error_of_the_receiver_alone(pair:
     pair.b.post(0, 4, tag=1)
     pair.a.send(b"too long", pair.b, tag=1)
     pair.run()
-    assert only(pair.b.replies()).error == LibfabricError.TRUNCATED
+    reply = only(pair.b.replies())
+    assert (reply.error, reply.length, reply.offset) == (LibfabricError.TRUNCATED, 0, 4)
     assert only(pair.a.replies()).error == 0
 
 
@@ -178,6 +180,38 @@ def test_a_buffer_for_several_messages_is_given_back_when_it_is_cancelled(pair: 
     assert (reply.error, reply.flags) == (LibfabricError.CANCELLED, WireFlag.LAST)
 
 
+def test_a_buffer_for_several_messages_that_has_just_met_one_is_given_back_with_it(pair: FakePair) -> None:
+    receive = pair.b.post(1000, 100, flags=WireFlag.MULTI, data=20)
+    pair.a.send(b"last", pair.b)
+    pair.wire.pass_time(100 * MS)  # it has arrived, and is told to nobody yet
+    pair.b.say(RequestKind.CANCEL, endpoint=1, data=receive)
+    reply = only(pair.b.replies())
+    assert (reply.id, reply.error, reply.length, reply.flags) == (receive, 0, 4, WireFlag.LAST)
+    assert pair.b.at(1000, 4) == b"last"
+
+
+def test_what_is_under_way_at_a_closed_endpoint_ends_nevertheless(pair: FakePair) -> None:
+    pair.b.post(0, 8)
+    send = pair.a.send(b"late", pair.b)
+    pair.a.say(RequestKind.CLOSE_ENDPOINT, endpoint=1)
+    assert only(pair.a.replies()).kind == ReplyKind.ANSWER
+    pair.run()
+    reply = only(pair.a.replies())
+    assert (reply.kind, reply.id, reply.error) == (ReplyKind.DONE, send, 0)
+    assert pair.a.connection.loaded_bytes == 0
+
+
+def test_nothing_is_written_for_an_endpoint_that_is_closed(pair: FakePair) -> None:
+    receive = pair.b.post(1000, 100, flags=WireFlag.MULTI, data=20)
+    pair.a.send(b"late", pair.b)
+    pair.wire.pass_time(100 * MS)  # it has arrived, and is told to nobody yet
+    pair.b.say(RequestKind.CLOSE_ENDPOINT, endpoint=1)
+    done, answer = pair.b.replies()
+    assert (done.id, done.flags) == (receive, WireFlag.LAST)
+    assert answer.kind == ReplyKind.ANSWER
+    assert pair.b.at(1000, 4) == bytes(4)
+
+
 # --- remote memory ------------------------------------------------------------------------------------------
 
 
@@ -242,7 +276,7 @@ def test_keys_are_those_of_one_program(pair: FakePair) -> None:
     other = FakeProgram(pair, pair.rail_b, 1000)
     other.open()
     assert register(pair.b, 0, 100).error == register(other, 0, 100).error == 0
-    assert register(pair.b, 0, 100).error == LibfabricError.KEY_REJECTED
+    assert register(pair.b, 0, 100).error == LibfabricError.NO_KEY
     flags = WireFlag.INLINE
     pair.a.say(RequestKind.WRITE, b"mine", length=4, endpoint=1, peer=other.name, tag=5, flags=flags)
     pair.run()
