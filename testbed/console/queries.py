@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,12 @@ DEFAULT_POINTS = 600
 MOST_POINTS = 4_000
 MOST_SERIES = 256
 MOST_MOMENTS = 60
-_MAP_KIND = re.compile(r"[a-z]{1,20}")
+_REPORT_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox; "
+    "frame-ancestors 'self'",
+    "X-Frame-Options": "SAMEORIGIN",
+}
+"""A report is shown in a frame of the page; it is of a record that may be a stranger's, and runs nothing."""
 
 
 def _described(call: ViewCall) -> Response:
@@ -209,6 +213,17 @@ def _node(call: ViewCall) -> object:
     return call.base.node(call.path["node"])
 
 
+def _report(call: ViewCall) -> Response:
+    """Return the report of the record whose run is played back. Raises `RefusedRequest` for a lab that is up."""
+    from testbed.console.sources.recorded import RecordedLab
+    from testbed.record.report import render_report
+
+    if not isinstance(call.base, RecordedLab):
+        raise not_found("a lab that is up has no report", "each run on it leaves one: see its results")
+    content = render_report(call.base.record).encode(errors="replace")
+    return Response(content, media_type="text/html", headers=_REPORT_HEADERS)
+
+
 BASE_ROUTES: tuple[ViewRoute, ...] = (
     get("", _described),
     get("map", _map),
@@ -220,6 +235,7 @@ BASE_ROUTES: tuple[ViewRoute, ...] = (
     get("events", _events),
     get("table/{table}", _table),
     get("node/{node}", _node),
+    get("report", _report),
 )
 
 

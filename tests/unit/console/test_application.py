@@ -230,7 +230,7 @@ def test_a_lab_and_a_record_answer_alike(tmp_path: Path, base: str) -> None:
         *("moment", "moment?t=x", "moment?t=inf", "history?metrics=nonsense", "history?ports=nobody:eth0"),
         *("history?ports=99999", "history?points=0", "history?ports=" + ",".join(["0"] * 300), "table/nonsense"),
         *("table/ports?q=nobody", "table/ports?sort=nonsense", "table/ports?q=nonsense=1", "table/ports?limit=x"),
-        *("history/total?network=nonsense", "node/nobody", "moment?t=" + ",".join(["1001"] * 100)),
+        *("history/total?network=nonsense", "node/nobody", "report", "moment?t=" + ",".join(["1001"] * 100)),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_words(tmp_path: Path, query: str) -> None:
