@@ -254,6 +254,10 @@ def test_rows_are_chosen_by_the_words_of_the_command_line(tmp_path: Path) -> Non
         assert await places("p1-s1-h1%20p1-s1-h2") == [p for p in every if p.startswith(("p1-s1-h1:", "p1-s1-h2:"))]
         assert await places("state=changed") == every[:1]
         assert await places("p1-s1-h*%20state=down") == []
+        networks = (await asked("GET", "/api/labs/demo")).json["networks"]
+        named = ",".join(["none", *(one["name"] for one in networks)])
+        assert await places(f"&network={named}") == every
+        assert await places("&network=none,nothing") == []
 
     with_console(tmp_path, story)
 
