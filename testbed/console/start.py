@@ -27,6 +27,7 @@ from testbed.console.registry import PlayedRecords, load_actions, load_views
 from testbed.console.sessions import Sessions
 from testbed.console.sources.recorded import run_address
 from testbed.console.tables.registry import TABLES
+from testbed.console.views.capture import CAPTURES
 from testbed.lab.core.deploy.records.state import StateDirectory
 
 _LARGEST_MESSAGE = 1 << 16
@@ -113,7 +114,10 @@ async def _serve(
     waiting.cancel()
     await console.close()
     server.should_exit = True
-    await serve
+    try:
+        await serve
+    finally:
+        await asyncio.to_thread(CAPTURES.close)
 
 
 def _configuration(app: ASGIApp, tls: Tls | None) -> uvicorn.Config:
