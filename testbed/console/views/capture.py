@@ -105,7 +105,7 @@ class Capture:
         self.finders = [PacketFinder() for _ in self.ports]
         for number, port in enumerate(self.ports):
             process = subprocess.Popen(
-                [sys.executable, "-m", "testbed", *self.command(port)],
+                [sys.executable, "-P", "-m", "testbed", *self.command(port)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
