@@ -139,6 +139,7 @@ class Console:
         if found is not None:
             del self._live[name]
             await asyncio.to_thread(found.close)
+            return await self.live_lab(name)  # somebody else may have opened it meanwhile
         if name not in self._opening:
             work = asyncio.ensure_future(self.readers.run(lambda: self._open(name)))
             self._opening[name] = work
