@@ -257,7 +257,10 @@ class WatchedLab(Source):
                 self._call(lambda: self._end("the lab was destroyed"))
                 return
             except (TestbedError, OSError):
-                self._stopped.wait(1.0)  # it is being changed, or going
+                self._stopped.wait(1.0)  # it is being changed, or going: what was wanted still is
+                with self._wanting:
+                    self._wanted |= wanted
+                    self._wanted_sessions |= nodes
             self._asked.wait(STATUS_EVERY_S)
 
     def _read_anew(self, wanted: set[str], nodes_of_sessions: set[str]) -> None:
@@ -301,14 +304,14 @@ class WatchedLab(Source):
 
     def _change(self, change: Callable[[SeenState], SeenState]) -> None:
         """Change the state that is known, and publish how. In any thread."""
-        with self._lock:
+        with self._lock:  # also while it is told, so that two threads tell in the order in which they changed it
             before = self._seen
             after = self._seen = change(before)
-        if found := state_differences(before, after):
-            t = time.time()
-            self._states.append((t, after))
-            data = encode({"t": round(t, 3), **found})
-            self._call(lambda: self._show_state(after, data))
+            if found := state_differences(before, after):
+                t = time.time()
+                self._states.append((t, after))
+                data = encode({"t": round(t, 3), **found})
+                self._call(lambda: self._show_state(after, data))
 
     def _show_state(self, state: SeenState, data: bytes) -> None:
         self._shown_state = state
