@@ -279,7 +279,8 @@ class WatchedLab(Source):
             sessions = with_sessions(SeenState(), lab).sessions
             self._change(lambda seen: replace(seen, sessions=sessions))
         elif "session" in wanted:
-            self._change(lambda seen: with_sessions(seen, lab, nodes_of_sessions))
+            some = with_sessions(SeenState(), lab, nodes_of_sessions).sessions
+            self._change(lambda seen: replace(seen, sessions={**seen.sessions, **some}))
 
     def _read_shape(self) -> None:
         """Take up a lab that was changed, with its counters. Raises `LabNotFound`, and what opening it does."""
@@ -293,6 +294,8 @@ class WatchedLab(Source):
                 self._counters.close()
             if list(shape.places) != list(self._shape.places):
                 self.history = History(shape.ports)
+                self._seen = SeenState()  # its numbers are those of the shape before
+                self._states.clear()
             self._lab, self._shape, self._counters, self._before = lab, shape, counters, None
             self._latest = nothing_known(time.time(), shape.ports)
             latest = self._latest
