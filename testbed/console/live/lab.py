@@ -147,6 +147,10 @@ class WatchedLab(Source):
         content = encode({"view": view, "data": data})
         self._call(lambda: self._show_view(view, data, content))
 
+    def latest_view(self, view: str) -> object:
+        """Return what a view has told pages last; None where it has told nothing."""
+        return self._views.get(view)
+
     def _show_view(self, view: str, data: object, content: bytes) -> None:
         self._views[view] = data
         self.feed.publish("view", content)
