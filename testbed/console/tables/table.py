@@ -22,7 +22,7 @@ _LONGEST_WORDS = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableQuery:
-    """The rows that are wanted of a table, and their order. `moment` is None for those of now; `network` has one name, or
+    """The rows that are wanted of a table, and their order. `moment` is None for those of now; `network` has a name, or
     several with commas, of which any may match.
     """
 
