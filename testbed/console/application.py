@@ -258,11 +258,13 @@ def _base_stream(console: Console, find: Finder) -> Endpoint:
     async def answer(request: Request) -> Response:
         try:
             source = await find(request.path_params)
-        except TestbedError as error:
-            return error_answer(error)
+        except (TestbedError, OSError) as error:
+            return error_answer(error if isinstance(error, TestbedError) else RefusedRequest(500, str(error)))
         if isinstance(source, WatchedLab):
-            console.watch_views(source)
-            return _stream(console, request, source.feed, lambda: console.unwatch_views(source))
+            stream = _stream(console, request, source.feed, lambda: console.unwatch_views(source))
+            if isinstance(stream, _Streamed):  # else nobody would end what watches
+                console.watch_views(source)
+            return stream
         feed = Feed(lambda: recorded_snapshot(console, source))
         return _stream(console, request, feed, lambda: None)
 
