@@ -29,6 +29,7 @@ from testbed.console.sources.recorded import run_address
 from testbed.console.tables.registry import TABLES
 from testbed.console.views.capture import CAPTURES
 from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.record.store import RECORD_FILE
 
 _LARGEST_MESSAGE = 1 << 16
 """Bytes of a message of a WebSocket: what somebody types, or pastes."""
@@ -189,9 +190,17 @@ class _Link:
 def roots_of(target: str | None) -> tuple[Path, ...]:
     """Return the start directories of a console that is started here: the working directory, and that of a record."""
     directories = [Path.cwd()]
-    if target is not None and (path := Path(target)).is_dir() and not path.resolve().is_relative_to(directories[0]):
-        directories.append(path.resolve().parent)
+    if target is not None and (path := _record_directory(target)).is_dir():
+        whole = path.resolve()
+        if not whole.is_relative_to(directories[0]):
+            directories.append(whole.parent)
     return tuple(directories)
+
+
+def _record_directory(target: str) -> Path:
+    """Return the directory that is named, or that of a record's file."""
+    path = Path(target)
+    return path.parent if path.name == RECORD_FILE else path
 
 
 def opened(target: str | None, roots: Sequence[Path], state: StateDirectory) -> str | None:
@@ -201,9 +210,8 @@ def opened(target: str | None, roots: Sequence[Path], state: StateDirectory) -> 
     """
     if target is None:
         return None
-    path = Path(target)
-    if (path / "record.json").is_file() or path.name == "record.json":
-        directory = path if path.is_dir() else path.parent
+    path, directory = Path(target), _record_directory(target)
+    if (directory / RECORD_FILE).is_file():
         shown = StartDirectories(roots).shown(directory.resolve())
         assert shown is not None
         return run_address(shown, 0, 1)

@@ -109,6 +109,8 @@ def test_what_is_shown_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert opened("results/a", roots_of("results/a"), state) == "/api/runs/here~results~a/0/1"
     assert roots_of("../far/b") == (tmp_path / "here", tmp_path / "far")
     assert opened("../far/b", roots_of("../far/b"), state) == "/api/runs/far~b/0/1"
+    file = "../far/b/record.json"
+    assert opened(file, roots_of(file), state) == "/api/runs/far~b/0/1"
     with pytest.raises(TestbedError, match="no record"):
         opened("empty", roots_of("empty"), state)
     with pytest.raises(LabNotFound):
