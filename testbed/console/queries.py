@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ DEFAULT_POINTS = 600
 MOST_POINTS = 4_000
 MOST_SERIES = 256
 MOST_MOMENTS = 60
+_NO_NAME = re.compile(r"[^A-Za-z0-9._-]")
+"""What is in no name of a file."""
 _REPORT_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox; "
     "frame-ancestors 'self'",
@@ -105,7 +108,7 @@ def _moment(call: ViewCall) -> object:
 
 
 def _metrics(call: ViewCall) -> list[str]:
-    names = [name for name in call.query.get("metrics", "use").split(",") if name]
+    names = list(dict.fromkeys(name for name in call.query.get("metrics", "use").split(",") if name))
     for name in names:
         if name not in QUANTITIES:
             raise RefusedRequest(400, f"there is no metric {name!r}", hint=known_names_hint(name, QUANTITIES))
@@ -199,7 +202,8 @@ def _table(call: ViewCall) -> object:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([column["name"] for column in page["columns"]])
     writer.writerows([_cell(value) for value in row] for row in page["rows"])
-    disposition = f'attachment; filename="{call.base.name}-{name}.csv"'
+    lab = _NO_NAME.sub("-", call.base.name)  # of a record, which may come from a stranger
+    disposition = f'attachment; filename="{lab}-{name}.csv"'
     return Response(text.getvalue(), media_type="text/csv", headers={"Content-Disposition": disposition})
 
 
