@@ -40,7 +40,7 @@ class Totals:
     markable_packets: NDArray[np.int64]
     """The packets among which marks are counted."""
     paused_ns: NDArray[np.int64]
-    """The class that was paused longest counts."""
+    """Since the first reading; of each time between two, the class that was paused longest counts."""
     lost_packets: NDArray[np.int64]
     corrupted_packets: NDArray[np.int64]
 
