@@ -68,7 +68,6 @@ export class App {
   get(path, signal) { return ask("GET", this.path(path), undefined, signal); }
   post(path, body = {}) { return ask("POST", this.path(path), body); }
   put(path, body) { return ask("PUT", this.path(path), body); }
-  del(path) { return ask("DELETE", this.path(path)); }
   path(path) {
     if (path.startsWith("./")) return `${this.address.get().base}${path.slice(1)}`;
     return path.startsWith("/api") ? path : `/api${path.startsWith("/") ? "" : "/"}${path}`;
@@ -128,6 +127,7 @@ export class App {
       next.columns = columnsOf(data.columns);
       next.state = data.state;
       next.t = data.t;
+      next.gone = null;  // it is there again, if it was gone
       if (this.address.get().moment === null) next.shown = {t: data.t, columns: next.columns, state: data.state};
     }
     this.live.set(next);
