@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import Problem, SpecError, TestbedError
 from testbed.base.rows import row_json
-from testbed.console.answers import RefusedRequest
+from testbed.console.answers import RefusedRequest, problem_json
 from testbed.console.view import View, ViewCall, get, post
 
 if TYPE_CHECKING:
@@ -163,20 +163,6 @@ def changes_json(changes: Changes) -> dict[str, Any]:
     document = changes.to_json()
     del document["changes"]
     return document | {"summary": changes.summary, "groups": [row_json(group) for group in changes.groups]}
-
-
-def problem_json(problem: Problem) -> dict[str, Any]:
-    """Return a problem with the place that the page shows it at."""
-    at = problem.position
-    return {
-        "file": problem.file,
-        "line": None if at is None else at.line,
-        "column": None if at is None else at.column,
-        "path": problem.path,
-        "message": problem.message,
-        "hint": problem.hint or "",
-        "code": problem.code,
-    }
 
 
 VIEW = View(
