@@ -53,6 +53,8 @@ class PageTable:
     place: Callable[[Any], str]
     key: Callable[[Any], str]
     of: Callable[[Source], bool] = lambda source: source.live
+    moments: bool = False
+    """Its rows can be those of another moment; else they are of now, whatever is asked for."""
 
     def to_json(self) -> dict[str, str]:
         """Return what the page is told of it."""
@@ -140,7 +142,8 @@ def table_page(table: PageTable, source: Source, query: TableQuery) -> dict[str,
         "keys": list(map(table.key, page)),
         "total": len(every),
         "matched": len(chosen),
-        "t": (query.moment or source.now()).frame.t,
+        "t": (query.moment if query.moment and table.moments else source.now()).frame.t,
+        "of_now": not table.moments,
     }
 
 

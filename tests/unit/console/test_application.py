@@ -224,6 +224,7 @@ def test_a_lab_and_a_record_answer_alike(tmp_path: Path, base: str) -> None:
         assert total["series"] == {"queue": [[640, 640]]}
         table = (await asked("GET", f"{base}/table/ports?sort=use&order=desc&limit=2")).json
         assert (table["total"], table["matched"], len(table["rows"])) == (ports, ports, 2)
+        assert not table["of_now"]
         names = [column["name"] for column in table["columns"]]
         assert table["rows"][0][names.index("use")] == 11.9
 
