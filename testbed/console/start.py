@@ -22,7 +22,7 @@ from testbed.console.application import application
 from testbed.console.console import Console, ConsoleSettings
 from testbed.console.files import StartDirectories
 from testbed.console.guard import ConsoleGuard, Names
-from testbed.console.listening import ListenAt, Tls, certificate_names, open_socket
+from testbed.console.listening import CannotListen, ListenAt, Tls, certificate_names, open_socket
 from testbed.console.registry import PlayedRecords, load_actions, load_views
 from testbed.console.sessions import Sessions
 from testbed.console.sources.recorded import run_address
@@ -65,7 +65,11 @@ def serve_console(serving: ConsoleServing, tell: Callable[[str], None]) -> None:
     Raises `CannotListen`.
     """
     state = StateDirectory()
-    managed = [serving.bind.host] if serving.of_lab is not None and in_network_of(serving.of_lab) else []
+    if serving.of_lab is not None and not in_network_of(serving.of_lab):
+        raise CannotListen(
+            f"--of-lab asks nobody for a login, and this is no node of {serving.of_lab}", hint="leave --of-lab out"
+        )
+    managed = [] if serving.of_lab is None else [serving.bind.host]
     listener = open_socket(serving.bind, serving.tls, managed=managed)
     try:
         asyncio.run(_serve(serving, state, listener, tell))
