@@ -265,8 +265,11 @@ def _base_stream(console: Console, find: Finder) -> Endpoint:
             if isinstance(stream, _Streamed):  # else nobody would end what watches
                 console.watch_views(source)
             return stream
-        feed = Feed(lambda: recorded_snapshot(console, source))
-        return _stream(console, request, feed, lambda: None)
+        feed = console.feed_of_record(source, lambda: recorded_snapshot(console, source))
+        stream = _stream(console, request, feed, lambda: console.leave_record(source))
+        if not isinstance(stream, _Streamed):
+            console.leave_record(source)
+        return stream
 
     return answer
 

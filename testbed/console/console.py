@@ -77,6 +77,7 @@ class Console:
         self.shells = 0
         self._play = play
         self._live: dict[str, WatchedLab] = {}
+        self._recorded: dict[Source, Feed] = {}
         self._opening: dict[str, asyncio.Future[WatchedLab]] = {}
         self._watching: dict[tuple[str, str], threading.Event] = {}
         self._trust = TrustWatch(self._tell_trust, self._is_looked_at)
@@ -98,9 +99,8 @@ class Console:
         self._stopped.set()
         for stop in self._watching.values():
             stop.set()
-        self.feed.close()
-        for lab in list(self._live.values()):
-            lab.feed.close()
+        for feed in self._feeds():
+            feed.close()
         await self.tasks.close()
         await asyncio.to_thread(self._close_threads)
         self.readers.close()
@@ -159,6 +159,17 @@ class Console:
         if self._play is None:
             raise not_found("this console shows no records")
         return self._play(self.files, directory, point, run)
+
+    def feed_of_record(self, source: Source, snapshot: Callable[[], bytes]) -> Feed:
+        """Return the feed of a run that is played back, which all pages share that look at it."""
+        if source not in self._recorded:
+            self._recorded[source] = Feed(snapshot)
+        return self._recorded[source]
+
+    def leave_record(self, source: Source) -> None:
+        """Forget the feed of a run that no page looks at any more."""
+        if source in self._recorded and self._recorded[source].listeners == 0:
+            del self._recorded[source]
 
     def labs(self) -> tuple[LabRow, ...]:
         """Return the list of labs as it is now. Among the readers."""
@@ -237,7 +248,7 @@ class Console:
         }
 
     def _feeds(self) -> list[Feed]:
-        return [self.feed, *(lab.feed for lab in self._live.values())]
+        return [self.feed, *(lab.feed for lab in list(self._live.values())), *list(self._recorded.values())]
 
     def _is_looked_at(self) -> bool:
         return self.streams > 0

@@ -357,3 +357,17 @@ def test_the_source_of_a_view_is_what_its_address_names(tmp_path: Path) -> None:
         assert isinstance(await asked.console.live_lab("demo"), Source)
 
     with_console(tmp_path, story)
+
+
+def test_pages_of_a_record_hear_of_labs_and_tasks(tmp_path: Path) -> None:
+    async def story(asked: Asked) -> None:
+        console, source = asked.console, FakeSource(live=False)
+        feed = console.feed_of_record(source, lambda: b"{}")
+        assert console.feed_of_record(source, lambda: b"{}") is feed
+        console._publish_now("labs", b"[]")
+        assert feed.last == 1
+        console.leave_record(source)
+        console._publish_now("labs", b"[]")
+        assert feed.last == 1, "nobody looks any more"
+
+    with_console(tmp_path, story)
