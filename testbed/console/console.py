@@ -97,7 +97,7 @@ class Console:
     async def close(self) -> None:
         """End all that goes on: streams, tasks, threads."""
         self._stopped.set()
-        for stop in self._watching.values():
+        for stop in list(self._watching.values()):  # whose threads take themselves out
             stop.set()
         for feed in self._feeds():
             feed.close()
@@ -110,7 +110,7 @@ class Console:
         self._labs.close()
         if self._ticker.is_alive():
             self._ticker.join(timeout=5)
-        for lab in self._live.values():
+        for lab in list(self._live.values()):
             lab.close()
 
     def require_write(self) -> None:
@@ -205,13 +205,14 @@ class Console:
             view.watch(source, lambda data: source.publish_view(view.name, data), stop)
         finally:
             if self._watching.get((source.base, view.name)) is stop:
-                del self._watching[source.base, view.name]
+                self._watching.pop((source.base, view.name), None)
 
     def unwatch_views(self, source: WatchedLab) -> None:
         """Let the views of a lab end that no page looks at any more."""
         if source.feed.listeners == 0:
-            for key in [key for key in self._watching if key[0] == source.base]:
-                self._watching.pop(key).set()
+            for key in [key for key in list(self._watching) if key[0] == source.base]:
+                if (stop := self._watching.pop(key, None)) is not None:
+                    stop.set()
 
     # --- what all pages are told ------------------------------------------------------------------------
 
