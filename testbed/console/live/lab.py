@@ -51,6 +51,8 @@ IDLE_EVERY = 4
 """Counters are read at each fourth tick while no page looks."""
 LEAST_SPAN_S = TICK_S / 2
 """A tick that comes late is followed by one that is on time: the counts of a few milliseconds say nothing."""
+_LATEST_S = 1e11
+"""Seconds since the epoch: a time that no event is behind, and that still has a date."""
 _NODES_CHANGED = ("daemon-", "thing-", "switch-", "service-", "power-")
 
 
@@ -129,7 +131,7 @@ class WatchedLab(Source):
 
     def events(self, begin: float, end: float) -> list[dict[str, Any]]:
         """Return what is kept of the past, and what was told since somebody looks: much is told and not kept."""
-        since = datetime.fromtimestamp(max(0.0, begin), UTC)
+        since = datetime.fromtimestamp(min(max(0.0, begin), _LATEST_S), UTC)
         kept = [event_json(event) for event in past_events(self._lab, since)]
         found = {(e["time"], e["node"], e["kind"], e["subject"]): e for e in (*kept, *list(self._events))}
         return sorted((e for e in found.values() if begin <= e["t"] <= end), key=lambda e: float(e["t"]))
