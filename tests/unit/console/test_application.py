@@ -132,7 +132,7 @@ def test_a_token_of_the_link_is_exchanged_for_a_cookie_and_gone_from_the_address
 
 
 def test_the_form_comes_with_its_origin() -> None:
-    """Of a page without a referrer the browser sends a form with `Origin: null` (Fetch, 3.2), which the guard refuses."""
+    """A page without a referrer sends its form with `Origin: null` (Fetch, 3.2), which the guard refuses."""
     page = (application_module.STATIC / "login.html").read_text()
     assert page.index('<meta name="referrer" content="same-origin">') < page.index("<form")
 
