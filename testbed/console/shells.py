@@ -46,14 +46,20 @@ async def serve_shell(console: Console, socket: WebSocket) -> None:
     if console.shells >= MOST_SHELLS:
         await socket.close(TOO_MANY, f"{MOST_SHELLS} shells are open already")
         return
-    console.shells += 1
+    console.shells += 1  # before it is opened: several may come at once
+    terminal = None
     try:
-        await _serve(console, socket)
+        terminal = await _opened(console, socket)
+        if terminal is not None:
+            await _exchange(terminal, socket)
     finally:
         console.shells -= 1
+        if terminal is not None:
+            await asyncio.shield(asyncio.to_thread(terminal.close))
 
 
-async def _serve(console: Console, socket: WebSocket) -> None:
+async def _opened(console: Console, socket: WebSocket) -> Terminal | None:
+    """Open the terminal that a page asks for; None where it is refused, which the page has been told."""
     try:
         console.require_write()
         source = await console.live_lab(socket.path_params["name"])
@@ -63,18 +69,15 @@ async def _serve(console: Console, socket: WebSocket) -> None:
         if program not in _PROGRAMS:
             raise RefusedRequest(400, f"program={program}: one of {', '.join(_PROGRAMS)}")
         node = socket.path_params["node"]
-        terminal = await console.readers.run(lambda: Terminal.open(source.lab, node, program, size))
+        found: Terminal = await console.readers.run(lambda: Terminal.open(source.lab, node, program, size))
+        return found
     except (TestbedError, OSError) as error:
         status = error.status if isinstance(error, RefusedRequest) else 404
         said = error.message if isinstance(error, TestbedError) else str(error)
         reason = said.encode(errors="replace")[:_LONGEST_REASON].decode(errors="ignore")
         with suppress(RuntimeError):
             await socket.close(_CODES.get(status, REFUSED), reason)
-        return
-    try:
-        await _exchange(terminal, socket)
-    finally:
-        await asyncio.shield(asyncio.to_thread(terminal.close))
+        return None
 
 
 async def _exchange(terminal: Terminal, socket: WebSocket) -> None:
