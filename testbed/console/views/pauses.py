@@ -217,7 +217,7 @@ def _watch(source: Source, publish: Publish, stop: threading.Event) -> None:
     before: dict[str, Any] | None = None
     try:
         while not stop.wait(INTERVAL_S):
-            for now in (NO_PAUSES,) if source.lab.plan.tables is None else _readings(source):
+            for now in iter([NO_PAUSES]) if source.lab.plan.tables is None else _readings(source):
                 if now != before:
                     publish(now)
                 before = now
