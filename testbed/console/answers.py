@@ -68,12 +68,13 @@ def error_answer(error: TestbedError) -> Response:
         "message": error.message,
         "hint": error.hint or "",
         "code": getattr(error, "code", "") or "",
-        "problems": list(map(_problem, error.problems)) if isinstance(error, SpecError) else [],
+        "problems": list(map(problem_json, error.problems)) if isinstance(error, SpecError) else [],
     }
     return json_answer({"error": document}, status=_status(error))
 
 
-def _problem(problem: Problem) -> dict[str, Any]:
+def problem_json(problem: Problem) -> dict[str, Any]:
+    """Return a problem with the place that the page shows it at."""
     at = problem.position
     return {
         "file": problem.file,

@@ -258,13 +258,18 @@ def _base_stream(console: Console, find: Finder) -> Endpoint:
     async def answer(request: Request) -> Response:
         try:
             source = await find(request.path_params)
-        except TestbedError as error:
-            return error_answer(error)
+        except (TestbedError, OSError) as error:
+            return error_answer(error if isinstance(error, TestbedError) else RefusedRequest(500, str(error)))
         if isinstance(source, WatchedLab):
-            console.watch_views(source)
-            return _stream(console, request, source.feed, lambda: console.unwatch_views(source))
-        feed = Feed(lambda: recorded_snapshot(console, source))
-        return _stream(console, request, feed, lambda: None)
+            stream = _stream(console, request, source.feed, lambda: console.unwatch_views(source))
+            if isinstance(stream, _Streamed):  # else nobody would end what watches
+                console.watch_views(source)
+            return stream
+        feed = console.feed_of_record(source, lambda: recorded_snapshot(console, source))
+        stream = _stream(console, request, feed, lambda: console.leave_record(source))
+        if not isinstance(stream, _Streamed):
+            console.leave_record(source)
+        return stream
 
     return answer
 

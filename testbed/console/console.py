@@ -77,6 +77,7 @@ class Console:
         self.shells = 0
         self._play = play
         self._live: dict[str, WatchedLab] = {}
+        self._recorded: dict[Source, Feed] = {}
         self._opening: dict[str, asyncio.Future[WatchedLab]] = {}
         self._watching: dict[tuple[str, str], threading.Event] = {}
         self._trust = TrustWatch(self._tell_trust, self._is_looked_at)
@@ -96,11 +97,10 @@ class Console:
     async def close(self) -> None:
         """End all that goes on: streams, tasks, threads."""
         self._stopped.set()
-        for stop in self._watching.values():
+        for stop in list(self._watching.values()):  # whose threads take themselves out
             stop.set()
-        self.feed.close()
-        for lab in list(self._live.values()):
-            lab.feed.close()
+        for feed in self._feeds():
+            feed.close()
         await self.tasks.close()
         await asyncio.to_thread(self._close_threads)
         self.readers.close()
@@ -110,7 +110,7 @@ class Console:
         self._labs.close()
         if self._ticker.is_alive():
             self._ticker.join(timeout=5)
-        for lab in self._live.values():
+        for lab in list(self._live.values()):
             lab.close()
 
     def require_write(self) -> None:
@@ -139,6 +139,7 @@ class Console:
         if found is not None:
             del self._live[name]
             await asyncio.to_thread(found.close)
+            return await self.live_lab(name)  # somebody else may have opened it meanwhile
         if name not in self._opening:
             work = asyncio.ensure_future(self.readers.run(lambda: self._open(name)))
             self._opening[name] = work
@@ -158,6 +159,17 @@ class Console:
         if self._play is None:
             raise not_found("this console shows no records")
         return self._play(self.files, directory, point, run)
+
+    def feed_of_record(self, source: Source, snapshot: Callable[[], bytes]) -> Feed:
+        """Return the feed of a run that is played back, which all pages share that look at it."""
+        if source not in self._recorded:
+            self._recorded[source] = Feed(snapshot)
+        return self._recorded[source]
+
+    def leave_record(self, source: Source) -> None:
+        """Forget the feed of a run that no page looks at any more."""
+        if source in self._recorded and self._recorded[source].listeners == 0:
+            del self._recorded[source]
 
     def labs(self) -> tuple[LabRow, ...]:
         """Return the list of labs as it is now. Among the readers."""
@@ -193,13 +205,14 @@ class Console:
             view.watch(source, lambda data: source.publish_view(view.name, data), stop)
         finally:
             if self._watching.get((source.base, view.name)) is stop:
-                del self._watching[source.base, view.name]
+                self._watching.pop((source.base, view.name), None)
 
     def unwatch_views(self, source: WatchedLab) -> None:
         """Let the views of a lab end that no page looks at any more."""
         if source.feed.listeners == 0:
-            for key in [key for key in self._watching if key[0] == source.base]:
-                self._watching.pop(key).set()
+            for key in [key for key in list(self._watching) if key[0] == source.base]:
+                if (stop := self._watching.pop(key, None)) is not None:
+                    stop.set()
 
     # --- what all pages are told ------------------------------------------------------------------------
 
@@ -236,7 +249,7 @@ class Console:
         }
 
     def _feeds(self) -> list[Feed]:
-        return [self.feed, *(lab.feed for lab in self._live.values())]
+        return [self.feed, *(lab.feed for lab in list(self._live.values())), *list(self._recorded.values())]
 
     def _is_looked_at(self) -> bool:
         return self.streams > 0

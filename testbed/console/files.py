@@ -118,11 +118,12 @@ class StartDirectories:
         if len(encoded) > MOST_BYTES:
             raise RefusedRequest(413, f"the text is larger than {MOST_BYTES >> 20} MiB")
         with _descriptor(root, parts[:-1], os.O_RDONLY | os.O_DIRECTORY) as (directory, _):
-            self._check_unchanged(directory, parts[-1], text, etag)
+            owner = self._check_unchanged(directory, parts[-1], text, etag)
             name = f".{parts[-1]}.{os.getpid()}"
             file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=directory)
             try:
                 with os.fdopen(file, "wb") as stream:
+                    _give(file, owner or os.fstat(directory), is_file=owner is not None)
                     stream.write(encoded)
                 os.rename(name, parts[-1], src_dir_fd=directory, dst_dir_fd=directory)
             except BaseException:
@@ -132,18 +133,20 @@ class StartDirectories:
         return _etag(encoded)
 
     @staticmethod
-    def _check_unchanged(directory: int, name: str, text: str, etag: str) -> None:
+    def _check_unchanged(directory: int, name: str, text: str, etag: str) -> os.stat_result | None:
+        """Return whose the file is, and None where there is none."""
         try:
             file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
         except FileNotFoundError as error:
             if etag:
                 raise ChangedMeanwhile(text) from error
-            return
+            return None
         except OSError as error:
             raise not_found(f"there is no file {text}") from error
         try:
             if not etag or _etag(_content(file, text)) != etag:
                 raise ChangedMeanwhile(text)
+            return os.fstat(file)
         finally:
             os.close(file)
 
@@ -204,6 +207,16 @@ def _open_beneath(directory: int, path: str, flags: int) -> int:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), path)
     return int(found)
+
+
+def _give(file: int, like: os.stat_result, *, is_file: bool) -> None:
+    """Give a file that root has made to whoever had the one before, or has its directory: they edit it with their own
+    editor, too.
+    """
+    with suppress(OSError):
+        os.fchown(file, like.st_uid, like.st_gid)
+        if is_file:
+            os.fchmod(file, stat.S_IMODE(like.st_mode) & 0o777)
 
 
 def _content(descriptor: int, shown: str) -> bytes:

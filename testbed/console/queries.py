@@ -26,7 +26,14 @@ DEFAULT_POINTS = 600
 MOST_POINTS = 4_000
 MOST_SERIES = 256
 MOST_MOMENTS = 60
-_MAP_KIND = re.compile(r"[a-z]{1,20}")
+_NO_NAME = re.compile(r"[^A-Za-z0-9._-]")
+"""What is in no name of a file."""
+_REPORT_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox; "
+    "frame-ancestors 'self'",
+    "X-Frame-Options": "SAMEORIGIN",
+}
+"""A report is shown in a frame of the page; it is of a record that may be a stranger's, and runs nothing."""
 
 
 def _described(call: ViewCall) -> Response:
@@ -101,7 +108,7 @@ def _moment(call: ViewCall) -> object:
 
 
 def _metrics(call: ViewCall) -> list[str]:
-    names = [name for name in call.query.get("metrics", "use").split(",") if name]
+    names = list(dict.fromkeys(name for name in call.query.get("metrics", "use").split(",") if name))
     for name in names:
         if name not in QUANTITIES:
             raise RefusedRequest(400, f"there is no metric {name!r}", hint=known_names_hint(name, QUANTITIES))
@@ -195,7 +202,8 @@ def _table(call: ViewCall) -> object:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([column["name"] for column in page["columns"]])
     writer.writerows([_cell(value) for value in row] for row in page["rows"])
-    disposition = f'attachment; filename="{call.base.name}-{name}.csv"'
+    lab = _NO_NAME.sub("-", call.base.name)  # of a record, which may come from a stranger
+    disposition = f'attachment; filename="{lab}-{name}.csv"'
     return Response(text.getvalue(), media_type="text/csv", headers={"Content-Disposition": disposition})
 
 
@@ -209,6 +217,17 @@ def _node(call: ViewCall) -> object:
     return call.base.node(call.path["node"])
 
 
+def _report(call: ViewCall) -> Response:
+    """Return the report of the record whose run is played back. Raises `RefusedRequest` for a lab that is up."""
+    from testbed.console.sources.recorded import RecordedLab
+    from testbed.record.report import render_report
+
+    if not isinstance(call.base, RecordedLab):
+        raise not_found("a lab that is up has no report", "each run on it leaves one: see its results")
+    content = render_report(call.base.record).encode(errors="replace")
+    return Response(content, media_type="text/html", headers=_REPORT_HEADERS)
+
+
 BASE_ROUTES: tuple[ViewRoute, ...] = (
     get("", _described),
     get("map", _map),
@@ -220,6 +239,7 @@ BASE_ROUTES: tuple[ViewRoute, ...] = (
     get("events", _events),
     get("table/{table}", _table),
     get("node/{node}", _node),
+    get("report", _report),
 )
 
 

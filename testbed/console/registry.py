@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from importlib import import_module
 from pathlib import Path
@@ -33,6 +34,7 @@ class PlayedRecords:
 
     def __init__(self) -> None:
         self._open: OrderedDict[tuple[Path, int, int, int], Source] = OrderedDict()
+        self._lock = threading.Lock()
 
     def play(self, files: StartDirectories, directory: str, point: int, run: int) -> Source:
         """Return a run of the record in a directory below a start directory, by the directory's part of an address.
@@ -42,10 +44,11 @@ class PlayedRecords:
         path = files.path(shown_directory(directory))
         record = files.path(f"{shown_directory(directory)}/{RECORD_FILE}")
         key = path, point, run, record.stat().st_mtime_ns
-        if key not in self._open:
-            base = f"/api/runs/{directory}/{point}/{run}"
-            self._open[key] = RecordedLab.open(path, point, run, base=base, topologies=files.roots)
-            while len(self._open) > MOST_PLAYED:
-                self._open.popitem(last=False)
-        self._open.move_to_end(key)
-        return self._open[key]
+        with self._lock:  # a page asks for several things at once, and a large record is read once for them
+            if key not in self._open:
+                base = f"/api/runs/{directory}/{point}/{run}"
+                self._open[key] = RecordedLab.open(path, point, run, base=base, topologies=files.roots)
+                while len(self._open) > MOST_PLAYED:
+                    self._open.popitem(last=False)
+            self._open.move_to_end(key)
+            return self._open[key]

@@ -6,12 +6,11 @@ import hashlib
 import hmac
 import secrets
 from collections import OrderedDict
-from http.cookies import CookieError, SimpleCookie
 
 _BYTES = 32
 MOST_SESSIONS = 64
 """The browsers that may be logged in at once; one more ends the session that was used least recently."""
-_LONGEST_COOKIE = 4096
+_LONGEST_COOKIE = 1 << 14
 
 
 class Sessions:
@@ -47,14 +46,12 @@ class Sessions:
         """Tell whether a request's `Cookie` header has a session's cookie."""
         if len(cookies) > _LONGEST_COOKIE:
             return False
-        try:
-            found = SimpleCookie(cookies).get(self.cookie)
-        except CookieError:
-            return False
-        if found is None or (digest := _digest(found.value)) not in self._sessions:
-            return False
-        self._sessions.move_to_end(digest)
-        return True
+        for cookie in cookies.split(";"):  # one by one: those of other programs at this host may be anything
+            name, _, value = cookie.strip().partition("=")
+            if name == self.cookie and (digest := _digest(value)) in self._sessions:
+                self._sessions.move_to_end(digest)
+                return True
+        return False
 
     def cookie_header(self, value: str, *, secure: bool) -> str:
         """Return the `Set-Cookie` header of a session (RFC 6265bis): no script reads it, no other site has it sent."""

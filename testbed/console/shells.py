@@ -35,6 +35,7 @@ REFUSED, NO_SUCH_NODE, TOO_MANY = 4403, 4404, 4429
 _CODES = {404: NO_SUCH_NODE, 429: TOO_MANY}
 _MOST_COLUMNS, _MOST_ROWS = 500, 300
 _LONGEST_REASON = 120
+"""Bytes of the reason of a close: a frame of control has room for 123 (RFC 6455, 5.5.1)."""
 _TERMINAL = "xterm-256color"
 _PROGRAMS = ("shell", "vtysh")
 
@@ -42,10 +43,25 @@ _PROGRAMS = ("shell", "vtysh")
 async def serve_shell(console: Console, socket: WebSocket) -> None:
     """Serve a shell in the node that the address names, until the page closes it or the shell ends."""
     await socket.accept()
+    if console.shells >= MOST_SHELLS:
+        await socket.close(TOO_MANY, f"{MOST_SHELLS} shells are open already")
+        return
+    console.shells += 1  # before it is opened: several may come at once
+    terminal = None
+    try:
+        terminal = await _opened(console, socket)
+        if terminal is not None:
+            await _exchange(terminal, socket)
+    finally:
+        console.shells -= 1
+        if terminal is not None:
+            await asyncio.shield(asyncio.to_thread(terminal.close))
+
+
+async def _opened(console: Console, socket: WebSocket) -> Terminal | None:
+    """Open the terminal that a page asks for; None where it is refused, which the page has been told."""
     try:
         console.require_write()
-        if console.shells >= MOST_SHELLS:
-            raise RefusedRequest(429, f"{MOST_SHELLS} shells are open already", hint="close one of them")
         source = await console.live_lab(socket.path_params["name"])
         query = socket.query_params
         size = _size(query.get("cols", "80"), query.get("rows", "24"))
@@ -53,18 +69,15 @@ async def serve_shell(console: Console, socket: WebSocket) -> None:
         if program not in _PROGRAMS:
             raise RefusedRequest(400, f"program={program}: one of {', '.join(_PROGRAMS)}")
         node = socket.path_params["node"]
-        terminal = await console.readers.run(lambda: Terminal.open(source.lab, node, program, size))
-    except TestbedError as error:
+        found: Terminal = await console.readers.run(lambda: Terminal.open(source.lab, node, program, size))
+        return found
+    except (TestbedError, OSError) as error:
         status = error.status if isinstance(error, RefusedRequest) else 404
+        said = error.message if isinstance(error, TestbedError) else str(error)
+        reason = said.encode(errors="replace")[:_LONGEST_REASON].decode(errors="ignore")
         with suppress(RuntimeError):
-            await socket.close(_CODES.get(status, REFUSED), error.message[:_LONGEST_REASON])
-        return
-    console.shells += 1
-    try:
-        await _exchange(terminal, socket)
-    finally:
-        console.shells -= 1
-        await asyncio.shield(asyncio.to_thread(terminal.close))
+            await socket.close(_CODES.get(status, REFUSED), reason)
+        return None
 
 
 async def _exchange(terminal: Terminal, socket: WebSocket) -> None:
@@ -188,7 +201,8 @@ class Terminal:
         """Hang up: end the program and all that was started in its session, whatever they do about it."""
         session = self._process.pid
         for number in (signal.SIGHUP, signal.SIGKILL):
-            for pid in [session, *_of_session(session)]:
+            leader = [session] if self._process.poll() is None else []  # else its number may be somebody else's
+            for pid in {*leader, *_of_session(session)}:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGCONT)
                     os.kill(pid, number)

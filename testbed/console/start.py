@@ -22,12 +22,14 @@ from testbed.console.application import application
 from testbed.console.console import Console, ConsoleSettings
 from testbed.console.files import StartDirectories
 from testbed.console.guard import ConsoleGuard, Names
-from testbed.console.listening import ListenAt, Tls, certificate_names, open_socket
+from testbed.console.listening import CannotListen, ListenAt, Tls, certificate_names, open_socket
 from testbed.console.registry import PlayedRecords, load_actions, load_views
 from testbed.console.sessions import Sessions
 from testbed.console.sources.recorded import run_address
 from testbed.console.tables.registry import TABLES
+from testbed.console.views.capture import CAPTURES
 from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.record.store import RECORD_FILE
 
 _LARGEST_MESSAGE = 1 << 16
 """Bytes of a message of a WebSocket: what somebody types, or pastes."""
@@ -63,7 +65,11 @@ def serve_console(serving: ConsoleServing, tell: Callable[[str], None]) -> None:
     Raises `CannotListen`.
     """
     state = StateDirectory()
-    managed = [serving.bind.host] if serving.of_lab is not None and in_network_of(serving.of_lab) else []
+    if serving.of_lab is not None and not in_network_of(serving.of_lab):
+        raise CannotListen(
+            f"--of-lab asks nobody for a login, and this is no node of {serving.of_lab}", hint="leave --of-lab out"
+        )
+    managed = [] if serving.of_lab is None else [serving.bind.host]
     listener = open_socket(serving.bind, serving.tls, managed=managed)
     try:
         asyncio.run(_serve(serving, state, listener, tell))
@@ -113,7 +119,10 @@ async def _serve(
     waiting.cancel()
     await console.close()
     server.should_exit = True
-    await serve
+    try:
+        await serve
+    finally:
+        await asyncio.to_thread(CAPTURES.close)
 
 
 def _configuration(app: ASGIApp, tls: Tls | None) -> uvicorn.Config:
@@ -185,9 +194,17 @@ class _Link:
 def roots_of(target: str | None) -> tuple[Path, ...]:
     """Return the start directories of a console that is started here: the working directory, and that of a record."""
     directories = [Path.cwd()]
-    if target is not None and (path := Path(target)).is_dir() and not path.resolve().is_relative_to(directories[0]):
-        directories.append(path.resolve().parent)
+    if target is not None and (path := _record_directory(target)).is_dir():
+        whole = path.resolve()
+        if not whole.is_relative_to(directories[0]):
+            directories.append(whole.parent)
     return tuple(directories)
+
+
+def _record_directory(target: str) -> Path:
+    """Return the directory that is named, or that of a record's file."""
+    path = Path(target)
+    return path.parent if path.name == RECORD_FILE else path
 
 
 def opened(target: str | None, roots: Sequence[Path], state: StateDirectory) -> str | None:
@@ -197,9 +214,8 @@ def opened(target: str | None, roots: Sequence[Path], state: StateDirectory) -> 
     """
     if target is None:
         return None
-    path = Path(target)
-    if (path / "record.json").is_file() or path.name == "record.json":
-        directory = path if path.is_dir() else path.parent
+    path, directory = Path(target), _record_directory(target)
+    if (directory / RECORD_FILE).is_file():
         shown = StartDirectories(roots).shown(directory.resolve())
         assert shown is not None
         return run_address(shown, 0, 1)

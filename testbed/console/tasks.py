@@ -121,12 +121,18 @@ class Tasks:
     def cancel(self, number: str) -> None:
         """Ask a task to end as Ctrl-C does; asked again after a while it gets SIGTERM. In the loop's thread."""
         task = self.find(number)
-        if task.state is not TaskState.RUNNING or task.process is None:
+        if task.state is not TaskState.RUNNING:
             return
         again = task.asked_to_end_s and self._loop.time() - task.asked_to_end_s >= _SECOND_S
         task.asked_to_end_s = task.asked_to_end_s or self._loop.time()
+        if task.process is not None:  # else it ends as soon as there is one
+            self._signal(task, signal.SIGTERM if again else signal.SIGINT)
+
+    @staticmethod
+    def _signal(task: Task, number: signal.Signals) -> None:
+        assert task.process is not None
         with suppress(ProcessLookupError):
-            os.killpg(task.process.pid, signal.SIGTERM if again else signal.SIGINT)
+            os.killpg(task.process.pid, number)
 
     async def close(self) -> None:
         """Ask all tasks to end, and wait for them for a while: what a deploy has made, it undoes."""
@@ -150,16 +156,18 @@ class Tasks:
 
     async def _run(self, task: Task) -> None:
         self._tell(task, [])
+        done = False
         try:
             for words in task.words:
                 task.code = await self._run_line(task, words)
+                done = not task.code and words is task.words[-1]
                 if task.code or task.asked_to_end_s:
                     break
         except OSError as error:
             self._add(task, [f"error: {error.strerror}"])
             task.code = -1
-        ended = TaskState.CANCELLED if task.asked_to_end_s and task.code else TaskState.DONE
-        task.state = TaskState.FAILED if task.code and not task.asked_to_end_s else ended
+        broken = TaskState.CANCELLED if task.asked_to_end_s else TaskState.FAILED
+        task.state = TaskState.DONE if done else broken
         task.ended = _now()
         task.process = None
         self._tell(task, [])
@@ -176,6 +184,8 @@ class Tasks:
             cwd=self._directory,
             process_group=0,
         )
+        if task.asked_to_end_s:
+            self._signal(task, signal.SIGINT)
         assert task.process.stdout is not None
         rest = b""
         while chunk := await task.process.stdout.read(65536):

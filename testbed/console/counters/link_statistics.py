@@ -39,6 +39,8 @@ _ANSWER = np.dtype(
 _RTM_NEWSTATS = 92
 _HEADER = struct.Struct("=IHHII")
 _TCA_STATS2, _TCA_STATS_QUEUE = 7, 3
+_KIND = 16 + rtnetlink.TCMSG.size
+"""Where a message has the name of its queue's kind (TCA_KIND), its first attribute."""
 _QUEUE = struct.Struct("=III")
 """Packets waiting, bytes waiting, drops."""
 
@@ -73,10 +75,12 @@ def _runs(data: bytes) -> Iterable[NDArray[Any]]:
 
 
 class QueueReader:
-    """Reads the root queue of each interface of a namespace. Where a message has it is found once for each size."""
+    """Reads the root queue of each interface of a namespace. Where a message has it is found once for each size and
+    kind of queue.
+    """
 
     def __init__(self) -> None:
-        self._places: dict[int, int] = {}
+        self._places: dict[tuple[int, bytes], int] = {}
 
     def read(self, route: RouteSocket) -> list[tuple[int, int, int]]:
         """Return the index of each interface, the bytes that wait in its root queue, and its drops so far."""
@@ -95,9 +99,10 @@ class QueueReader:
 
     def _place(self, data: bytes, offset: int, length: int) -> int:
         """Return where in a message its queue is; 0 where it has none."""
-        place = self._places.get(length)
+        key = length, data[offset + _KIND : offset + _KIND + 12]
+        place = self._places.get(key)
         if place is None:
-            place = self._places[length] = _queue_place(data[offset : offset + length])
+            place = self._places[key] = _queue_place(data[offset : offset + length])
         return place
 
 

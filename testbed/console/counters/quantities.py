@@ -40,7 +40,7 @@ class Totals:
     markable_packets: NDArray[np.int64]
     """The packets among which marks are counted."""
     paused_ns: NDArray[np.int64]
-    """The class that was paused longest counts."""
+    """Since the first reading; of each time between two, the class that was paused longest counts."""
     lost_packets: NDArray[np.int64]
     corrupted_packets: NDArray[np.int64]
 
@@ -82,8 +82,8 @@ def quantities(before: Totals, after: Totals, rate_bps: NDArray[np.int64], t: fl
 
 
 def _grown(before: NDArray[np.int64], after: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return how much counters grew; those that began anew count nothing."""
-    return np.asarray(np.maximum(after - before, 0), np.float64)
+    """Return how much counters grew; those that began anew, or were not read before, count nothing."""
+    return np.asarray(np.where(before < 0, 0, np.maximum(after - before, 0)), np.float64)
 
 
 def _permille(part: NDArray[np.float64], whole: Any) -> NDArray[np.float64]:

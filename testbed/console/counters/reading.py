@@ -123,6 +123,8 @@ class _QueuedPorts:
         self._leaving = table.marked_on_leaving.reshape(-1)[self._rows]
         self._queues, self._ingress, self._pauses = map(words, (maps.queues, maps.ingress, maps.pauses))
         self._malformed = maps.ingress["malformed_frames"]
+        self._paused = np.zeros(len(self.places), np.int64)
+        self._paused_before: NDArray[np.int64] | None = None
 
     def read_into(self, totals: Totals) -> None:
         """Write what these ports have counted into their places."""
@@ -138,11 +140,21 @@ class _QueuedPorts:
         totals.queue_bytes[self.places] = np.maximum(self._sums(waiting), 0)
         totals.marked_packets[self.places] = self._sums(marked)
         totals.markable_packets[self.places] = self._sums(markable)
-        totals.paused_ns[self.places] = np.maximum.reduceat(paused, self._starts)
+        totals.paused_ns[self.places] = self._most_paused(paused)
         lost, policed, corrupted = ingress.T
         malformed = self._malformed[self._first].astype(np.int64)
         totals.lost_packets[self.places] = self._sums(queues[:, 5:].sum(axis=1)) + self._at_peers(lost + policed)
         totals.corrupted_packets[self.places] = self._at_peers(corrupted + malformed)
+
+    def _most_paused(self, paused: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Add up what the class of each port was paused that was paused longest since the reading before.
+
+        The longest of all that classes were paused since the deploy would hide one that is paused now behind another.
+        """
+        if self._paused_before is not None:
+            self._paused += np.maximum.reduceat(np.maximum(paused - self._paused_before, 0), self._starts)
+        self._paused_before = paused
+        return self._paused
 
     def _sums(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         """Sum the values of each port's classes."""

@@ -51,6 +51,8 @@ IDLE_EVERY = 4
 """Counters are read at each fourth tick while no page looks."""
 LEAST_SPAN_S = TICK_S / 2
 """A tick that comes late is followed by one that is on time: the counts of a few milliseconds say nothing."""
+_LATEST_S = 1e11
+"""Seconds since the epoch: a time that no event is behind, and that still has a date."""
 _NODES_CHANGED = ("daemon-", "thing-", "switch-", "service-", "power-")
 
 
@@ -129,7 +131,7 @@ class WatchedLab(Source):
 
     def events(self, begin: float, end: float) -> list[dict[str, Any]]:
         """Return what is kept of the past, and what was told since somebody looks: much is told and not kept."""
-        since = datetime.fromtimestamp(max(0.0, begin), UTC)
+        since = datetime.fromtimestamp(min(max(0.0, begin), _LATEST_S), UTC)
         kept = [event_json(event) for event in past_events(self._lab, since)]
         found = {(e["time"], e["node"], e["kind"], e["subject"]): e for e in (*kept, *list(self._events))}
         return sorted((e for e in found.values() if begin <= e["t"] <= end), key=lambda e: float(e["t"]))
@@ -146,6 +148,10 @@ class WatchedLab(Source):
         """Tell pages what a view has found; the latest of each is in every snapshot. In any thread."""
         content = encode({"view": view, "data": data})
         self._call(lambda: self._show_view(view, data, content))
+
+    def latest_view(self, view: str) -> object:
+        """Return what a view has told pages last; None where it has told nothing."""
+        return self._views.get(view)
 
     def _show_view(self, view: str, data: object, content: bytes) -> None:
         self._views[view] = data
@@ -257,7 +263,10 @@ class WatchedLab(Source):
                 self._call(lambda: self._end("the lab was destroyed"))
                 return
             except (TestbedError, OSError):
-                self._stopped.wait(1.0)  # it is being changed, or going
+                self._stopped.wait(1.0)  # it is being changed, or going: what was wanted still is
+                with self._wanting:
+                    self._wanted |= wanted
+                    self._wanted_sessions |= nodes
             self._asked.wait(STATUS_EVERY_S)
 
     def _read_anew(self, wanted: set[str], nodes_of_sessions: set[str]) -> None:
@@ -276,7 +285,8 @@ class WatchedLab(Source):
             sessions = with_sessions(SeenState(), lab).sessions
             self._change(lambda seen: replace(seen, sessions=sessions))
         elif "session" in wanted:
-            self._change(lambda seen: with_sessions(seen, lab, nodes_of_sessions))
+            some = with_sessions(SeenState(), lab, nodes_of_sessions).sessions
+            self._change(lambda seen: replace(seen, sessions={**seen.sessions, **some}))
 
     def _read_shape(self) -> None:
         """Take up a lab that was changed, with its counters. Raises `LabNotFound`, and what opening it does."""
@@ -290,6 +300,8 @@ class WatchedLab(Source):
                 self._counters.close()
             if list(shape.places) != list(self._shape.places):
                 self.history = History(shape.ports)
+                self._seen = SeenState()  # its numbers are those of the shape before
+                self._states.clear()
             self._lab, self._shape, self._counters, self._before = lab, shape, counters, None
             self._latest = nothing_known(time.time(), shape.ports)
             latest = self._latest
@@ -301,14 +313,14 @@ class WatchedLab(Source):
 
     def _change(self, change: Callable[[SeenState], SeenState]) -> None:
         """Change the state that is known, and publish how. In any thread."""
-        with self._lock:
+        with self._lock:  # also while it is told, so that two threads tell in the order in which they changed it
             before = self._seen
             after = self._seen = change(before)
-        if found := state_differences(before, after):
-            t = time.time()
-            self._states.append((t, after))
-            data = encode({"t": round(t, 3), **found})
-            self._call(lambda: self._show_state(after, data))
+            if found := state_differences(before, after):
+                t = time.time()
+                self._states.append((t, after))
+                data = encode({"t": round(t, 3), **found})
+                self._call(lambda: self._show_state(after, data))
 
     def _show_state(self, state: SeenState, data: bytes) -> None:
         self._shown_state = state

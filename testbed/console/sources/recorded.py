@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from math import ceil
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 from urllib.parse import quote
@@ -206,7 +207,7 @@ def _columns_of_curves(run: RunResult, shape: LabShape) -> tuple[NDArray[np.floa
             continue
         found["use"][:, place] = min(round(1000 * port.utilisation), 2**31 - 1)
         found["pauses"][:, place] = min(round(port.paused_us / 1e3 / run.elapsed_s) if run.elapsed_s else 0, 1000)
-        found["losses"][:, place] = -(-port.tx_dropped // max(1, round(run.elapsed_s)))
+        found["losses"][:, place] = min(ceil(port.tx_dropped / run.elapsed_s) if run.elapsed_s else 0, 2**31 - 1)
     for series in run.series:
         kind, _, name = series.name.partition(":")
         if kind == "queue":
@@ -248,8 +249,6 @@ def _change(event: RunEvent, shape: LabShape, nodes: list[str], links: list[int]
         kind = event.detail.partition(" ")[0]
         undone = kind in ("link-up", "power-on")
         kind = {"link-up": "link-down", "power-on": "power-off"}.get(kind, kind)
-    if kind == "link-reset":
-        undone, kind = True, "link-set"
     if kind == "link-reset":
         undone, kind = True, "link-set"
     node = shape.nodes.get(event.target)

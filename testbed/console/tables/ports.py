@@ -81,6 +81,7 @@ PORTS = PageTable(
     place=lambda row: f"{row.node}:{row.interface}",
     key=lambda row: f"port:{row.node}:{row.interface}",
     of=lambda source: True,
+    moments=True,
 )
 
 

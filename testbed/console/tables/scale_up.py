@@ -50,6 +50,7 @@ GPUS = PageTable(
     place=lambda row: f"{row.host}:{row.nic}",
     key=lambda row: f"port:{row.host}:{row.nic}",
     of=lambda source: bool(source.shape.document["gpus"]),
+    moments=True,  # they are what they are
 )
 
 

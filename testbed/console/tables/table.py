@@ -22,7 +22,9 @@ _LONGEST_WORDS = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableQuery:
-    """The rows that are wanted of a table, and their order. `moment` is None for those of now."""
+    """The rows that are wanted of a table, and their order. `moment` is None for those of now; `network` has a name, or
+    several with commas, of which any may match.
+    """
 
     words: str = ""
     network: str = ""
@@ -51,6 +53,8 @@ class PageTable:
     place: Callable[[Any], str]
     key: Callable[[Any], str]
     of: Callable[[Source], bool] = lambda source: source.live
+    moments: bool = False
+    """Its rows can be those of another moment; else they are of now, whatever is asked for."""
 
     def to_json(self) -> dict[str, str]:
         """Return what the page is told of it."""
@@ -105,8 +109,8 @@ def table_page(table: PageTable, source: Source, query: TableQuery) -> dict[str,
     shown = [item for item in fields(table.kind) if column_of(item).in_csv and not column_of(item).hidden]
     by_name = {_name(item): item for item in shown}
     values = [*words.values]
-    values += [("network", query.network)] if query.network and "network" in by_name else []
     values += [("class", query.class_name)] if query.class_name else []
+    networks = query.network.split(",") if query.network and "network" in by_name else []
     for name, _ in values:
         if name not in by_name:
             raise RefusedRequest(
@@ -120,6 +124,7 @@ def table_page(table: PageTable, source: Source, query: TableQuery) -> dict[str,
         for row in every
         if (not words.places or any(matches(pattern, table.place(row)) for pattern in words.places))
         and all(_has(value_of(row, by_name[name]), value) for name, value in values)
+        and (not networks or any(_has(value_of(row, by_name["network"]), name) for name in networks))
     ]
     if query.sort:
         if query.sort not in by_name:
@@ -137,7 +142,8 @@ def table_page(table: PageTable, source: Source, query: TableQuery) -> dict[str,
         "keys": list(map(table.key, page)),
         "total": len(every),
         "matched": len(chosen),
-        "t": (query.moment or source.now()).frame.t,
+        "t": (query.moment if query.moment and table.moments else source.now()).frame.t,
+        "of_now": not table.moments,
     }
 
 

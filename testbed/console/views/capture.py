@@ -105,7 +105,7 @@ class Capture:
         self.finders = [PacketFinder() for _ in self.ports]
         for number, port in enumerate(self.ports):
             process = subprocess.Popen(
-                [sys.executable, "-m", "testbed", *self.command(port)],
+                [sys.executable, "-P", "-m", "testbed", *self.command(port)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -253,7 +253,7 @@ class Captures:
         self._lock = threading.Lock()
 
     def start(self, lab: RunningLab, ports: Sequence[str], words: str, count: int | None) -> Capture:
-        """Begin a capture. Raises `RefusedRequest` where too many go on."""
+        """Begin a capture. Raises `RefusedRequest` where too many go on, and `OSError`."""
         capture = Capture(id=token_hex(8), lab=lab.name, ports=tuple(ports), words=words, count=count)
         with self._lock:
             for old in [one for one in self._found.values() if one.over]:
@@ -263,7 +263,13 @@ class Captures:
                 capture.file.close()
                 raise RefusedRequest(429, f"{MOST_CAPTURES} captures go on already", hint="stop one of them")
             self._found[capture.id] = capture
-        capture.start()
+        try:
+            capture.start()
+        except BaseException:
+            with self._lock:
+                self._found.pop(capture.id, None)
+            capture.close()
+            raise
         return capture
 
     def find(self, number: str) -> Capture:

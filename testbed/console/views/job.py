@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.base.errors import RecordError
 from testbed.base.rows import row_json
 from testbed.console.answers import RefusedRequest, whole_number
+from testbed.console.live.lab import WatchedLab
 from testbed.console.sources.recorded import RecordedLab
 from testbed.console.view import Publish, View, ViewCall, get
 from testbed.console.views.targets import lab_of
@@ -38,11 +39,12 @@ UDP_PORT = 4791
 
 
 def _job(call: ViewCall) -> dict[str, Any]:
-    """Return the runs that use the lab; of a record, the run that is played back."""
+    """Return the runs that use the lab, and those that ended since pages look; of a record, the run that is played."""
     source = call.base
     if isinstance(source, RecordedLab):
         return {"jobs": [], "ended": [], "recorded": recorded_job(source)}
-    return {"jobs": jobs_on(source), "ended": [], "recorded": None}
+    told = source.latest_view(VIEW.name) if isinstance(source, WatchedLab) else None
+    return {"jobs": jobs_on(source), "ended": told["ended"] if isinstance(told, dict) else [], "recorded": None}
 
 
 def jobs_on(source: Source) -> list[Mapping[str, Any]]:
@@ -54,12 +56,12 @@ def _watch(source: Source, publish: Publish, stop: threading.Event) -> None:
     """Publish what runs tell whenever it changes, and the verdict of one that has ended."""
     if not source.live:
         return
-    before: list[Mapping[str, Any]] = []
+    before: list[Mapping[str, Any]] | None = None  # what pages were told last time, when somebody looked, may be over
     ended: list[dict[str, Any]] = []
     while not stop.wait(INTERVAL_S):
         now = jobs_on(source)
         going = {one["pid"] for one in now}
-        over = [one for one in before if one["pid"] not in going]
+        over = [one for one in before or () if one["pid"] not in going]
         ended = [*ended, *map(verdict_of, over)][-MOST_NOTED:]
         if now != before or over:
             publish({"jobs": now, "ended": ended})

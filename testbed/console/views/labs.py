@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import Problem, SpecError, TestbedError
 from testbed.base.rows import row_json
-from testbed.console.answers import RefusedRequest
+from testbed.console.answers import RefusedRequest, not_found, problem_json
 from testbed.console.view import View, ViewCall, get, post
 
 if TYPE_CHECKING:
@@ -32,11 +33,19 @@ def _source(call: ViewCall) -> dict[str, Any]:
     from testbed.lab.core.deploy.records.lab_record import written_of
 
     state, name = call.console.state, call.query.get("lab", "")
-    if not state.exists(name):
-        raise state.not_found(name)
+    _require_lab(call, name)
     written = written_of(state.read(name))
     path = Path(written.file) if written is not None and written.file else None
     return {"path": call.console.files.shown(path) if path is not None and path.is_file() else None}
+
+
+def _require_lab(call: ViewCall, name: str) -> None:
+    """Raise `RefusedRequest` for a lab that is not there, or that this console does not show."""
+    only, found = call.console.settings.only, False
+    with suppress(ValueError):  # it is no name of a lab
+        found = only in (None, name) and call.console.state.exists(name)
+    if not found:
+        raise not_found(f"there is no lab {name!r}")
 
 
 def _check(call: ViewCall) -> dict[str, Any]:
@@ -145,8 +154,7 @@ def _diff(call: ViewCall) -> dict[str, Any]:
     from testbed.api.changes import changes_to, read_target
 
     state, name = call.console.state, str(call.body.get("lab") or "")
-    if not state.exists(name):
-        raise state.not_found(name)
+    _require_lab(call, name)
     path = text = None
     if call.body.get("path") or call.body.get("text") is not None:
         path, text = _asked(call)
@@ -163,20 +171,6 @@ def changes_json(changes: Changes) -> dict[str, Any]:
     document = changes.to_json()
     del document["changes"]
     return document | {"summary": changes.summary, "groups": [row_json(group) for group in changes.groups]}
-
-
-def problem_json(problem: Problem) -> dict[str, Any]:
-    """Return a problem with the place that the page shows it at."""
-    at = problem.position
-    return {
-        "file": problem.file,
-        "line": None if at is None else at.line,
-        "column": None if at is None else at.column,
-        "path": problem.path,
-        "message": problem.message,
-        "hint": problem.hint or "",
-        "code": problem.code,
-    }
 
 
 VIEW = View(

@@ -216,7 +216,7 @@ ACTIONS = (
         command=_reset,
         undo=_undo,
     ),
-    PageAction(name="link-reset-all", title="Reset all links", group="Lab", command=_reset_all),
+    PageAction(name="link-reset-all", title="Reset all links", on=("lab",), group="Lab", command=_reset_all),
     PageAction(
         name="link-restore",
         title="Undo changes of links",

@@ -55,9 +55,7 @@ async def _lines(words: list[str]) -> AsyncIterator[bytes]:
     process = None
     try:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "testbed",
+            *(sys.executable, "-P", "-m", "testbed"),  # no module of the working directory stands for one of ours
             *words,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,

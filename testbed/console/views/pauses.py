@@ -176,15 +176,15 @@ class PauseReader:
 
 
 def _readings(source: Source) -> Iterator[dict[str, Any]]:
-    """Yield the tree as it is, as often as it is asked for."""
+    """Yield the tree as it is, as often as it is asked for, until the lab is changed: its maps may be others then."""
     from testbed.lab.observe.port_table import tabulate_ports
     from testbed.lab.observe.telemetry import take_snapshot
 
-    lab = source.lab.whole
+    revision, lab = source.shape.revision, source.lab.whole
     table = tabulate_ports(lab.plan)
     reader = PauseReader(table)
     with closing(lab.maps()) as maps:
-        while True:
+        while source.shape.revision == revision:
             pauses, queues = reader.read(take_snapshot(maps))
             yield {
                 "lossless": bool(table.lossless.any()),
@@ -205,24 +205,25 @@ def _pauses(call: ViewCall) -> dict[str, Any]:
     if source.lab.plan.tables is None:
         return NO_PAUSES
     readings = _readings(source)
-    next(readings)
+    next(readings, None)
     time.sleep(0.1)
-    return next(readings)
+    return next(readings, NO_PAUSES)
 
 
 def _watch(source: Source, publish: Publish, stop: threading.Event) -> None:
     """Publish the tree while it changes."""
-    if not source.live or source.lab.plan.tables is None:
+    if not source.live:
         return
     before: dict[str, Any] | None = None
     try:
-        for now in _readings(source):
-            if now != before:
-                publish(now)
-            before = now
-            if stop.wait(INTERVAL_S):
-                return
-    except TestbedError:  # the lab has gone, which the page hears of otherwise
+        while not stop.wait(INTERVAL_S):
+            for now in iter([NO_PAUSES]) if source.lab.plan.tables is None else _readings(source):
+                if now != before:
+                    publish(now)
+                before = now
+                if stop.wait(INTERVAL_S):
+                    return
+    except (TestbedError, OSError):  # the lab has gone, which the page hears of otherwise
         return
 
 

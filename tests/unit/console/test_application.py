@@ -131,6 +131,12 @@ def test_a_token_of_the_link_is_exchanged_for_a_cookie_and_gone_from_the_address
     with_console(tmp_path, story)
 
 
+def test_the_form_comes_with_its_origin() -> None:
+    """A page without a referrer sends its form with `Origin: null` (Fetch, 3.2), which the guard refuses."""
+    page = (application_module.STATIC / "login.html").read_text()
+    assert page.index('<meta name="referrer" content="same-origin">') < page.index("<form")
+
+
 def test_a_token_can_be_pasted_into_the_form(tmp_path: Path) -> None:
     async def story(asked: Asked) -> None:
         token = cast(Sessions, asked.app.sessions).new_token()
@@ -218,6 +224,7 @@ def test_a_lab_and_a_record_answer_alike(tmp_path: Path, base: str) -> None:
         assert total["series"] == {"queue": [[640, 640]]}
         table = (await asked("GET", f"{base}/table/ports?sort=use&order=desc&limit=2")).json
         assert (table["total"], table["matched"], len(table["rows"])) == (ports, ports, 2)
+        assert not table["of_now"]
         names = [column["name"] for column in table["columns"]]
         assert table["rows"][0][names.index("use")] == 11.9
 
@@ -230,7 +237,7 @@ def test_a_lab_and_a_record_answer_alike(tmp_path: Path, base: str) -> None:
         *("moment", "moment?t=x", "moment?t=inf", "history?metrics=nonsense", "history?ports=nobody:eth0"),
         *("history?ports=99999", "history?points=0", "history?ports=" + ",".join(["0"] * 300), "table/nonsense"),
         *("table/ports?q=nobody", "table/ports?sort=nonsense", "table/ports?q=nonsense=1", "table/ports?limit=x"),
-        *("history/total?network=nonsense", "node/nobody", "moment?t=" + ",".join(["1001"] * 100)),
+        *("history/total?network=nonsense", "node/nobody", "report", "moment?t=" + ",".join(["1001"] * 100)),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_words(tmp_path: Path, query: str) -> None:
@@ -254,6 +261,10 @@ def test_rows_are_chosen_by_the_words_of_the_command_line(tmp_path: Path) -> Non
         assert await places("p1-s1-h1%20p1-s1-h2") == [p for p in every if p.startswith(("p1-s1-h1:", "p1-s1-h2:"))]
         assert await places("state=changed") == every[:1]
         assert await places("p1-s1-h*%20state=down") == []
+        networks = (await asked("GET", "/api/labs/demo")).json["networks"]
+        named = ",".join(["none", *(one["name"] for one in networks)])
+        assert await places(f"&network={named}") == every
+        assert await places("&network=none,nothing") == []
 
     with_console(tmp_path, story)
 
@@ -344,5 +355,19 @@ def test_the_source_of_a_view_is_what_its_address_names(tmp_path: Path) -> None:
         assert (await asked("GET", "/api/views/machine/do")).status == 405
         assert (await asked("GET", "/api/runs/r/0/1/views/test")).json["base"] == "demo"
         assert isinstance(await asked.console.live_lab("demo"), Source)
+
+    with_console(tmp_path, story)
+
+
+def test_pages_of_a_record_hear_of_labs_and_tasks(tmp_path: Path) -> None:
+    async def story(asked: Asked) -> None:
+        console, source = asked.console, FakeSource(live=False)
+        feed = console.feed_of_record(source, lambda: b"{}")
+        assert console.feed_of_record(source, lambda: b"{}") is feed
+        console._publish_now("labs", b"[]")
+        assert feed.last == 1
+        console.leave_record(source)
+        console._publish_now("labs", b"[]")
+        assert feed.last == 1, "nobody looks any more"
 
     with_console(tmp_path, story)

@@ -75,12 +75,14 @@ def test_a_process_own_files_are_no_way_out(start: Path) -> None:
 
 def test_a_file_is_read_and_replaced_where_nobody_changed_it(start: Path) -> None:
     files = StartDirectories([start])
+    (start / "deep" / "b.yml").chmod(0o664)
     found = files.read("labs/deep/b.yml")
     assert found.text == "name: b\n"
     etag = files.write("labs/deep/b.yml", "name: c\n", found.etag)
     assert files.read("labs/deep/b.yml").etag == etag
     with pytest.raises(ChangedMeanwhile):
         files.write("labs/deep/b.yml", "name: d\n", found.etag)
+    assert (start / "deep" / "b.yml").stat().st_mode & 0o777 == 0o664
     assert (start / "deep" / "b.yml").read_text() == "name: c\n"
     assert sorted(path.name for path in (start / "deep").iterdir()) == ["b.yml"]
 

@@ -37,7 +37,15 @@ def test_a_cookie_is_known_among_others_and_no_other_is() -> None:
     assert not sessions.knows("")
     assert not sessions.knows("c=guess")
     assert not sessions.knows(own.replace("c=", "d="))
-    assert not sessions.knows(f"{own}; " + "x" * 10_000)
+    assert not sessions.knows(f"{own}; " + "x" * 20_000)
+
+
+def test_cookies_of_other_programs_at_this_host_may_be_anything() -> None:
+    sessions = Sessions("c")
+    own = cookie(sessions)
+    for other in ('prefs={"a": [1, 2]}', "=", ";;", "b@d name=1", 'q="', "c=old"):
+        assert sessions.knows(f"{other}; {own}")
+        assert sessions.knows(f"{own}; {other}")
 
 
 def test_the_session_that_was_used_least_recently_ends_first() -> None:

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from testbed.base.errors import LabNotFound, TestbedError
 from testbed.console.console import ConsoleSettings
 from testbed.console.listening import CannotListen, ListenAt, Tls, certificate_names, open_socket
-from testbed.console.start import ConsoleServing, _Link, opened, roots_of
+from testbed.console.start import ConsoleServing, _Link, opened, roots_of, serve_console
 from testbed.lab.core.deploy.records.state import StateDirectory
 
 
@@ -109,6 +109,8 @@ def test_what_is_shown_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert opened("results/a", roots_of("results/a"), state) == "/api/runs/here~results~a/0/1"
     assert roots_of("../far/b") == (tmp_path / "here", tmp_path / "far")
     assert opened("../far/b", roots_of("../far/b"), state) == "/api/runs/far~b/0/1"
+    file = "../far/b/record.json"
+    assert opened(file, roots_of(file), state) == "/api/runs/far~b/0/1"
     with pytest.raises(TestbedError, match="no record"):
         opened("empty", roots_of("empty"), state)
     with pytest.raises(LabNotFound):
@@ -116,3 +118,11 @@ def test_what_is_shown_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (tmp_path / "state" / "labs" / "demo").mkdir(parents=True)
     (tmp_path / "state" / "labs" / "demo" / "lab.json").write_text("{}")
     assert opened("demo", roots_of("demo"), state) == "/api/labs/demo"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_a_console_without_a_login_is_on_a_node_of_its_lab_or_nowhere(host: str, tls: Tls, said: list[str]) -> None:
+    bind, settings = ListenAt(host=host, port=0), ConsoleSettings(roots=(), only="no-such-lab")
+    with pytest.raises(CannotListen, match="no node of no-such-lab"):
+        serve_console(ConsoleServing(bind=bind, settings=settings, tls=tls, of_lab="no-such-lab"), said.append)
+    assert said == []

@@ -68,7 +68,6 @@ export class App {
   get(path, signal) { return ask("GET", this.path(path), undefined, signal); }
   post(path, body = {}) { return ask("POST", this.path(path), body); }
   put(path, body) { return ask("PUT", this.path(path), body); }
-  del(path) { return ask("DELETE", this.path(path)); }
   path(path) {
     if (path.startsWith("./")) return `${this.address.get().base}${path.slice(1)}`;
     return path.startsWith("/api") ? path : `/api${path.startsWith("/") ? "" : "/"}${path}`;
@@ -128,6 +127,7 @@ export class App {
       next.columns = columnsOf(data.columns);
       next.state = data.state;
       next.t = data.t;
+      next.gone = null;  // it is there again, if it was gone
       if (this.address.get().moment === null) next.shown = {t: data.t, columns: next.columns, state: data.state};
     }
     this.live.set(next);
@@ -148,10 +148,11 @@ export class App {
   on_state(change) {
     const before = this.live.get().state;
     if (!before) return;
-    const state = {...before, nodes: [...before.nodes], links: [...before.links], sessions: {...before.sessions, ...change.sessions}};
+    const state = {...before, nodes: [...before.nodes], links: [...before.links]};
+    for (const key of ["conditions", "sessions"]) state[key] = merged(before[key], change[key]);
     for (const [node, word] of Object.entries(change.nodes || {})) state.nodes[node] = word;
     for (const [port, word] of Object.entries(change.links || {})) state.links[port] = word;
-    for (const key of ["conditions", "sessions_up", "sessions_planned"]) if (change[key] !== undefined) state[key] = change[key];
+    for (const key of ["sessions_up", "sessions_planned"]) if (change[key] !== undefined) state[key] = change[key];
     const {shown} = this.live.get();
     this.live.set(this.address.get().moment === null && shown ? {state, shown: {...shown, state}} : {state});
   }
@@ -259,6 +260,8 @@ export class App {
   }
 }
 
+// What the server knew before, with what differs since: null is what is gone.
+const merged = (before, change) => Object.fromEntries(Object.entries({...before, ...change}).filter(([, value]) => value !== null));
 const columnsOf = columns => Object.fromEntries(Object.entries(columns).map(([metric, values]) => [metric, Int32Array.from(values)]));
 const shownOf = ({t, columns, state}) => ({t, columns: columns.use instanceof Int32Array ? columns : columnsOf(columns), state});
 

@@ -2,7 +2,7 @@
 // the command line; the page shows a part of it, and says how much there is.
 import {html, useEffect, useRef, useState} from "../core/lib.js";
 import {useStore} from "../core/store.js";
-import {Empty, Failure, Spinner, Tabs} from "../core/ui.js";
+import {Empty, Failure, Pill, Spinner, Tabs} from "../core/ui.js";
 import {METRICS, bytesText, countText} from "../core/format.js";
 import {useTheme} from "../core/frame.js";
 import {openActions} from "../core/keys.js";
@@ -38,15 +38,18 @@ const TableView = ({app}) => {
     if (!name) return undefined;
     let timer = 0;
     const stop = new AbortController();
+    let ofNow = moment === null;
     const load = async () => {
       try {
-        setFound({name, ...await app.get(`./table/${name}?${query({filter: wordsOf(filter, lab), off, networks, sort, offset, moment})}`, stop.signal)});
+        const page = await app.get(`./table/${name}?${query({filter: wordsOf(filter, lab), off, networks, sort, offset, moment})}`, stop.signal);
+        ofNow = moment === null || page.of_now;
+        setFound({name, ...page});
         setFailed(null);
       } catch (error) {
         if (error.name === "AbortError") return;
         setFailed(error);
       }
-      if (lab.live && moment === null) timer = setTimeout(load, document.hidden ? AGAIN_MS * 10 : AGAIN_MS);
+      if (lab.live && ofNow) timer = setTimeout(load, document.hidden ? AGAIN_MS * 10 : AGAIN_MS);
     };
     load();
     return () => { stop.abort(); clearTimeout(timer); };
@@ -57,6 +60,7 @@ const TableView = ({app}) => {
   const tabs = tables.map(one => ({value: one.name, title: one.title}));
   return html`<div class="table-view">
     <div class="table-head"><${Tabs} label="Tables" value=${name} options=${tabs} onChange=${table => app.setParam({table: table === tables[0].name ? null : table, sort: null})} />
+      ${moment !== null && lab.live && found && found.name === name && found.of_now && html`<${Pill} kind="warn">live, and not of the moment that is shown</${Pill}>`}
       <a class="button small" href=${csv} download=${`${lab.name}-${name}.csv`}>CSV</a></div>
     ${failed && failed.status === 400 && filter ? html`<${Empty} title="Nothing matches">${failed.message}${failed.hint && `: ${failed.hint}`}</${Empty}>` : failed ? html`<${Failure} error=${failed} />` : !found || found.name !== name ? html`<${Spinner} />` : html`
       <${Rows} app=${app} found=${found} sort=${sort} selected=${selected} body=${body} filter=${filter} title=${tabs.find(one => one.value === name).title} />

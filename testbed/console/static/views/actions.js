@@ -105,7 +105,9 @@ const taskEnded = async (app, task) => {
     const {lines} = await app.get(`/api/tasks/${task.id}`).catch(() => ({lines: []}));
     const from = lines.findLastIndex(line => line.startsWith("error:"));
     const why = from < 0 ? `it ended with status ${task.code}` : lines.slice(from, from + 3).map(line => line.trim()).join(" ").replace(/^error: /, "").replace(" hint: ", " — ");
-    app.say(`${plain(task.title)}: ${why}`, {kind: "bad", lasts: 20000});
+    const partly = known && lines.filter(line => line.startsWith("$ ")).length > 1;  // those before the one that failed are done
+    if (partly) latest = known.undo;
+    app.say(`${plain(task.title)}: ${why}`, {kind: "bad", lasts: 20000, action: partly ? known.undo : null});
   }
 };
 

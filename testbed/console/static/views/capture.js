@@ -5,7 +5,7 @@ import {Button, CopyLine, Empty, Field, Pill} from "../core/ui.js";
 import {bytesText, countText, plural} from "../core/format.js";
 
 const MOST_ROWS = 2000, MOST_PORTS = 8;
-// The capture goes on while one looks at another view; it is forgotten with the page.
+// What was captured is kept while one looks at another view. The server ends a capture that nobody has asked for half a minute.
 const kept = {base: null, capture: null, rows: [], told: null};
 
 const CaptureView = ({app}) => {

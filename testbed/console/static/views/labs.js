@@ -84,6 +84,19 @@ const useCheck = (app, request) => {
   return found;
 };
 
+// The command line that deploys a file, as the server would run it.
+const useCommand = (app, values) => {
+  const [line, setLine] = useState("");
+  useEffect(() => {
+    if (!values) { setLine(""); return undefined; }
+    let stale = false;
+    const timer = setTimeout(() => app.post("/api/actions/deploy", {targets: [], values, dry: true}).then(
+      found => { if (!stale) setLine(found.command[0]); }, () => { if (!stale) setLine(""); }), CHECK_MS);
+    return () => { stale = true; clearTimeout(timer); };
+  }, [values && JSON.stringify(values)]);
+  return line;
+};
+
 // A file that can be edited: its text as it is on disk and as it is here, and the tag by which the server knows its state.
 const useFile = (app, path) => {
   const [file, setFile] = useState(null), [error, setError] = useState(null);
@@ -108,12 +121,12 @@ const DeployDialog = ({app, file: chosen, close}) => {
   useEffect(() => { app.get("/api/files?kind=topology").then(setFiles, () => setFiles([])); }, []);
   const {file, error, edit, save, changed} = useFile(app, path);
   const found = useCheck(app, file && {path, text: file.text, name, set: set.trim().split(/\s+(?=[\w.]+=)/).join("\n")});
+  const values = {file: path, ...(name.trim() && {name: name.trim()}), ...(set.trim() && {set: set.trim()})}, line = useCommand(app, path && values);
   const deploy = async () => {
     setBusy(true);
     setRefused(null);
     try {
       if (changed) await save();
-      const values = {file: path, ...(name.trim() && {name: name.trim()}), ...(set.trim() && {set: set.trim()})};
       const done = await app.post("/api/actions/deploy", {targets: [], values, confirmed: true});
       app.say(done.command[0]);
       close();
@@ -137,7 +150,7 @@ const DeployDialog = ({app, file: chosen, close}) => {
     ${path && !file && !error && html`<${Spinner} />`}
     ${found && html`<${Problems} problems=${found.problems} warnings=${found.warnings} onChoose=${one => goTo(root.current, one.line, one.column)} />`}
     ${file && html`<${Editor} label=${`Text of ${path}`} value=${file.text} onInput=${edit} problems=${(found && found.problems) || []} rows=${15} />`}
-    ${file && valid && !scenario && html`<${CopyLine} text=${["testbed deploy -t", path, name && `-n ${name}`, ...set.trim().split(/\s+/).filter(Boolean).map(one => `--set ${one}`)].filter(Boolean).join(" ")} />`}
+    ${file && valid && !scenario && line && html`<${CopyLine} text=${line} />`}
     </div>
   </${Dialog}>`;
 };

@@ -6,23 +6,23 @@ import {Button, Pill} from "../core/ui.js";
 import {spanText} from "../core/format.js";
 
 export const KINDS = {running: "", done: "ok", failed: "bad", cancelled: "warn"};
+const MOST_LINES = 2000;
 
-// All lines of a task: those that it had when it was asked for, and those that are told since.
+// The lines of a task: those that it had when it was asked for, and those that are told since; the latest, as the server keeps them.
 const useLines = (app, task) => {
   const [lines, setLines] = useState([]);
   useEffect(() => {
-    let stale = false, told = [], known = null;
-    const stop = app.on("task", one => {
-      if (one.id !== task.id) return;
-      told = [...told, ...(one.new || [])];
-      if (known) setLines([...known, ...told]);
-    });
-    app.get(`/api/tasks/${task.id}`).then(found => {
-      if (stale) return;
-      known = found.lines;
-      told = [];
-      setLines(known);
-    }, () => { known = []; });
+    let stale = false, kept = null, count = 0, early = [];
+    const begin = (found, number) => { kept = found; count = number; setLines(kept); early.forEach(add); early = []; };
+    const add = one => {
+      const told = one.new || [], more = Math.min(one.line_count - count, told.length);
+      if (more <= 0) return;
+      kept = [...kept, ...told.slice(-more)].slice(-MOST_LINES);
+      count = one.line_count;
+      setLines(kept);
+    };
+    const stop = app.on("task", one => { if (one.id !== task.id) return; if (kept) add(one); else early.push(one); });
+    app.get(`/api/tasks/${task.id}`).then(found => { if (!stale) begin(found.lines, found.line_count); }, () => { if (!stale) begin([], 0); });
     return () => { stale = true; stop(); };
   }, [task.id]);
   return lines;

@@ -19,7 +19,7 @@ const Band = ({app}) => {
 const RecordBand = ({lab}) => {
   const {record} = lab;
   if (!record || record.verdict !== "invalid") return null;
-  return html`<div class="trust-band" role="alert"><strong>This record is invalid:</strong> <span>what it measured is the machine, and not the fabric. Job says why.</span></div>`;
+  return html`<div class="trust-band" role="alert"><strong>This record is invalid:</strong> <span>its figures are not to be trusted. Job says why.</span></div>`;
 };
 
 const Gauge = ({app}) => {

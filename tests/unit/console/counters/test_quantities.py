@@ -103,3 +103,8 @@ def test_differences_put_together_are_the_frame(seed: int) -> None:
             known[name][ports] = values
         frame = after
         assert all((known[name] == frame.columns[name]).all() for name in QUANTITIES)
+
+
+def test_what_was_not_read_before_counts_nothing() -> None:
+    assert column("use", [UNKNOWN, 100], [500, 1_100]) == [0, 1_000]
+    assert column("losses", [UNKNOWN, 0], [70, 2]) == [0, 2]

@@ -7,14 +7,18 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 
 from testbed.base.errors import RecordError
 from testbed.console.answers import RefusedRequest
+from testbed.console.queries import BASE_ROUTES
 from testbed.console.sources.recorded import RecordedLab, run_address, shown_directory
 from testbed.console.sources.state import LinkWord
+from testbed.console.view import ViewCall
 from testbed.lab.core.deploy.records.lab_record import encode_lab
 from testbed.lab.core.schema.load import load_topology
 from testbed.record.port_samples import METRICS, PortSamples, samples_path, write_port_samples
@@ -182,3 +186,15 @@ def test_an_address_has_the_directory_as_one_part() -> None:
     address = run_address("results/demo-2026", 2, 1)
     assert address == "/api/runs/results~demo-2026/2/1"
     assert shown_directory(address.split("/")[3]) == "results/demo-2026"
+
+
+def test_the_report_of_a_record_is_a_page_for_a_frame_that_runs_nothing(tmp_path: Path) -> None:
+    call = cast(ViewCall, SimpleNamespace(base=opened(results(tmp_path, "permutation"))))
+    routes = {route.path: route.handler for route in BASE_ROUTES}
+    answer = routes["report"](call)
+    assert answer.media_type == "text/html"
+    assert b"<html" in answer.body
+    policy = answer.headers["content-security-policy"]
+    assert "frame-ancestors 'self'" in policy
+    assert "script-src" not in policy and "default-src 'none'" in policy and "sandbox" in policy
+    assert answer.headers["x-frame-options"] == "SAMEORIGIN"
