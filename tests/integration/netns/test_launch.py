@@ -77,7 +77,9 @@ def test_ranks_reach_each_other_over_their_rails_and_all_is_counted(lab: Running
     assert all(sent[host, "rail2"] > SIZE for host in (H1, H2, H3, H4)), sent
     assert result.rail_bytes == sum(sent.values()) > 4 * SIZE
     used = [port for port in result.uplinks if port.tx_bytes > SIZE]
-    assert used and all(port.tx_share == pytest.approx(2, abs=0.3) for port in used), "one flow, on one of two uplinks"
+    assert used
+    for node in {port.node for port in used}:  # a flow is on one of two uplinks, and two may be on one or on both
+        assert sum(port.tx_share for port in used if port.node == node) == pytest.approx(2, abs=0.3), used
     assert result.sent_again is not None and result.congestion_control == "cubic"
 
 

@@ -277,7 +277,7 @@ def test_past_events_are_told(shared_sandbox: Any, lab: RunningLab) -> None:
     wrong = shared_sandbox.cli("events", "--since", "yesterday-ish", "-n", lab.name)
     assert wrong.returncode not in (0, 1) and "for example 10m" in wrong.stderr
     csv = shared_sandbox.cli("events", "-c", "2", "-f", "csv", "-n", lab.name).stdout.splitlines()
-    assert csv[0] == "time,lab,node,kind,subject,detail" and len(csv) == 3
+    assert csv[0] == "time,lab,node,kind,subject,detail,by" and len(csv) == 3
 
 
 def test_nothing_of_a_view_is_left(sandbox: Any) -> None:

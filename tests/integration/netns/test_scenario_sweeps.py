@@ -57,7 +57,7 @@ def test_a_sweep_goes_on_with_other_points_and_leaves_nothing(sandbox: Any, swee
     assert [point["name"] for point in first["points"]] == ["flows=1 hosts=3", "flows=2 hosts=3"]
     assert [point["lab"]["hosts"] for point in first["points"]] == [3, 3]
     [directory] = (sandbox.work / "out").iterdir()
-    assert sorted(path.name for path in directory.iterdir()) == ["record.json", "session.json"]
+    assert sorted(path.name for path in directory.iterdir()) == ["labs", "record.json", "session.json"]
     assert sandbox.namespaces() == {}
 
     whole = run(sandbox, str(sweep), "--resume", str(directory), "--no-report")
