@@ -225,7 +225,7 @@ def test_two_labs_have_each_their_own_key_which_goes_with_them(shared_sandbox: A
         assert key.stat().st_mode & 0o777 == 0o600 and key.owner() == "munge"
         data = keys[key] = key.read_bytes()
         for root in (each.directory, each.state_directory, known.run):
-            files = (path for path in root.rglob("*") if path.is_file() and not path.is_mount())  # no namespaces
+            files = (path for path in root.rglob("*") if path.is_file() and not os.path.ismount(path))  # no namespaces
             for path in (path for path in files if path != key):
                 assert data[:16] not in path.read_bytes(), path
         users = {name: Path(f"/proc/{pid}").owner() for item in read_services(each) for name, pid in item.pids.items()}
