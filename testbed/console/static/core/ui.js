@@ -59,7 +59,7 @@ export const CopyLine = ({text}) => {
   const copy = async () => {
     try { await navigator.clipboard.writeText(text); setCopied(true); setTimeout(() => setCopied(false), 1500); } catch { /* not allowed: it can be selected */ }
   };
-  return html`<div class="copyline"><code>${text}</code><button type="button" class="button small" onClick=${copy}>${copied ? "Copied" : "Copy"}</button></div>`;
+  return html`<div class="copyline"><code tabindex="0">${text}</code><button type="button" class="button small" onClick=${copy}>${copied ? "Copied" : "Copy"}</button></div>`;
 };
 
 // Keeps a mistake in one part of the page from taking the others with it: says so in its place.

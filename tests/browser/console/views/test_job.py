@@ -53,7 +53,7 @@ def test_a_job_is_watched_touched_and_played_back(desk: Desk, record: Path) -> N
     page.get_by_role("button", name="small-incast").click()
     expect(page.get_by_text("touched", exact=True)).to_be_visible(timeout=SLOW)
     page.get_by_role("link", name="Play back").click()
-    page.wait_for_function("() => consoleApp.live.get().shown !== null && !consoleApp.live.get().lab.live")
+    page.wait_for_function("() => consoleApp.live.get().shown && consoleApp.live.get().lab?.live === false")
     lab = page.evaluate(
         "() => ({live: consoleApp.live.get().lab.live, sampled: consoleApp.live.get().lab.record.sampled})"
     )
