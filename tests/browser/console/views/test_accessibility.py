@@ -11,7 +11,14 @@ from testbed.record.store import RECORD_FILE, load_record, write_record
 
 from .conftest import LAB, ROOT, Desk
 
-pytestmark = [pytest.mark.browser, pytest.mark.netns, pytest.mark.frr, pytest.mark.process, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.netns,
+    pytest.mark.frr,
+    pytest.mark.process,
+    pytest.mark.timeout(900),
+    pytest.mark.thorough,
+]
 AXE = (ROOT / "tests/support/console/axe-core-4.14.1/axe.min.js").read_text()
 RUN = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations
   .map(one => `${one.id}: ${one.help} — ${one.nodes.slice(0, 3).map(node => node.html.slice(0, 160)).join(" | ")}`)"""

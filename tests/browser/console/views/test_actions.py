@@ -9,7 +9,14 @@ from playwright.sync_api import expect
 
 from .conftest import LAB, Desk
 
-pytestmark = [pytest.mark.browser, pytest.mark.netns, pytest.mark.frr, pytest.mark.process, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.netns,
+    pytest.mark.frr,
+    pytest.mark.process,
+    pytest.mark.timeout(600),
+    pytest.mark.thorough,
+]
 PORT, PEER = "leaf4:down1", "r:eth1"
 SLOW = 60_000
 
@@ -89,6 +96,8 @@ def test_power_a_daemon_and_a_restart(desk: Desk) -> None:
     page.wait_for_function(f"() => ({state})() === 'degraded'", timeout=SLOW)
     page.get_by_role("button", name="Undo").last.click()
     page.wait_for_function(f"() => ({state})() === 'running'", timeout=SLOW)
+    over = "() => consoleApp.live.get().tasks.every(task => task.state !== 'running')"
+    page.wait_for_function(over, timeout=SLOW)  # the restart works on the lab until its routing has converged
     page.keyboard.press("o")
     confirm(page)
     page.wait_for_function(f"() => ({state})() === 'off'", timeout=SLOW)

@@ -12,7 +12,14 @@ from playwright.sync_api import expect
 
 from .conftest import LAB, Desk
 
-pytestmark = [pytest.mark.browser, pytest.mark.netns, pytest.mark.frr, pytest.mark.process, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.netns,
+    pytest.mark.frr,
+    pytest.mark.process,
+    pytest.mark.timeout(900),
+    pytest.mark.thorough,
+]
 SLOW = 120_000
 
 
