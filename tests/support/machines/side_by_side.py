@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from xdist.scheduler import LoadScopeScheduling
 
 NETNS, VM = "tests/integration/netns", "tests/integration/vm"
+CONSOLE = "tests/browser/console/"
+"""Tests of one lab, one console and one browser, which the first of them starts."""
 DOCS = f"{NETNS}/test_docs.py"
 BEGUN_FIRST = (f"{VM}/test_vagrant_up.py", DOCS)
 """Files that take longest: begun last, they would run on when all others have ended."""
@@ -44,6 +46,8 @@ def scope_of(nodeid: str) -> str:
     file, _, test = nodeid.partition("::")
     if file in NEVER_BESIDE_EACH_OTHER:
         return "kills labs"
+    if file.startswith(CONSOLE):
+        return CONSOLE
     if file.startswith(f"{VM}/") and not file.startswith(OTHER_MACHINES):
         return "the lab VM"
     if file == DOCS and test.partition("[")[2].removesuffix("]") in PAGES_OF_THE_DEMO:

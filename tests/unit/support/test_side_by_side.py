@@ -140,3 +140,8 @@ def test_two_processes_share_whole_files_in_the_order_of_their_tests(tmp_path: P
         assert [number for _, number in seen[name]] == [str(number) for number in range(tests)]
         assert len({process for process, _ in seen[name]}) == 1, f"{name} is run by one"
     assert len({process for runs in seen.values() for process, _ in runs}) == 2
+
+
+def test_all_of_the_console_share_its_lab() -> None:
+    files = ("tests/browser/console/test_map.py", "tests/browser/console/views/test_views.py")
+    assert len({scope_of(f"{file}::test_x") for file in files}) == 1
