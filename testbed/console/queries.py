@@ -27,7 +27,7 @@ MOST_POINTS = 4_000
 MOST_SERIES = 256
 MOST_MOMENTS = 60
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]")
-"""What is in no name of a file."""
+"""Characters that are in no name of a file."""
 _REPORT_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox; "
     "frame-ancestors 'self'",

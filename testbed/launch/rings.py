@@ -26,7 +26,7 @@ LEAST_BYTES = 16_384
 """Smaller arrays go as one ring: more would be packets that are hardly filled."""
 _PART_BITS, _STEP_BITS = 8, 20
 _MESSAGE, _COUNT_BITS, _TAG_BITS = 1 << 63, 31, 32
-"""Of the tags of messages: a bit that no collective has, and what follows it."""
+"""Parts of the tags of messages: a bit that no collective has, and what follows it."""
 
 
 class Rings:

@@ -40,7 +40,7 @@ _RTM_NEWSTATS = 92
 _HEADER = struct.Struct("=IHHII")
 _TCA_STATS2, _TCA_STATS_QUEUE = 7, 3
 _KIND = 16 + rtnetlink.TCMSG.size
-"""Where a message has the name of its queue's kind (TCA_KIND), its first attribute."""
+"""The place in a message of the name of its queue's kind (TCA_KIND), its first attribute."""
 _QUEUE = struct.Struct("=III")
 """Packets waiting, bytes waiting, drops."""
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from testbed.endpoints.libfabric.atomic_codes import decode_atomic
 from testbed.endpoints.libfabric.fabric_errors import LibfabricError, error_of
-from testbed.endpoints.libfabric.operations import ProgramReceive, SentOperation
+from testbed.endpoints.libfabric.operations import ProgramReceive, SentOperation, name_of, remote_buffer, wire_key
 from testbed.endpoints.libfabric.program_memory import PlacedMemory, ProgramRegion, room_for
 from testbed.endpoints.libfabric.rails import ProvidedRail
 from testbed.endpoints.libfabric.wire import (
@@ -42,7 +42,7 @@ from testbed.protocols.uet.addressing import FepAddress
 from testbed.protocols.uet.atomics import Amo
 from testbed.protocols.uet.fep import Fep
 from testbed.protocols.uet.matching import UnexpectedMessage
-from testbed.protocols.uet.memory import Access, RemoteBuffer
+from testbed.protocols.uet.memory import Access
 from testbed.protocols.uet.packets.codes import Mode, ReturnCode
 from testbed.protocols.uet.semantics.endpoint import Endpoint, TaggedMessage
 from testbed.protocols.uet.semantics.operations import Operation, OpKind
@@ -315,7 +315,7 @@ class ProgramConnection:
         elif request.kind == RequestKind.SEND:
             core.send(peer, data, now, mode=mode, header_data=told, context=sent)
         else:
-            core.write(peer, data, _remote(request, peer), now, mode=mode, header_data=told, context=sent)
+            core.write(peer, data, remote_buffer(request, peer), now, mode=mode, header_data=told, context=sent)
 
     def _read(
         self,
@@ -330,7 +330,7 @@ class ProgramConnection:
         if sum(length for _, length in sent.places) != request.length:
             raise ProviderWireError(f"places that are not {request.length} bytes")
         room = room_for(request.length) if request.length else memoryview(bytearray(0))
-        endpoint.core.read(peer, room, _remote(request, peer), now, mode=endpoint.mode, context=sent)
+        endpoint.core.read(peer, room, remote_buffer(request, peer), now, mode=endpoint.mode, context=sent)
 
     def _atomic(
         self,
@@ -352,7 +352,7 @@ class ProgramConnection:
         opcode, kind = decode_atomic(op, datatype, compares=compares)
         amo = Amo(opcode, kind, body[:length], body[length:operands])
         fetch = bytearray(length) if fetches else None
-        remote = _remote(request, peer)
+        remote = remote_buffer(request, peer)
         endpoint.core.atomic(peer, amo, remote, now, fetch=fetch, mode=endpoint.mode, context=sent)
 
     # --- receives ----------------------------------------------------------------------------------------
@@ -441,7 +441,7 @@ class ProgramConnection:
                 length=message.total,
                 tag=found.tag,
                 data=message.header_data if has_data else 0,
-                peer=_name_of(message.source),
+                peer=name_of(message.source),
             )
         )
 
@@ -495,7 +495,7 @@ class ProgramConnection:
                         length=operation.length,
                         data=operation.header_data or 0,
                         endpoint=index,
-                        peer=_name_of(operation.source),
+                        peer=name_of(operation.source),
                     )
                 )
 
@@ -555,7 +555,7 @@ class ProgramConnection:
                 data=operation.header_data or 0,
                 offset=operation.excess if error else at,
                 code=code,
-                peer=_name_of(operation.source),
+                peer=name_of(operation.source),
             )
         )
         if not last:
@@ -581,13 +581,7 @@ class ProgramConnection:
 
 _Question = Callable[[ProgramConnection, ProviderRequest, bytes, int], None]
 _TRANSMITS: Final = frozenset(
-    {
-        RequestKind.SEND,
-        RequestKind.TAGGED_SEND,
-        RequestKind.WRITE,
-        RequestKind.READ,
-        RequestKind.ATOMIC,
-    }
+    {RequestKind.SEND, RequestKind.TAGGED_SEND, RequestKind.WRITE, RequestKind.READ, RequestKind.ATOMIC}
 )
 _RECEIVES: Final = frozenset({RequestKind.RECEIVE, RequestKind.TAGGED_RECEIVE, RequestKind.PEEK})
 _GREETINGS: Final = frozenset({RequestKind.RAIL, RequestKind.HELLO})
@@ -599,20 +593,3 @@ _QUESTIONS: Final[dict[int, _Question]] = {
     RequestKind.REGISTER: ProgramConnection._register,
     RequestKind.DEREGISTER: ProgramConnection._deregister,
 }
-
-
-def wire_key(pid: int, key: int) -> int:
-    """Return the memory key (64 bits) that packets have for the key of a program: those of programs do not collide."""
-    return pid << KEY_BITS | key
-
-
-def _remote(request: ProviderRequest, peer: FepAddress) -> RemoteBuffer:
-    if request.tag >> KEY_BITS:
-        raise UsageError(f"a memory key of this provider has {KEY_BITS} bits")
-    return RemoteBuffer(wire_key(peer.pid_on_fep, request.tag), request.ignore)
-
-
-def _name_of(address: FepAddress | None) -> tuple[bytes, int, int]:
-    if address is None:
-        return bytes(16), 0, 0
-    return address_bytes(address.ip), address.pid_on_fep, address.resource_index

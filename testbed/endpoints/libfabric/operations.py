@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from testbed.endpoints.libfabric.wire import Place
+from testbed.endpoints.libfabric.wire import KEY_BITS, Place, ProviderRequest, address_bytes
+from testbed.protocols.errors import UsageError
 from testbed.protocols.uet.addressing import FepAddress
+from testbed.protocols.uet.memory import RemoteBuffer
 from testbed.protocols.uet.semantics.endpoint import Endpoint
 from testbed.protocols.uet.semantics.operations import Operation
 
@@ -61,3 +63,22 @@ class ProgramReceive:
             self.operation = endpoint.trecv(room, self.tag, now, ignore=self.ignore, source=self.source, context=self)
         else:
             self.operation = endpoint.recv(room, now, source=self.source, context=self)
+
+
+def wire_key(pid: int, key: int) -> int:
+    """Return the memory key (64 bits) that packets have for the key of a program: those of programs do not collide."""
+    return pid << KEY_BITS | key
+
+
+def remote_buffer(request: ProviderRequest, peer: FepAddress) -> RemoteBuffer:
+    """Return the memory of a peer that a request names. Raises `UsageError` for a key that cannot be one."""
+    if request.tag >> KEY_BITS:
+        raise UsageError(f"a memory key of this provider has {KEY_BITS} bits")
+    return RemoteBuffer(wire_key(peer.pid_on_fep, request.tag), request.ignore)
+
+
+def name_of(address: FepAddress | None) -> tuple[bytes, int, int]:
+    """Return an endpoint's name as programs have it: address, PIDonFEP, resource index; zeros for none."""
+    if address is None:
+        return bytes(16), 0, 0
+    return address_bytes(address.ip), address.pid_on_fep, address.resource_index

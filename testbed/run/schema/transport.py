@@ -18,7 +18,8 @@ from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, quote
 from testbed.run.schema.declared import models_by_kind, written_values
 from testbed.run.schema.model import Transport
-from testbed.run.schema.transports import DEFAULT_TRANSPORT, SCALE_UP_KEYS, TRANSPORTS, Conflict, TransportKind
+from testbed.run.schema.transport_rules import Conflict
+from testbed.run.schema.transports import DEFAULT_TRANSPORT, SCALE_UP_KEYS, TRANSPORTS, TransportKind
 
 TRANSPORT_KEY: Path = ("transport",)
 """The place at which the scenario's transport is written."""

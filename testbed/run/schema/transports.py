@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from testbed.base.lazy import LazyMapping
 from testbed.lab.core.model.tcp import DEFAULT_TCP_CC
+from testbed.run.schema.transport_rules import Conflict, NameRule, Values, no_conflict
 from testbed.workload.parameters import Parameter, ParameterType, choice, flag, number, whole
 
 ATOMIC_BYTES = 8
@@ -44,36 +44,6 @@ class TransportKind(StrEnum):
     """NBD between hosts and storage targets, by fio and nbdkit."""
     NFS = "nfs"
     """NFSv4 between hosts and storage targets, by fio and NFS-Ganesha."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conflict:
-    """A value of `transport.KEY` that cannot stand: a stable code, a message, and perhaps a way out."""
-
-    key: str
-    message: str
-    code: str = "contradiction"
-    hint: str | None = None
-    of_key: bool = False
-    """The key should not be there at all, rather than have another value."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NameRule:
-    """The form of a text that names a `noun`."""
-
-    pattern: re.Pattern[str]
-    noun: str
-    example: str
-
-
-Values = Mapping[str, Any]
-"""The values that are written in `transport:`, by key."""
-
-
-def no_conflict(values: Values) -> Iterator[Conflict]:
-    """Find nothing wrong, whatever the values are."""
-    yield from ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
