@@ -8,27 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, log2
 
 from testbed.base.errors import PlanError, TestbedError
-from testbed.lab.core.fabric.base_rtt import ANSWER_BYTES
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.lab.core.plan.link_delays import PathModel, WirePaths
 from testbed.lab.core.plan.user_space.marks import control_dscp, data_dscp, port_profile
-from testbed.lab.core.plan.user_space.times import LEAST_TICK_NS, EndpointTimes
+from testbed.lab.core.plan.user_space.roce import roce_config
+from testbed.lab.core.plan.user_space.times import EndpointTimes
 from testbed.lab.core.plan.user_space.uet import (
-    ETHERNET_BYTES,
-    HEADER_BYTES,
+    FRAMING_BYTES,
     IPV4_BYTES,
     UDP_BYTES,
     largest_payload_bytes,
     uet_config,
 )
-from testbed.protocols.roce.config import LONGEST_TIMEOUT, MTUS, TIMEOUT_UNIT_NS, RoceConfig
+from testbed.protocols.roce.config import MTUS
 
-ROCE_TIMEOUT_RTTS = 32
-ROCE_TIMEOUT_ANSWERS = 16
 TICKS_PER_RTT = 40
 """Processes look for what has come and is due so often in a base round trip, and no more than every half millisecond.
 What is due waits for half of that on average, each way: it makes round trips 2.5 % longer. A scenario's workers look
@@ -59,7 +55,7 @@ class LabEndpoints:
         self._plan = plan
         self._times = EndpointTimes(model, plan.k)
         self._profile = port_profile(plan)
-        self._wire = WirePaths(plan.ports, [host.node for host in plan.hosts])
+        self._wire = WirePaths.of(plan)
         self._ports = {f"{port.node}:{port.name}": port for port in plan.ports}
         self._paths: dict[tuple[object, ...], PathModel | None] = {}
 
@@ -73,8 +69,7 @@ class LabEndpoints:
     @property
     def tick_ns(self) -> int:
         """The least time between two turns of a process that drives endpoints; 0 where a round trip is short."""
-        tick_ns = self.base_rtt_ns // TICKS_PER_RTT
-        return tick_ns if tick_ns >= LEAST_TICK_NS else 0
+        return self._times.tick_ns(TICKS_PER_RTT)
 
     def bdp_bytes(self, nic: PortPlan) -> int:
         """The bytes that a NIC sends in a base round trip."""
@@ -111,6 +106,7 @@ class LabEndpoints:
         """Return the settings of these NICs' endpoints, `kind` "uet" or "roce", by their IPv4 address."""
         found: dict[str, EndpointSettings] = {}
         for nic in nics:
+            frame_bytes = self.payload_bytes(nic, "uet") + FRAMING_BYTES
             delays: dict[str, int] = {}
             least: dict[str, int] = {}
             for peer in nics:
@@ -121,7 +117,7 @@ class LabEndpoints:
                     continue
                 if held_ns := self._times.held_ns(back):
                     delays[address_of(peer)] = held_ns
-                least[address_of(peer)] = self._least_rtt_ns(nic, there, back)
+                least[address_of(peer)] = self._times.least_rtt_ns(there, back, frame_bytes)
             found[address_of(nic)] = EndpointSettings(
                 config=self._uet(nic) if kind == "uet" else self._roce(nic),
                 dscp=data_dscp(self._profile),
@@ -131,26 +127,12 @@ class LabEndpoints:
             )
         return found
 
-    def _least_rtt_ns(self, nic: PortPlan, there: PathModel, back: PathModel) -> int:
-        frame = self.payload_bytes(nic, "uet") + HEADER_BYTES + ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
-        delays_ns = there.least_ns + back.least_ns + 2 * self._times.pipeline_ns
-        return delays_ns + there.serialisation_ns(frame) + back.serialisation_ns(ANSWER_BYTES)
-
     def _uet(self, nic: PortPlan) -> dict[str, bool | int | float | str]:
         trimming = self._profile is not None and self._profile.trimming
         return {**uet_config(nic, self.base_rtt_ns, self._plan.k, trimming=trimming)}
 
     def _roce(self, nic: PortPlan) -> dict[str, bool | int | float | str]:
-        mtu = self.payload_bytes(nic, "roce")
-        answer_ns = RoceConfig().ack_packets * 8e9 * mtu / nic.rate_bps
-        wanted_ns = max(ROCE_TIMEOUT_RTTS * self.base_rtt_ns, ROCE_TIMEOUT_ANSWERS * answer_ns) / self._plan.k
-        return {
-            "link_rate_bps": nic.rate_bps,
-            "base_rtt_ns": self.base_rtt_ns,
-            "time_scale": self._plan.k,
-            "mtu": mtu,
-            "timeout": min(LONGEST_TIMEOUT, max(1, ceil(log2(wanted_ns / TIMEOUT_UNIT_NS)))),
-        }
+        return {**roce_config(nic, self.base_rtt_ns, self._plan.k, mtu=self.payload_bytes(nic, "roce"))}
 
 
 def address_of(nic: PortPlan) -> str:

@@ -11,7 +11,6 @@ from testbed.carrier.configuration import CarriedNic, CarrierConfiguration
 from testbed.carrier.endpoint_settings import CarrierRefused, LabEndpoints, address_of
 from testbed.carrier.frames import HEADER_BYTES
 from testbed.carrier.protocol import CREDITS_PER_WINDOW
-from testbed.carrier.steered import addresses_of
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.plan.lab_plan import PortPlan
 
@@ -44,7 +43,7 @@ def configure(lab: RunningLab, nics: Sequence[PortPlan], kind: str) -> list[Carr
             raise CarrierRefused(f"{nic.node}:{nic.name} has no IPv4 address, which its endpoint needs")
     owner: dict[object, PortPlan] = {}
     for nic in nics:
-        for address in addresses_of(nic):
+        for address in nic.addresses:
             if (other := owner.setdefault(address, nic)) is not nic:
                 raise CarrierRefused(
                     f"{other.node}:{other.name} and {nic.node}:{nic.name} both have {address}: TCP to it can be carried"
@@ -61,7 +60,7 @@ def configure(lab: RunningLab, nics: Sequence[PortPlan], kind: str) -> list[Carr
     job_id = 1 + secrets.randbelow(_JOBS - 1)
     owners = _owners(lab, hosts)
     carried = tuple(
-        CarriedNic(host=nic.node, endpoint=address_of(nic), addresses=tuple(map(str, addresses_of(nic))), rail=nic.rail)
+        CarriedNic(host=nic.node, endpoint=address_of(nic), addresses=tuple(map(str, nic.addresses)), rail=nic.rail)
         for nic in nics
     )
     found = []
@@ -90,4 +89,4 @@ def _owners(lab: RunningLab, hosts: Sequence[str]) -> dict[str, str]:
     """The host of each address of these hosts, by address: programs may have bound their sockets to any."""
     plan = lab.whole.plan
     ports = [*plan.ports, *(nic for host in plan.hosts for nic in host.nics)]
-    return {str(address): port.node for port in ports if port.node in hosts for address in addresses_of(port)}
+    return {str(address): port.node for port in ports if port.node in hosts for address in port.addresses}

@@ -19,14 +19,9 @@ if TYPE_CHECKING:
     from testbed.lab.core.plan.lab_plan import PortPlan
 
 
-def addresses_of(port: PortPlan) -> list[IPv4Address | IPv6Address]:
-    """Return the addresses of a NIC."""
-    return [address.ip for address in (port.address, port.address6) if address is not None]
-
-
 def carried_prefixes(nics: Sequence[PortPlan]) -> tuple[IPv4Network | IPv6Network, ...]:
     """Return the fewest prefixes that have the addresses of these NICs, and no others."""
-    addresses = [address for nic in nics for address in addresses_of(nic)]
+    addresses = [address for nic in nics for address in nic.addresses]
     four = collapse_addresses(IPv4Network(item) for item in addresses if isinstance(item, IPv4Address))
     six = collapse_addresses(IPv6Network(item) for item in addresses if isinstance(item, IPv6Address))
     return (*four, *six)

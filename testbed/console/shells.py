@@ -23,6 +23,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from testbed.api.shells import shell_command
 from testbed.base.errors import TestbedError
+from testbed.base.linux.processes import stat_fields
 from testbed.console.answers import RefusedRequest
 from testbed.console.console import MOST_SHELLS, Console
 from testbed.lab.core.deploy.live import RunningLab
@@ -227,7 +228,7 @@ def _sessions() -> Iterator[tuple[int, int]]:
         if not entry.name.isdigit():
             continue
         with suppress(OSError, ValueError, IndexError):
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            fields = stat_fields(int(entry.name))
             if fields[0] != "Z":
                 yield int(entry.name), int(fields[3])
 

@@ -29,7 +29,7 @@ from testbed.base.typed_json import encode
 from testbed.endpoints.libfabric.library import FILE_NAME, provider_library
 from testbed.endpoints.libfabric.settings import HostSettings, ProviderSettings, RailSettings
 from testbed.lab.core.model import NETNS
-from testbed.lab.core.plan.user_space.uet import UetEndpointSettings, addresses_of
+from testbed.lab.core.plan.user_space.uet import UetEndpointSettings
 from testbed.launch.options import LaunchRefused
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _settings(lab: RunningLab, nics: Sequence[PortPlan], directory: Path) -> lis
             ) from error
         rail = RailSettings(
             name=nic.name,
-            address=addresses_of(nic)[0],
+            address=str(nic.addresses[0]),
             config=dict(plan.config(nic)),
             delays_ns=delays_ns,
             least_rtts_ns=least_rtts_ns,

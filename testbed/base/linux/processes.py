@@ -246,8 +246,14 @@ def _is_reaped(descriptor: int) -> bool:
 
 def _state_and_parent(pid: int) -> tuple[str, int]:
     """The letter of a process's state and its parent (proc(5)). Raises `OSError` for one that is gone."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    fields = stat_fields(pid)
     return fields[0], int(fields[1])
+
+
+def stat_fields(pid: int) -> list[str]:
+    """Return what proc_pid_stat(5) says of a process from its state (field 3) on. Raises `OSError` for one that is
+    gone."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def freeze(found: Sequence[Process]) -> None:

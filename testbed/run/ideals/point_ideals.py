@@ -259,7 +259,7 @@ def _summary(name: str, definition: Metric, summary: RunSummary, ideal: float | 
 
 
 def _base_rtt_s(lab: LiveLab, traffic: Sequence[RunTraffic]) -> float:
-    paths = WirePaths(lab.plan.ports, [host.node for host in lab.plan.hosts])
+    paths = WirePaths.of(lab.plan)
     seen: dict[_WayClass, float] = {}
     longest = 0.0
     for one in traffic:

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from testbed.base.files import write_atomically
+from testbed.base.linux.processes import stat_fields
 from testbed.base.units import Duration
 from testbed.lab.core.deploy.records.kept_events import process_text
 from testbed.lab.core.deploy.records.state import StateDirectory
@@ -172,7 +173,6 @@ def _read(path: Path) -> dict[str, Any] | None:
 def _begin_of(pid: int) -> int:
     """Return when a process began, in ticks since boot (proc_pid_stat(5), field 22); 0 where there is none."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        return int(stat_fields(pid)[19])
     except OSError:
         return 0
-    return int(stat[stat.rindex(")") + 2 :].split()[19])

@@ -74,7 +74,6 @@ class LabTransport(ABC):
         self.transport = transport
         self.dscp = self._choose_dscp()
         """Packets are marked with it."""
-        self._paths: dict[tuple[str, str], PathModel] = {}
         self.check()
 
     # --- what each transport says ------------------------------------------------------------------------
@@ -265,14 +264,11 @@ class LabTransport(ABC):
 
     def path(self, a: PortPlan, b: PortPlan) -> PathModel:
         """Return the model of the way from one NIC to another."""
-        key = a.wire, b.wire
-        if key not in self._paths:
-            self._paths[key] = self._wire.path(*key)
-        return self._paths[key]
+        return self._wire.path(a.wire, b.wire)
 
     @cached_property
     def _wire(self) -> WirePaths:
-        return WirePaths(self.lab.plan.ports, [host.node for host in self.lab.plan.hosts])
+        return WirePaths.of(self.lab.plan)
 
     @property
     def traffic_class(self) -> ClassPlan | None:

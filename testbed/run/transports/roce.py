@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from math import ceil, log2
 from typing import TYPE_CHECKING
 
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.plan.lab_plan import PortPlan
+from testbed.lab.core.plan.user_space.roce import roce_config
 from testbed.lab.core.plan.user_space.uet import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES
 from testbed.protocols.congestion.registry import NONE
-from testbed.protocols.roce.config import LEAST_ENTROPY, LONGEST_TIMEOUT, TIMEOUT_UNIT_NS, RoceConfig
+from testbed.protocols.roce.config import LEAST_ENTROPY, RoceConfig
 from testbed.protocols.roce.packets.headers import BTH_BYTES, RETH_BYTES
 from testbed.protocols.roce.packets.icrc import ICRC_BYTES
 from testbed.protocols.roce.packets.opcodes import UDP_PORT
@@ -27,12 +27,6 @@ if TYPE_CHECKING:
     from testbed.endpoints.worker.transports.roce import RoceSettings
     from testbed.run.placed.placed_workload import PlacedWorkload
 
-TIMEOUT_RTTS = 32
-"""Base round trips in which a peer has to answer where nothing is said of it. NICs are set to milliseconds
-and more, hundreds of round trips, which a run in lab time would wait for with every lost tail."""
-TIMEOUT_ANSWERS = 16
-"""And so many times what it takes to send as many packets as one acknowledgement stands for: queue pairs share a NIC,
-and wait in its queue."""
 _PSN_STEP = 0x5B_D1E9
 """Between the first PSNs of runs that follow each other."""
 _LONGEST_RUN = 1 << 16
@@ -117,28 +111,13 @@ class Roce(UserSpaceTransport):
         )
 
     def _config(self, nic: PortPlan) -> dict[str, Scalar]:
-        config: dict[str, Scalar] = {
-            "link_rate_bps": nic.rate_bps,
-            "base_rtt_ns": self.base_rtt_ns,
-            "time_scale": self.lab.plan.k,
-            "mtu": self._path_mtu(nic),
-            "timeout": self._timeout(nic),
-        }
+        config: dict[str, Scalar] = {**roce_config(nic, self.base_rtt_ns, self.lab.plan.k, mtu=self._path_mtu(nic))}
         if self.transport.cc is not None:
             config["cc"] = self.transport.cc
-        for name in ("parameters", "recovery", "ooo", "retry_count"):
+        for name in ("parameters", "recovery", "ooo", "retry_count", "timeout"):
             if name in self.transport.options and (name != "parameters" or self._is_controlled):
                 config[name] = self.transport.options[name]
         return config
-
-    def _timeout(self, nic: PortPlan) -> int:
-        """The exponent of the transport timer."""
-        given = self.transport.options.get("timeout")
-        if given is not None:
-            return int(given)
-        answer_ns = RoceConfig().ack_packets * 8e9 * self._path_mtu(nic) / nic.rate_bps
-        wanted_ns = max(TIMEOUT_RTTS * self.base_rtt_ns, TIMEOUT_ANSWERS * answer_ns) / self.lab.plan.k
-        return min(LONGEST_TIMEOUT, max(1, ceil(log2(wanted_ns / TIMEOUT_UNIT_NS))))
 
     @property
     def _notification_dscp(self) -> int:

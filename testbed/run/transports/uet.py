@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from testbed.base.errors import ScenarioError
-from testbed.lab.core.fabric.base_rtt import ANSWER_BYTES
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.user_space.uet import (
     ETHERNET_BYTES,
@@ -125,12 +124,11 @@ class Uet(UserSpaceTransport):
         """Return the time of a full packet and its answer through the idle fabric, by own address and the peer's."""
         found: dict[str, dict[str, int]] = {}
         for a, b in pairs_of(host, ranks, channels):
-            there, back = self.path(a, b), self.path(b, a)
-            delays_ns = there.least_ns + back.least_ns + 2 * self.pipeline_ns
             framing = self.framing(a)
-            sent_ns = there.serialisation_ns(framing.payload_bytes + framing.overhead_bytes)
-            answered_ns = back.serialisation_ns(ANSWER_BYTES)
-            found.setdefault(address_of(a), {})[address_of(b)] = delays_ns + sent_ns + answered_ns
+            frame_bytes = framing.payload_bytes + framing.overhead_bytes
+            found.setdefault(address_of(a), {})[address_of(b)] = self._times.least_rtt_ns(
+                self.path(a, b), self.path(b, a), frame_bytes
+            )
         return found
 
     def _config(self, nic: PortPlan) -> dict[str, Scalar]:

@@ -49,7 +49,7 @@ class UserSpaceTransport(LabTransport):
     @property
     def tick_ns(self) -> int:
         """Return the least time between two turns of a worker, in ns of lab time; 0 where a round trip is short."""
-        return self._times.tick_ns
+        return self._times.tick_ns()
 
     @cached_property
     def base_rtt_ns(self) -> int:

@@ -19,7 +19,7 @@ STEERED = SteerTcp(node="h1", prefixes=(IPv4Network("10.0.1.2/31"), IPv6Network(
 
 
 def nic(address: str, address6: str = "") -> Any:
-    return SimpleNamespace(address=ip_interface(address), address6=ip_interface(address6) if address6 else None)
+    return SimpleNamespace(addresses=[ip_interface(text).ip for text in (address, address6) if text])
 
 
 def test_prefixes_have_the_addresses_of_nics_and_no_others() -> None:

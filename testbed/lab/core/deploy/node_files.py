@@ -81,9 +81,8 @@ def _interface_addresses(plan: LabPlan) -> Iterator[tuple[str, str, Address]]:
     from testbed.lab.core.plan.operations import AddAddress
 
     for port in plan.ports:
-        for address in (port.address, port.address6):
-            if address is not None:
-                yield port.place, port.name, address.ip
+        for address in port.addresses:
+            yield port.place, port.name, address
     for item in plan.operations:
         if isinstance(item, AddAddress):
             yield item.node, item.name, item.address.ip

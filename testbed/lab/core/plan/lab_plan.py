@@ -60,6 +60,11 @@ class PortPlan:
         return f"{self.node}:{self.member or self.name}"
 
     @property
+    def addresses(self) -> list[IPv4Address | IPv6Address]:
+        """Its addresses, that of IPv4 first."""
+        return [item.ip for item in (self.address, self.address6) if item is not None]
+
+    @property
     def nic_bps(self) -> int:
         """The rate of all ports of the NIC together, in the lab; one flow goes by one of them."""
         return self.rate_bps * self.nic_ports

@@ -14,7 +14,7 @@ from testbed.base.errors import CapabilityError, PlanError
 from testbed.lab.core.fabric.graph import Graph
 from testbed.lab.core.model import BACKEND, Delay, DelayBy, Lab
 from testbed.lab.core.model.overlay import VXLAN_BYTES
-from testbed.lab.core.plan.lab_plan import PortPlan
+from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.lab.core.plan.operations import DelayPort
 
 SMALLEST_FRAME_BYTES = 64
@@ -178,9 +178,13 @@ class PathModel:
 
 
 class WirePaths:
-    """Delays of paths between NICs of a lab, from its ports as they are planned, or as they have been changed since."""
+    """Delays of paths between NICs of a lab, from its ports as they are planned, or as they have been changed since.
+
+    A path that was asked for once is kept.
+    """
 
     def __init__(self, ports: Iterable[PortPlan], hosts: Iterable[str]) -> None:
+        self._found: dict[tuple[str, str], PathModel] = {}
         self._ports = {f"{port.node}:{port.name}": port for port in ports}
         self._hosts = frozenset(hosts)
         self._switches: Graph[str] = Graph()
@@ -190,8 +194,18 @@ class WirePaths:
             if port.node not in self._hosts and peer not in self._hosts and not port.out_of_band:
                 self._switches.add_edge(port.node, peer, key)
 
+    @classmethod
+    def of(cls, plan: LabPlan) -> WirePaths:
+        """The paths of a lab as it is planned."""
+        return cls(plan.ports, [host.node for host in plan.hosts])
+
     def path(self, a: str, b: str) -> PathModel:
         """The path from NIC `a` to NIC `b`, both "node:interface". Raises `PlanError` where there is none."""
+        if (a, b) not in self._found:
+            self._found[a, b] = self._find(a, b)
+        return self._found[a, b]
+
+    def _find(self, a: str, b: str) -> PathModel:
         for end in (a, b):
             if end not in self._ports:
                 raise PlanError(f"{end} is not a port of this lab", code="unknown-port")

@@ -140,7 +140,7 @@ def _guard(
                 name=end.port.name,
                 ifindex=end.port.ifindex,
                 mac=end.nic.mac,
-                addresses=tuple(item.ip for item in (end.nic.address, end.nic.address6) if item is not None),
+                addresses=tuple(end.nic.addresses),
                 gateway=end.nic.gateway,
                 gateway6=end.nic.gateway6,
                 member_mac="" if end.member is end.nic else end.member.mac,

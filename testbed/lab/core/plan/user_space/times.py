@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from testbed.lab.core.fabric.base_rtt import declared_base_rtt, model_base_rtt
+from testbed.lab.core.fabric.base_rtt import ANSWER_BYTES, declared_base_rtt, model_base_rtt
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.link_delays import PathModel
 
@@ -48,11 +48,15 @@ class EndpointTimes:
         """The part of the declared base RTT that no link has, each way."""
         return max(0, -self.undeclared_ns // 2)
 
-    @property
-    def tick_ns(self) -> int:
+    def tick_ns(self, ticks_per_rtt: int = TICKS_PER_RTT) -> int:
         """The least time between two turns of a process that moves packets; 0 where a round trip is short."""
-        tick_ns = self.base_rtt_ns // TICKS_PER_RTT
+        tick_ns = self.base_rtt_ns // ticks_per_rtt
         return tick_ns if tick_ns >= LEAST_TICK_NS else 0
+
+    def least_rtt_ns(self, there: PathModel, back: PathModel, frame_bytes: int) -> int:
+        """The time of a full packet and its answer through the idle fabric."""
+        delays_ns = there.least_ns + back.least_ns + 2 * self.pipeline_ns
+        return delays_ns + there.serialisation_ns(frame_bytes) + back.serialisation_ns(ANSWER_BYTES)
 
     def held_ns(self, path: PathModel) -> int:
         """The time for which an endpoint holds what arrives over a path, beside what the kernel delays."""

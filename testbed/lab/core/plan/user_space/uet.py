@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from ipaddress import IPv4Address, IPv6Address
 
-from testbed.lab.core.fabric.base_rtt import ANSWER_BYTES
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
-from testbed.lab.core.plan.link_delays import PathModel, WirePaths
+from testbed.lab.core.plan.link_delays import WirePaths
 from testbed.lab.core.plan.user_space.marks import control_dscp, data_dscp, port_profile
 from testbed.lab.core.plan.user_space.times import EndpointTimes
 
@@ -24,6 +22,8 @@ HEADER_BYTES = 12 + 44
 LARGEST_PAYLOAD = 4096
 ETHERNET_BYTES, IPV4_BYTES, IPV6_BYTES, UDP_BYTES = 14, 20, 40, 8
 """A shaped port of the lab counts Ethernet headers and no gap."""
+FRAMING_BYTES = HEADER_BYTES + ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
+"""Bytes that a port counts of a packet beside its payload."""
 
 
 def largest_payload_bytes(mtu_bytes: int, ip_bytes: int = IPV4_BYTES) -> int:
@@ -56,12 +56,11 @@ class UetEndpointSettings:
         """That of data."""
         self.control_dscp = control_dscp(self._profile)
         """That of acknowledgements, and the like."""
-        self._paths: dict[tuple[str, str], PathModel] = {}
 
     @property
     def tick_ns(self) -> int:
         """The least time between two turns of the process that has the endpoints; 0: it need not wait."""
-        return self.times.tick_ns
+        return self.times.tick_ns()
 
     def config(self, nic: PortPlan) -> dict[str, bool | int | float]:
         """Return the fields of `UetConfig` for the endpoint of a NIC."""
@@ -77,9 +76,8 @@ class UetEndpointSettings:
         for peer in peers:
             if peer.node == nic.node:
                 continue
-            held_ns = self.times.held_ns(self._path(peer, nic))
-            if held_ns:
-                found |= dict.fromkeys(addresses_of(peer), held_ns)
+            if held_ns := self.times.held_ns(self._wire.path(peer.wire, nic.wire)):
+                found |= dict.fromkeys(map(str, peer.addresses), held_ns)
         return found
 
     def least_rtts_ns(self, nic: PortPlan, peers: Sequence[PortPlan]) -> dict[str, int]:
@@ -87,34 +85,15 @@ class UetEndpointSettings:
 
         Raises `PlanError` where no path leads.
         """
+        frame_bytes = int(self.config(nic)["payload_bytes"]) + FRAMING_BYTES
         found: dict[str, int] = {}
         for peer in peers:
             if peer.node == nic.node:
                 continue
-            there, back = self._path(nic, peer), self._path(peer, nic)
-            payload = int(self.config(nic)["payload_bytes"])
-            sent_ns = there.serialisation_ns(payload + HEADER_BYTES + ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES)
-            delays_ns = there.least_ns + back.least_ns + 2 * self.times.pipeline_ns
-            round_trip_ns = delays_ns + sent_ns + back.serialisation_ns(ANSWER_BYTES)
-            found |= dict.fromkeys(addresses_of(peer), round_trip_ns)
+            there, back = self._wire.path(nic.wire, peer.wire), self._wire.path(peer.wire, nic.wire)
+            found |= dict.fromkeys(map(str, peer.addresses), self.times.least_rtt_ns(there, back, frame_bytes))
         return found
-
-    def _path(self, a: PortPlan, b: PortPlan) -> PathModel:
-        key = a.wire, b.wire
-        if key not in self._paths:
-            self._paths[key] = self._wire.path(*key)
-        return self._paths[key]
 
     @cached_property
     def _wire(self) -> WirePaths:
-        return WirePaths(self._plan.ports, [host.node for host in self._plan.hosts])
-
-
-def addresses_of(nic: PortPlan) -> list[str]:
-    """Return the addresses of a NIC as text, that of IPv4 first."""
-    found: list[IPv4Address | IPv6Address] = []
-    if nic.address is not None:
-        found.append(nic.address.ip)
-    if nic.address6 is not None:
-        found.append(nic.address6.ip)
-    return [str(address) for address in found]
+        return WirePaths.of(self._plan)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.user_space.uet import UetEndpointSettings, addresses_of
+from testbed.lab.core.plan.user_space.uet import UetEndpointSettings
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.protocols.uet.config import UetConfig
 from testbed.run.schema.model import Transport, TransportKind
@@ -38,7 +38,7 @@ def test_settings_are_those_of_a_scenario(more: str) -> None:
     assert found.config(near) == scenario._config(near)
     UetConfig(**found.config(near))  # type: ignore[arg-type]
     held_ns = scenario.held_ns(scenario.path(far, near))
-    assert found.delays_ns(near, [near, far]) == ({addresses_of(far)[0]: held_ns} if held_ns else {})
+    assert found.delays_ns(near, [near, far]) == ({str(far.addresses[0]): held_ns} if held_ns else {})
 
 
 def test_a_full_packet_and_its_answer_take_the_least_round_trip() -> None:
@@ -46,5 +46,5 @@ def test_a_full_packet_and_its_answer_take_the_least_round_trip() -> None:
     found = UetEndpointSettings(where.model, where.plan)
     near, beside, far = (host.nics[0] for host in (*where.plan.hosts[:2], where.plan.hosts[-1]))
     least_ns = found.least_rtts_ns(near, [near, beside, far])
-    assert list(least_ns) == [addresses_of(beside)[0], addresses_of(far)[0]]
-    assert 0 < least_ns[addresses_of(beside)[0]] < least_ns[addresses_of(far)[0]] <= found.times.base_rtt_ns
+    assert list(least_ns) == [str(beside.addresses[0]), str(far.addresses[0])]
+    assert 0 < least_ns[str(beside.addresses[0])] < least_ns[str(far.addresses[0])] <= found.times.base_rtt_ns
