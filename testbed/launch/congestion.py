@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from testbed.base.errors import DriverError
 from testbed.base.linux import syscalls
 from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.names import all_names_hint
+from testbed.daemons.kit import lock
 from testbed.lab.core.deploy.congestion_control import read_congestion_controls
 from testbed.launch.options import LaunchRefused
 
@@ -35,12 +35,10 @@ def congestion_control(lab: RunningLab, hosts: Sequence[str], name: str) -> Iter
         yield {}
         return
     lab.processes_directory.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(lab.processes_directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = lock.hold(lab.processes_directory / _LOCK, create=True)
+    if descriptor is None:
+        raise LaunchRefused(f"another launch on {lab.name} has set the congestion control of its hosts")
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise LaunchRefused(f"another launch on {lab.name} has set the congestion control of its hosts") from error
         before = read_congestion_controls(lab, hosts)
         try:
             _write(lab, dict.fromkeys(hosts, name))

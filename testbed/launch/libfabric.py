@@ -8,24 +8,19 @@ which the provider lies.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import json
 import os
-import select
 import shutil
-import subprocess
-import sys
-import tempfile
-import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from secrets import randbelow
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from testbed.base.errors import CapabilityError, DriverError, PlanError
 from testbed.base.linux.namespaces import NETNS_DIRECTORY
-from testbed.base.linux.processes import package_environment
 from testbed.base.typed_json import encode
+from testbed.daemons.kit import lock
+from testbed.daemons.kit.line_process import LineProcess, stop_all
 from testbed.endpoints.libfabric.library import FILE_NAME, provider_library
 from testbed.endpoints.libfabric.settings import HostSettings, ProviderSettings, RailSettings
 from testbed.lab.core.model import NETNS
@@ -43,7 +38,7 @@ STOP_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 5.0
 _JOBS = 1 << 24
 _SENT_AGAIN = "packets-again"
-_CHUNK = 1 << 16
+_MODULE, _NAME, _LOG = "testbed.endpoints.libfabric", "process of the libfabric provider", "provider.log"
 
 
 @contextlib.contextmanager
@@ -66,19 +61,28 @@ def serve_provider(lab: RunningLab, nics: Sequence[PortPlan]) -> Iterator[Served
         provider = directory / "provider"
         provider.mkdir(mode=0o755, exist_ok=True)
         shutil.copy(library, provider / FILE_NAME)
-        processes: list[ProviderProcess] = []
+        processes: list[LineProcess] = []
         try:
             for settings in _settings(lab, nics, directory):
-                processes.append(ProviderProcess(settings))
+                process = LineProcess(_MODULE, _NAME, operation="libfabric", log=directory / _LOG)
+                processes.append(process)
+                process.tell(encode(settings))
             for process in processes:
-                process.wait_until_ready()
+                _await_ready(process)
             yield ServedProvider(directory, processes)
         finally:
-            for process in processes:
-                process.end()
-            for process in processes:
-                process.close()
+            stop_all(processes, STOP_TIMEOUT_S)
             shutil.rmtree(provider, ignore_errors=True)
+
+
+def _await_ready(process: LineProcess) -> None:
+    answer = process.hear(START_TIMEOUT_S)
+    if not answer.get("ready"):
+        raise DriverError(
+            f"the libfabric provider cannot be served: {answer.get('error')}",
+            operation="libfabric",
+            hint="another program may have the UET endpoint of a host",
+        )
 
 
 @contextlib.contextmanager
@@ -86,14 +90,15 @@ def _own_directory(lab: RunningLab) -> Iterator[Path]:
     """The directory of the sockets. One launch has it at a time: each NIC has one endpoint."""
     directory = lab.processes_directory / "libfabric"
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-    with (directory / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise LaunchRefused(
-                f"another launch has the endpoints of {lab.name}", hint="wait for its end, or use --transport tcp"
-            ) from None
+    held = lock.hold(directory / "lock", create=True)
+    if held is None:
+        raise LaunchRefused(
+            f"another launch has the endpoints of {lab.name}", hint="wait for its end, or use --transport tcp"
+        )
+    try:
         yield directory
+    finally:
+        os.close(held)
 
 
 def _settings(lab: RunningLab, nics: Sequence[PortPlan], directory: Path) -> list[ProviderSettings]:
@@ -141,7 +146,7 @@ def _settings(lab: RunningLab, nics: Sequence[PortPlan], directory: Path) -> lis
 class ServedProvider:
     """The processes that serve a launch (`testbed.launch.transports.Served`)."""
 
-    def __init__(self, directory: Path, processes: Sequence[ProviderProcess]) -> None:
+    def __init__(self, directory: Path, processes: Sequence[LineProcess]) -> None:
         self._directory = directory
         self._processes = processes
         self.watched: Mapping[str, int] = {
@@ -167,12 +172,12 @@ class ServedProvider:
         return [process.process.pid for process in self._processes]
 
     def counters(self) -> Mapping[str, int]:
-        """Return what was counted at all endpoints together."""
-        found: dict[str, int] = {}
+        """Return what was counted at all endpoints together. Raises `DriverError` where a process does not answer."""
+        found: Counter[str] = Counter()
         for process in self._processes:
-            for name, number in process.counters().items():
-                found[name] = found.get(name, 0) + number
-        return found
+            process.tell(b"counters")
+            found.update({name: int(number) for name, number in process.hear(ANSWER_TIMEOUT_S).items()})
+        return dict(found)
 
     def sent_again(self) -> int | None:
         """Return the packets that were sent again; None where a process has ended."""
@@ -180,90 +185,3 @@ class ServedProvider:
             return self.counters().get(_SENT_AGAIN, 0)
         except DriverError:
             return None
-
-
-class ProviderProcess:
-    """One of the processes, driven by lines. It ends when we do."""
-
-    def __init__(self, settings: ProviderSettings) -> None:
-        """Start it; `wait_until_ready` waits for it."""
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        self._line = b""
-        try:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "testbed.endpoints.libfabric"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                bufsize=0,
-                process_group=0,  # a terminal's Ctrl-C is ours to pass on
-                env=package_environment(),
-            )
-        except BaseException:
-            self._errors.close()
-            raise
-        self.pidfd = os.pidfd_open(self.process.pid)
-        self._write(encode(settings) + b"\n")
-
-    def wait_until_ready(self) -> None:
-        """Raises `DriverError` where it cannot open its endpoints, or ends."""
-        answer = self._answer(START_TIMEOUT_S)
-        if not answer.get("ready"):
-            raise DriverError(
-                f"the libfabric provider cannot be served: {answer.get('error')}",
-                operation="libfabric",
-                hint="another program may have the UET endpoint of a host",
-            )
-
-    def counters(self) -> Mapping[str, int]:
-        """Ask what was counted. Raises `DriverError` where it does not answer."""
-        self._write(b"counters\n")
-        return {name: int(number) for name, number in self._answer(ANSWER_TIMEOUT_S).items()}
-
-    def _write(self, data: bytes) -> None:
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # what it says of itself is read instead
-            self.process.stdin.write(data)
-
-    def _answer(self, timeout_s: float) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        fd = self.process.stdout.fileno()
-        end = time.monotonic() + timeout_s
-        while b"\n" not in self._line:
-            left_s = end - time.monotonic()
-            if left_s <= 0 or not select.select([fd], [], [], left_s)[0]:
-                raise self._failure(f"does not answer within {timeout_s:g} s")
-            data = os.read(fd, _CHUNK)
-            if not data:
-                raise self._failure("has ended")
-            self._line += data
-        line, _, self._line = self._line.partition(b"\n")
-        answer = json.loads(line)
-        assert isinstance(answer, dict)
-        return answer
-
-    def _failure(self, what: str) -> DriverError:
-        self._errors.seek(0)
-        words = self._errors.read()[-_CHUNK:].decode(errors="replace").strip()
-        last = words.splitlines()[-1] if words else ""
-        return DriverError(
-            f"the process of the libfabric provider {what}" + (f": {last}" if last else ""), operation="libfabric"
-        )
-
-    def end(self) -> None:
-        """Have it end, without waiting for it."""
-        assert self.process.stdin is not None
-        with contextlib.suppress(OSError):
-            self.process.stdin.close()
-
-    def close(self) -> None:
-        """Wait for its end, and kill it if that takes too long."""
-        try:
-            self.process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        self._errors.close()
-        os.close(self.pidfd)
