@@ -6,18 +6,17 @@ neither `..` out of the directory nor any link, also where somebody changes the 
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import hashlib
 import os
 import stat
-import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from testbed.base.errors import TestbedError
+from testbed.base.linux.syscalls import open_beneath
 from testbed.console.answers import RefusedRequest, not_found
 
 MOST_BYTES = 1 << 20
@@ -25,9 +24,6 @@ MOST_BYTES = 1 << 20
 MOST_LISTED = 2_000
 MOST_DEPTH = 4
 _TEXTS = (".yml", ".yaml")
-_SYS_OPENAT2 = 437
-_RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x08
-_OPEN_HOW = struct.Struct("=QQQ")
 
 
 class ChangedMeanwhile(RefusedRequest):
@@ -184,7 +180,7 @@ class _descriptor:  # noqa: N801  # a context, as open is
             directory = os.open(self._root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 flags = self._flags if self._flags & os.O_PATH else self._flags | os.O_NONBLOCK  # openat2 is strict
-                self._descriptor = _open_beneath(directory, "/".join(self._parts) or ".", flags)
+                self._descriptor = open_beneath(directory, "/".join(self._parts) or ".", flags)
             finally:
                 os.close(directory)
         except OSError as error:
@@ -197,16 +193,6 @@ class _descriptor:  # noqa: N801  # a context, as open is
 
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
-
-
-def _open_beneath(directory: int, path: str, flags: int) -> int:
-    how = _OPEN_HOW.pack(flags | os.O_CLOEXEC, 0, _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS)
-    libc = ctypes.CDLL(None, use_errno=True)
-    found = libc.syscall(_SYS_OPENAT2, directory, os.fsencode(path), how, len(how))
-    if found < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), path)
-    return int(found)
 
 
 def _give(file: int, like: os.stat_result, *, is_file: bool) -> None:

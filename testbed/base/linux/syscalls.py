@@ -1,4 +1,4 @@
-"""The Linux system calls that Python 3.11 does not wrap: setns, unshare, mount, umount2.
+"""The Linux system calls that Python 3.11 does not wrap: setns, unshare, mount, umount2, openat2.
 
 Each raises `OSError` with the call's errno. `unshare` and `setns` act on the calling *thread* alone
 (namespaces(7)), which is what lets one process work inside hundreds of namespaces without a
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,6 +31,10 @@ _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
 _FS_CLOEXEC = 1
 _FSCONFIG_CMD_CREATE = 6
 
+_OPENAT2 = 437
+_RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x08
+_OPEN_HOW = struct.Struct("=QQQ")
+"""struct open_how: flags, mode, resolve."""
 _libc = ctypes.CDLL(None, use_errno=True)
 _T = TypeVar("_T")
 
@@ -85,6 +90,15 @@ def detached_mount(filesystem: str) -> int:
     finally:
         os.close(context)
     return root
+
+
+def open_beneath(directory: int, path: str, flags: int) -> int:
+    """Open a path below a directory, and return the descriptor: neither `..` nor a link leads out of it, whoever
+    changes the tree meanwhile (openat2(2)). Raises `OSError`."""
+    how = _OPEN_HOW.pack(flags | os.O_CLOEXEC, 0, _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS)
+    found: int = _libc.syscall(_OPENAT2, directory, os.fsencode(path), how, len(how))
+    _check(min(found, 0), "openat2", path)
+    return found
 
 
 def in_thread(function: Callable[[], _T]) -> _T:

@@ -6,6 +6,7 @@ with wildcards, all of which must.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import Field, dataclass, fields
 from fnmatch import fnmatchcase
@@ -18,6 +19,7 @@ from testbed.console.sources.source import Moment, Source
 
 MOST_ROWS = 100_000
 _LONGEST_WORDS = 2_000
+_DIGITS = re.compile(r"([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,17 +202,5 @@ def _order(value: Any) -> tuple[int, Any]:
 
 
 def _natural(text: str) -> list[tuple[int, int, str]]:
-    parts: list[tuple[int, int, str]] = []
-    digits, letters = "", ""
-    for character in f"{text}\0":
-        if character.isdecimal() and character.isascii():
-            if letters:
-                parts.append((1, 0, letters))
-                letters = ""
-            digits += character
-        else:
-            if digits:
-                parts.append((0, int(digits), ""))
-                digits = ""
-            letters += character
-    return parts
+    parts = _DIGITS.split(text)  # text and numbers in turn
+    return [(0, int(part), "") if place % 2 else (1, 0, part) for place, part in enumerate(parts) if part]
