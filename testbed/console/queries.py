@@ -245,5 +245,5 @@ BASE_ROUTES: tuple[ViewRoute, ...] = (
 
 def recorded_snapshot(console: Console, source: Source) -> bytes:
     """Return the one snapshot that a page gets of a record: its first moment, and what is known of the machine."""
-    own = source.now().to_json() | {"revision": source.shape.revision, "views": {}}
+    own = source.now().to_json() | {"revision": source.shape.revision}
     return encode(own)[:-1] + b"," + console.common()[1:]

@@ -145,7 +145,7 @@ class WatchedLab(Source):
         }
 
     def publish_view(self, view: str, data: object) -> None:
-        """Tell pages what a view has found; the latest of each is in every snapshot. In any thread."""
+        """Tell pages what a view has found. In any thread."""
         content = encode({"view": view, "data": data})
         self._call(lambda: self._show_view(view, data, content))
 
@@ -338,7 +338,6 @@ class WatchedLab(Source):
             "revision": self._shape.revision,
             "columns": dict(self._shown.columns),
             "state": self._shown_state.to_json(),
-            "views": self._views,
         }
         return encode(own)[:-1] + b"," + self._common()[1:]
 

@@ -80,7 +80,7 @@ const FOCUSED = "a[href], button:not([disabled]), input:not([disabled]), select:
 // A window above the page: the focus stays in it, Escape closes it.
 export const Dialog = ({title, close, children, wide = false, buttons}) => {
   const box = useRef(null);
-  useEffect(() => {
+  useLayoutEffect(() => {  // before a key can go to what is behind it
     const first = box.current.querySelector("[autofocus], input, textarea, select") || box.current.querySelector(FOCUSED);
     if (first) first.focus();
   }, []);

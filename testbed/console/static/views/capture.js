@@ -78,7 +78,6 @@ const CaptureView = ({app}) => {
 export default {
   name: "capture",
   title: "Capture",
-  icon: "◉",
   order: 80,
   component: CaptureView,
   panel: false,

@@ -181,4 +181,4 @@ const spansOf = events => {
   return found;
 };
 
-export default {name: "job", title: "Job", icon: "▤", order: 50, component: JobView};
+export default {name: "job", title: "Job", order: 50, component: JobView};

@@ -246,4 +246,4 @@ const Running = ({app}) => {
 };
 
 
-export default {name: "labs", title: "Labs", icon: "▦", order: 10, scope: "machine", panel: false, component: LabsView};
+export default {name: "labs", title: "Labs", order: 10, scope: "machine", panel: false, component: LabsView};

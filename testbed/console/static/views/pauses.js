@@ -55,4 +55,4 @@ const PauseRow = ({app, pause, level}) => html`<li role="treeitem" aria-level=${
   ${pause.storm && html`<${Pill} kind="bad">storm</${Pill}>`}${pause.freed && html`<${Pill} kind="warn">freed by the watchdog</${Pill}>`}
 </li>`;
 
-export default {name: "pauses", title: "Pauses", icon: "⏸", order: 60, component: PausesView};
+export default {name: "pauses", title: "Pauses", order: 60, component: PausesView};

@@ -84,4 +84,4 @@ const Compared = ({app, base, other}) => {
   </div>`;
 };
 
-export default {name: "results", title: "Results", icon: "▣", order: 70, scope: "machine", panel: false, component: ResultsView};
+export default {name: "results", title: "Results", order: 70, scope: "machine", panel: false, component: ResultsView};
