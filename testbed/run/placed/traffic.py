@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from testbed.base.errors import ScenarioError, WorkloadError
 from testbed.lab.core.fabric import model_base_rtt
+from testbed.lab.core.fabric.forwarding.links import planes_apart
+from testbed.lab.core.fabric.ports import plane_letter
 from testbed.lab.core.model import BACKEND
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.placed.lab import LiveLab
@@ -42,12 +44,10 @@ def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
     kind = workload_kind(scenario.workload.kind)
     if scenario.workload.is_program:
         check_program(lab, scenario.workload, placement.nics, bdp_bytes=bdp_bytes(lab, placement))
-    per_rail = scenario.workload.ranks.per_rail
-    if per_rail is None:
-        per_rail = lab.model.isolated_rails and not kind.knows_hosts
+    groups = _apart(scenario, lab, placement, knows_hosts=kind.knows_hosts)
     try:
-        if per_rail and len(placement.rails) > 1:
-            workload = _side_by_side(scenario, lab, placement, seed)
+        if len(groups) > 1:
+            workload = _side_by_side(scenario, lab, placement, groups, seed)
         else:
             workload = _build(scenario, lab, placement, range(len(placement.nics)), seed)
     except WorkloadError as error:
@@ -99,13 +99,28 @@ def lab_transports(scenario: Scenario, lab: LiveLab) -> list[LabTransport]:
     return [transport_on(part.view(lab), part.transport) for part in traffic.parts]
 
 
-def _side_by_side(scenario: Scenario, lab: LiveLab, placement: RankPlacement, seed: int) -> Workload:
-    """Builds the workload for every rail by itself, each with another seed, and runs them side by side."""
+def _apart(
+    scenario: Scenario, lab: LiveLab, placement: RankPlacement, *, knows_hosts: bool
+) -> dict[str, tuple[int, ...]]:
+    """Return the ranks that run the workload by themselves: those of each rail, or of each plane; {}: all together."""
+    per_rail = scenario.workload.ranks.per_rail
+    if per_rail is None:
+        per_rail = lab.model.isolated_rails and not knows_hosts
+    if per_rail:
+        return {f"rail{number}": ranks for number, ranks in enumerate(placement.rails, start=1)}
+    planes = planes_apart(lab.model)
+    if not planes or knows_hosts:
+        return {}
+    return {f"plane-{plane_letter(plane)}": ranks for plane, ranks in placement.in_planes(planes).items()}
+
+
+def _side_by_side(
+    scenario: Scenario, lab: LiveLab, placement: RankPlacement, groups: Mapping[str, tuple[int, ...]], seed: int
+) -> Workload:
+    """Builds the workload for every group by itself, each with another seed, and runs them side by side."""
     tenants = [
-        Tenant(
-            name=f"rail{number}", workload=_build(scenario, lab, placement, ranks, seed * 1009 + number), ranks=ranks
-        )
-        for number, ranks in enumerate(placement.rails, start=1)
+        Tenant(name=name, workload=_build(scenario, lab, placement, ranks, seed * 1009 + number), ranks=ranks)
+        for number, (name, ranks) in enumerate(groups.items(), start=1)
     ]
     return mix_tenants(tenants, ranks=len(placement.nics), name=scenario.workload.kind)
 
@@ -174,7 +189,8 @@ def _check_reachable(lab: LiveLab, placement: RankPlacement, workload: Workload)
 
     Ranks of different tenants do not talk, whatever services one may ask of the other (`talks_to`).
     """
-    if not lab.model.isolated_rails and not lab.model.networks and lab.model.overlay is None:
+    planes = planes_apart(lab.model)
+    if not lab.model.isolated_rails and not planes and not lab.model.networks and lab.model.overlay is None:
         return
     for source, destination in fabric_pairs(workload):
         a, b = placement.nics[source], placement.nics[destination]
@@ -197,6 +213,13 @@ def _check_reachable(lab: LiveLab, placement: RankPlacement, workload: Workload)
                 f" rails of {lab.model.name} do not reach each other",
                 field="ranks",
                 hint="ranks: {per_rail: true}, {rails: [1]}, or a hierarchical algorithm",
+            )
+        if a.network == BACKEND and planes.get(placement.leaf(source), 0) != planes.get(placement.leaf(destination), 0):
+            raise WorkloadError(
+                f"rank {source} ({a.node}:{a.name}) sends to rank {destination} ({b.node}:{b.name}), which is in"
+                f" another plane: the planes of {lab.model.name} share no switch",
+                field="ranks",
+                hint="ranks: {planes: [a]}, {per_rail: true}, or an algorithm that passes on inside of hosts",
             )
 
 
