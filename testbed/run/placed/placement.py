@@ -56,6 +56,14 @@ class RankPlacement:
             groups.setdefault(planes.get(self.leaf(rank), 0), []).append(rank)
         return {plane: tuple(groups[plane]) for plane in sorted(groups)}
 
+    def nic_ports(self, planes: Mapping[str, int]) -> list[tuple[int, ...]]:
+        """The ranks of the ports of each NIC, by plane; NICs in the order of their first ranks."""
+        found: dict[tuple[str, int | str], dict[int, int]] = {}
+        for rank, nic in enumerate(self.nics):
+            ports = found.setdefault((nic.node, nic.rail or nic.name), {})
+            ports[planes.get(self.leaf(rank), 0)] = rank
+        return [tuple(ports[plane] for plane in sorted(ports)) for ports in found.values()]
+
     @property
     def rails(self) -> tuple[tuple[int, ...], ...]:
         """The ranks of each rail (and NIC name), in order."""

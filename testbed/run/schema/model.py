@@ -125,6 +125,9 @@ class Ranks:
     """Every rail runs the workload by itself, side by side. None: where rails cannot reach each other and the workload
     does not know of hosts. Planes that cannot reach each other do so anyway, as long as it does not."""
 
+    joined: bool = False
+    """The ports of a NIC, which are in planes of their own, are one rank: see `testbed.workload.planes`."""
+
     def networks_in(self, lab: Lab) -> tuple[str, ...]:
         """Return the networks of a lab that they are in. Names of networks and tenants may be unknown to it."""
         if self.networks or not self.tenants:

@@ -126,6 +126,12 @@ class RanksSpec(SpecModel):
         " other.",
     )
 
+    joined: Written[Flag] = Field(
+        default=None,
+        description="Says whether the ports of a NIC, which are in planes of their own, are one rank; by default each is"
+        " one.",
+    )
+
     def ranks(self) -> Ranks:
         return Ranks(
             networks=self.network or (),
@@ -138,6 +144,7 @@ class RanksSpec(SpecModel):
             count=self.count,
             order=RankOrder(self.order or RankOrder.HOST),
             per_rail=self.per_rail,
+            joined=bool(self.joined),
         )
 
 

@@ -67,6 +67,7 @@ def workload_as_run(scenario: Scenario) -> dict[str, Any]:
         "count": ranks.count,
         "order": ranks.order.value,
         "per_rail": ranks.per_rail,
+        "joined": ranks.joined or None,
     }
     written["ranks"] = {key: value for key, value in chosen.items() if value not in ([], None, "")}
     if workload.duration is not None:

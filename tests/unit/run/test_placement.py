@@ -356,13 +356,19 @@ fabric: {design: multi-plane, segments: 1, hosts: 3, gpus: 2, spines: 1, uplink:
 """
 
 
-def made(text: str, kind: str = "all-to-all", ranks: Ranks | None = None, **parameters: object) -> RunTraffic:
+def made(
+    text: str,
+    kind: str = "all-to-all",
+    ranks: Ranks | None = None,
+    transport: TransportKind = TransportKind.UET,
+    **parameters: object,
+) -> RunTraffic:
     model = load_topology_text(text, file="planes.yml")
     lab = PlannedLab(model=model, plan=plan_lab(model, k=1000.0))
     scenario = Scenario(
         name="planes",
         topology=TopologyRef(file="planes.yml"),
-        transport=Transport(kind=TransportKind.UET),
+        transport=Transport(kind=transport),
         workload=Workload(kind=kind, parameters={"bytes": ByteCount(60_000), **parameters}, ranks=ranks or Ranks()),
     )
     return make_traffic(scenario, lab, seed=1)
@@ -394,3 +400,26 @@ def test_a_flow_rides_one_plane() -> None:
     plan = plan_channels(traffic.workload, nics, seed=1)
     assert plan.channels
     assert {nics[one.source].name[-1] == nics[one.destination].name[-1] for one in plan.channels} == {True}
+
+
+def test_joined_ports_are_one_rank() -> None:
+    """Of four NICs each sends to one: UET in both planes, half of it each; RoCE and TCP in one of them."""
+    text = TWO_PLANES.replace("hosts: 3, gpus: 2", "hosts: 4, gpus: 1")
+    sizes = {}
+    for kind in (TransportKind.UET, TransportKind.ROCE, TransportKind.TCP):
+        traffic = made(text, "permutation", Ranks(joined=True), transport=kind)
+        nics = traffic.placement.nics
+        sizes[kind] = [step.size_bytes for step in traffic.workload.transfers]
+        assert {nics[step.source].name[-1] == nics[step.destination].name[-1] for step in traffic.workload.transfers}
+    assert sizes[TransportKind.UET] == [30_000] * 8
+    assert sizes[TransportKind.ROCE] == sizes[TransportKind.TCP] == [60_000] * 4
+
+
+def test_a_collective_of_joined_ports_has_its_share_in_each_plane() -> None:
+    traffic = made(TWO_PLANES, "all-reduce", Ranks(joined=True), algorithm="ring")
+    assert [(one.size_bytes, len(one.ranks)) for one in traffic.workload.collectives] == [(30_000, 6), (30_000, 6)]
+
+
+def test_ports_of_one_plane_cannot_be_joined() -> None:
+    with pytest.raises(ScenarioError, match="no ports in several planes"):
+        made(A_PLANE_EACH, "permutation", Ranks(joined=True))

@@ -56,8 +56,7 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
         "multi-pod",
         {"hosts": (4, 3, 2)},
         "hosts",
-        "hosts has 3 numbers, and there are 2 pods of 2 segments\n"
-        "  hint: one number for each segment, or one for all",
+        "hosts has 3 numbers, and there are 2 pods of 2 segments\n  hint: one number for each segment, or one for all",
     ),
     ("pod", {"hosts": (4, 0)}, "hosts", "hosts has 0; a segment has 1 to 65533"),
     ("multi-pod", {"pods": 32}, "pods", "pods is 32; it goes from 1 to 31"),
