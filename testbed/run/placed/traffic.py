@@ -18,8 +18,8 @@ from testbed.run.placed.placement import RankPlacement, place_ranks
 from testbed.run.placed.program import check_program
 from testbed.run.placed.scale_up import check_in_switch, goes_by_packets, inside_domains, scale_up_domains
 from testbed.run.placed.traffic_parts import TrafficPart, split_traffic
-from testbed.run.schema.model import Scenario
 from testbed.run.schema.model import Parameter as Value
+from testbed.run.schema.model import Scenario
 from testbed.run.schema.transports import TRANSPORTS, TransportKind
 from testbed.run.transports.lab_transport import LabTransport
 from testbed.run.transports.registry import transport_on

@@ -128,8 +128,7 @@ class RanksSpec(SpecModel):
 
     joined: Written[Flag] = Field(
         default=None,
-        description="Says whether the ports of a NIC, which are in planes of their own, are one rank; by default each is"
-        " one.",
+        description="Says whether the ports of a NIC in several planes are one rank; by default each is one.",
     )
 
     def ranks(self) -> Ranks:

@@ -182,7 +182,7 @@ def host_as_numbers(hosts: Iterable[str], *, slot: int) -> dict[str, int]:
 
 
 def _of_plane(node: Node) -> int:
-    """What the plane of a spine or super-spine adds to the numbers of its tier: planes share none."""
+    """The offset of the numbers of a spine's or super-spine's plane in those of its tier: planes share none."""
     return 0 if node.place is None else PLANE_NUMBERS * max(0, node.place.plane - 1)
 
 

@@ -44,14 +44,14 @@ class LargestFabric:
 
 
 def find_largest(lab: Lab) -> tuple[LargestFabric, ...]:
-    """What fits on switches of the radix that a generated back end names: as it is wired, with two and three tiers.
+    """Return what fits on switches of the radix that a generated back end names: as wired, with two and three tiers.
 
     () where a tier's radix is not known, or the back end is not generated.
     """
     wiring = _Wiring.of(lab)
     if wiring is None:
         return ()
-    found = [wiring.as_wired(), wiring.largest(2), wiring.largest(3)]
+    found = [wiring.as_wired(), *((wiring.largest(2), wiring.largest(3)) if wiring.spines else ())]
     return tuple(one for one in found if one is not None)
 
 
@@ -124,7 +124,7 @@ class _Wiring:
         )
 
     def as_wired(self) -> LargestFabric | None:
-        """What fits where links up stay as they are; None where ports of a tier are too few for what there is."""
+        """Return what fits where links up stay as they are; None where a tier has too few ports for what there is."""
         hosts = (self.radix[Role.RAIL] - self.ups[Role.RAIL]) // self.slots
         segments, pods = self.segments, self.pods
         if self.spines:
