@@ -25,7 +25,9 @@ from testbed.lab.core.fabric import (
 )
 from testbed.lab.core.fabric.figures.largest import LargestFabric, find_largest
 from testbed.lab.core.model import Lab, LinkKind, Role
-from testbed.lab.core.plan.addressing import rail_aggregate
+from testbed.lab.core.plan.addressing import loopback_addresses, rail_aggregate
+from testbed.lab.core.plan.asn import as_numbers
+from testbed.lab.core.schema.load import load_topology_text
 
 G = Rate.parse
 
@@ -184,3 +186,29 @@ def test_rails_on_one_switch_and_faster_links_up_take_their_part() -> None:
     """8 rails of 100G a host, and links up of 800G: 7 hosts take 56 ports down and 7 up of 64."""
     two = find_largest(build("multi-rail-switch", rails=RailParams(per_switch=8), switch_radix=64))[1]
     assert (two.hosts, two.spines, two.segments, two.gpus) == (7, 7, 64, 64 * 7 * 8)
+
+
+META = """# 24,576 GPUs as published: 8 pods x 192 racks x 2 hosts x 8 GPUs, all NICs of a rack on its ToR
+name: pub-24k
+fabric:
+  design: multi-rail-switch
+  pods: 8
+  segments: 192
+  hosts: 2
+  gpus: 8
+  nic: {rate: 400G}
+  spines: 16
+  uplink: {rate: 400G, count: 1}
+  super_spines: 16
+  routing: {bfd: off}
+"""
+
+
+def test_a_file_of_24576_gpus_is_read_and_numbered() -> None:
+    """Every switch has a loopback of its own, and every rail switch an AS."""
+    lab = load_topology_text(META, file="meta.yml")
+    assert (len(lab.hosts), len(lab.switches)) == (3_072, 1_536 + 128 + 16)
+    numbers = as_numbers(lab.switches, protocol=lab.routing.protocol, slot=0)
+    loopbacks = loopback_addresses(lab.switches)
+    assert len(set(loopbacks.values())) == len(lab.switches)
+    assert len({numbers[node.name] for node in lab.switches}) == 1_536 + 8 + 1
