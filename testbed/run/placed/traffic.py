@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from testbed.base.errors import ScenarioError, WorkloadError
+from testbed.base.names import plane_letter
 from testbed.base.units import ByteCount, parse_bdp
 from testbed.lab.core.fabric import model_base_rtt
 from testbed.lab.core.fabric.forwarding.links import planes_apart
-from testbed.lab.core.fabric.ports import plane_letter
 from testbed.lab.core.model import BACKEND
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.placed.lab import LiveLab

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from testbed.lab.core.fabric.ports import plane_letter
+from testbed.base.names import plane_letter
 from testbed.lab.core.model import BACKEND
 from testbed.record.record import ScenarioAsRun
 from testbed.run.schema.model import Expectation, Fault, Probes, Repeat, Scenario, TopologyRef

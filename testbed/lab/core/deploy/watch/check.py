@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from testbed.base.errors import ExitCode, TestbedError
 from testbed.base.linux.routes import difference, key_text, route_key, wanted_routes
+from testbed.base.names import plane_letter
 from testbed.base.rows import column, for_programs
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import LabState
@@ -17,7 +18,6 @@ from testbed.lab.core.deploy.watch.probe import Probe, Prober
 from testbed.lab.core.deploy.watch.sessions import missing_sessions
 from testbed.lab.core.fabric.forwarding.links import largest_packets, planes_apart
 from testbed.lab.core.fabric.graph import LabGraph
-from testbed.lab.core.fabric.ports import plane_letter
 from testbed.lab.core.feature import features
 from testbed.lab.core.model import BACKEND, OUT_OF_BAND, LinkKind
 from testbed.lab.core.plan.lab_plan import ExpectedRoute, PortPlan
