@@ -23,6 +23,8 @@ PREFIX_LENGTHS = {1: 24, 2: 25, 4: 27, 8: 28}
 """Default subnet of a rail by rails per switch (figures 13-10 to 13-12)."""
 
 SHORTEST_PREFIX, LONGEST_PREFIX = 16, 30
+MLAG = "mlag"
+"""The way of joining the ports of a NIC by which they are one link group."""
 
 _KEYS: dict[str, tuple[str, ...]] = {
     "": ("pods", "segments", "hosts", "gpus", "planes", "spines", "super_spines", "super_spine_groups", "switch_radix"),
@@ -73,6 +75,8 @@ class Shape:
     """The ports of a NIC, each on a rail switch of its own: (0,) for one, else (1, 2, ...)."""
     planes: tuple[int, ...]
     """The fabrics that share no switch: (0,) for one, else (1, 2, ...)."""
+    link_groups: bool
+    """The two ports of a NIC are one link group, whose partner its two rail switches are together."""
     nic_rate: Rate
     nic_cable: str | None
     slots: int
@@ -129,6 +133,11 @@ class Shape:
     @property
     def fabric_links(self) -> int:
         return self.uplinks + self.core_links
+
+    @property
+    def peer_links(self) -> int:
+        """Between two rail switches that are one partner of link groups."""
+        return self.pods * self.segments * self.rail_switches if self.link_groups else 0
 
     @property
     def leaves_of_plane(self) -> int:
@@ -192,10 +201,11 @@ def _resolve(params: FabricParams) -> tuple[Shape | None, tuple[FabricError, ...
     values = _filled(design, written)
     _check_together(design, written, values, faults)
     _check_unequal(params.hosts, values, faults)
+    _check_link_groups(params, values, faults)
     if faults:
         return None, tuple(faults)
     shape = _shape(design, values, params)
-    links = shape.access_links + shape.fabric_links
+    links = shape.access_links + shape.fabric_links + shape.peer_links
     if links > MAX_LINKS:
         faults.add(
             "hosts", f"this fabric has {links:,} links, more than the {MAX_LINKS:,} one lab may have", code="size"
@@ -384,6 +394,27 @@ def _check_unequal(hosts: int | tuple[int, ...] | None, values: dict[str, Value]
         faults.add("hosts", f"hosts has {wrong}; a segment has {low} to {high}", code="range")
 
 
+def _check_link_groups(params: FabricParams, values: dict[str, Value], faults: _Faults) -> None:
+    """What goes together with link groups: two ports, on two switches with one rail and the same spines."""
+    if params.nic.multihoming != MLAG or faults.on("nic.ports", "rails.per_switch", "planes"):
+        return
+    if _int(values, "nic.ports") != 2:
+        message = f"link groups have two ports, on two rail switches; NICs have {_int(values, 'nic.ports')}"
+        faults.add("nic.multihoming", message, code="contradiction", hint="nic: {ports: 2}")
+    elif _int(values, "rails.per_switch") != 1:
+        message = "link groups on rail switches with several rails are not built"
+        faults.add("nic.multihoming", message, code="not-built", hint="rails: {per_switch: 1}, or multihoming: subnets")
+    elif _int(values, "planes") != 1:
+        message = "two rail switches that are one partner have a link between them, and planes have none"
+        faults.add("nic.multihoming", message, code="contradiction", hint="planes: 1, or multihoming: subnets")
+    elif _int(values, "spines") == 0:
+        message = "two rail switches ask each other over the fabric whether they live, and there are no spines"
+        faults.add("nic.multihoming", message, code="not-built", hint="spines: 1, or multihoming: subnets")
+    elif params.nic.rdma is not None:
+        message = "RDMA devices of link groups are not built"
+        faults.add("nic.multihoming", message, code="not-built", hint="multihoming: subnets, or nic without rdma")
+
+
 def _unequal(hosts: int | tuple[int, ...] | None, pods: int, segments: int) -> tuple[int, ...]:
     """Return the hosts of every segment; () where all are equal."""
     if not isinstance(hosts, tuple) or len(set(hosts)) == 1:
@@ -449,6 +480,7 @@ def _shape(design: Design, values: dict[str, Value], params: FabricParams) -> Sh
         shared_nics=values["nic.per"] == "host",
         ports=tuple(range(1, ports + 1)) if ports > 1 else (0,),
         planes=tuple(range(1, planes + 1)) if planes > 1 else (0,),
+        link_groups=params.nic.multihoming == MLAG,
         nic_rate=_rate(values, "nic.rate"),
         nic_cable=params.nic.cable,
         slots=slots,
