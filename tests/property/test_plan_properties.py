@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from testbed.base.errors import PlanError
 from testbed.base.units import Rate
 from testbed.lab.core.fabric import (
-from testbed.lab.core.fabric.forwarding.links import planes_apart
     DESIGNS,
     FabricParams,
     NicParams,
@@ -24,6 +23,7 @@ from testbed.lab.core.fabric.forwarding.links import planes_apart
     check_params,
     generate_fabric,
 )
+from testbed.lab.core.fabric.forwarding.links import planes_apart
 from testbed.lab.core.model import End, Lab, Link, LinkKind, Node, NodeKind, Protocol, Role, Routing
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
