@@ -55,6 +55,8 @@ def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
             workload = _side_by_side(scenario, lab, placement, groups, seed)
         else:
             workload = _build(scenario, lab, placement, range(len(placement.nics)), seed)
+            if kind.collective and _crosses_planes(lab, placement, workload):
+                workload = _side_by_side(scenario, lab, placement, _by_plane(lab, placement), seed)
     except WorkloadError as error:
         raise ScenarioError(f"workload {scenario.workload.kind}: {error.message}", hint=error.hint) from error
     try:
@@ -114,6 +116,13 @@ def _apart(
     if per_rail:
         return {f"rail{number}": ranks for number, ranks in enumerate(placement.rails, start=1)}
     return {} if knows_hosts else _by_plane(lab, placement)
+
+
+def _crosses_planes(lab: LiveLab, placement: RankPlacement, workload: Workload) -> bool:
+    """Tell whether two ranks talk to each other that are in different planes."""
+    planes = planes_apart(lab.model)
+    of = [planes.get(placement.leaf(rank), 0) for rank in range(len(placement.nics))] if planes else []
+    return bool(planes) and any(of[source] != of[destination] for source, destination in fabric_pairs(workload))
 
 
 def _by_plane(lab: LiveLab, placement: RankPlacement) -> dict[str, tuple[int, ...]]:
