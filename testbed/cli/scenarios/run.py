@@ -86,6 +86,8 @@ def run(
         sweeps = [_only_point(sweeps, point, resume=resume, steady=steady)]
     if simulated:
         _check_simulated(sweeps)
+    if force and pool is None:
+        raise TestbedError("--force: it is about the machines of --pool", hint="leave it out")
     if pool is not None:
         _check_pooled(keep=keep, prove_scale=prove_scale, dry_run=dry_run, point=point)
     if dry_run:

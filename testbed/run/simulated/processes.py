@@ -131,7 +131,7 @@ def _spread(
                 if died[job] < TRIES:
                     waiting += [job] if goes_on else []
                     continue
-                message = points(job.point).lost(job.run, _how_it_died(process.exitcode))
+                message = points(job.point).lost(job.run, how_it_died(process.exitcode))
             yield job, message
             if not message.goes_on:
                 goes_on = False
@@ -187,7 +187,8 @@ def _received(reader: Connection) -> float | RunOutcome | TestbedError | None:
     return message
 
 
-def _how_it_died(exit_code: int | None) -> str:
+def how_it_died(exit_code: int | None) -> str:
+    """Say how the process of a run ended, `TRIES` times, by the exit code that `multiprocessing` has of it."""
     if exit_code is None or exit_code >= 0:
         return f"its process ended {TRIES} times without a word (exit code {exit_code})"
     name = signal.Signals(-exit_code).name

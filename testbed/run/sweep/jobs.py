@@ -9,7 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from testbed.base.interrupt import Interrupt
-from testbed.record.record import MachinePart
+from testbed.record.record import Backend, MachinePart
+from testbed.run.sweep.points import Sweep
+from testbed.run.sweep.progress import ProgressListener
+from testbed.run.sweep.runner import RecordOptions, SweepOutcome
 
 Job = TypeVar("Job")
 Done = TypeVar("Done")
@@ -29,4 +32,14 @@ class JobRunner(Protocol[Job, Done]):
         After one that failed or was interrupted no other begins. Once an interrupt is requested, those that run are
         ended. Raises what a job raises.
         """
+        ...
+
+
+class SweepPool(Protocol):
+    """Machines that run whole sweeps, by whoever knows how to reach them."""
+
+    def run(
+        self, sweep: Sweep, backend: Backend, options: RecordOptions, on_progress: ProgressListener
+    ) -> SweepOutcome:
+        """Run every point of a sweep, and judge the whole."""
         ...

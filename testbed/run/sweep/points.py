@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from testbed.base.errors import PlanError, ScenarioError, SpecError, WorkloadError
@@ -69,13 +70,29 @@ class ScenarioReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SweepSource:
+    """The file of a sweep, and what was asked of it: with these another machine reads the same sweep.
+
+    `overrides` replaces keys of the scenario or of its topology, `only` keeps points of its matrix.
+    """
+
+    file: Path
+    overrides: Mapping[str, object]
+    only: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """A scenario with the points of it that are to be run; `labs` are their resolved topologies by `topology_key`."""
+    """A scenario with the points of it that are to be run; `labs` are their resolved topologies by `topology_key`.
+
+    `source` is None for one that was not read from a file.
+    """
 
     scenario: Scenario
     points: tuple[Point, ...]
     labs: Mapping[str, Lab]
     reader: ScenarioReader
+    source: SweepSource | None = None
 
     def lab_of(self, point: Point) -> Lab:
         """The resolved topology of one of the points."""

@@ -154,7 +154,9 @@ class SweepSoFar:
         previous: Record | None,
         command: Sequence[str],
         backend: Backend = Backend.EMULATION,
+        environment: Environment | None = None,
     ) -> None:
+        """`environment` is what this session runs on, where that is not this machine."""
         self.scenario = scenario
         self._backend = backend
         self.incomplete = ""
@@ -163,7 +165,7 @@ class SweepSoFar:
         self._command = command
         self._begin = time.monotonic()
         self._started = datetime.now(UTC)
-        self._environment: Environment | None = None
+        self._environment = environment
         self.machines: Sequence[MachinePart] = ()
         """The machines of a pool that have measured points, and which."""
         self._earlier: list[EarlierSession] = []
@@ -183,7 +185,7 @@ class SweepSoFar:
                 "the results to go on with are those of another scenario or of other parameters",
                 hint="run it anew, or with the file and the --set of the first time",
             )
-        self._environment = self._collect()
+        self._environment = self._environment or self._collect()
         if self._environment.backend != previous.environment.backend:
             raise ScenarioError(
                 f"the results to go on with are of another backend: {previous.environment.backend}",
@@ -255,6 +257,7 @@ class SweepSoFar:
         results = [self._done[point.name] for point in self._points if point.name in self._done]
         expectations = evaluate_expectations(judgeable(self.scenario.expect, self._points), results)
         environment, earlier = self._ran_on()
+        measured_by = [machine for machine in self.machines if machine.points]
         # In the order of the points, whichever of them ended first.
         order = (None, *(point.name for point in self._points))
         said = chain.from_iterable(self._approximations.get(name, []) for name in order)
@@ -276,7 +279,7 @@ class SweepSoFar:
             command=list(self._command),
             wall_s=round(time.monotonic() - self._begin, 3),
             earlier=earlier,
-            machines=list(self.machines),
+            machines=measured_by if len(measured_by) > 1 else [],
             comparability=comparability(scenario_as_run(self.scenario), results, environment),
         )
 
