@@ -71,7 +71,7 @@ def test_a_point_that_was_run_twice_counts_once(whole: Record, parts: dict[str, 
     assert content(merge_records({**parts, "again": parts["point-1"]})) == content(whole)
     [point] = parts["point-1"].points
     other = replace(parts["point-1"], points=[replace(point, notes=["another"])])
-    with pytest.raises(RecordError, match="simulated the point .* and differ"):
+    with pytest.raises(RecordError, match="simulated the point"):
         merge_records({**parts, "again": other})
 
 

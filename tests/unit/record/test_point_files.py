@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from testbed.base.files import write_atomically
 from testbed.record import store
 from testbed.record.point_files import DIRECTORY, INDEX_FILE, MANY_POINTS, PointFiles
 from testbed.record.record import Record
@@ -36,17 +36,16 @@ def names(record: Record) -> list[str]:
 
 
 @pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of all files that are written whole."""
     sizes: list[int] = []
-    for module in ("store.write_atomically", "point_files.write_atomically"):
-        real = store.write_atomically
 
-        def counting(path: Path, content: bytes | str, **options: object) -> None:
-            sizes.append(len(content))
-            real(path, content, **options)  # type: ignore[arg-type]
+    def counting(path: Path, content: bytes | str, **options: object) -> None:
+        sizes.append(len(content))
+        write_atomically(path, content, **options)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(f"testbed.record.{module}", counting)
+    for module in ("store", "point_files"):
+        monkeypatch.setattr(f"testbed.record.{module}.write_atomically", counting)
     return sizes
 
 
