@@ -89,14 +89,6 @@ class Engine:
         """Return the port of the scheduler at the loopback."""
         return int(self._cluster.scheduler_address.rpartition(":")[2])
 
-    def workers(self) -> dict[str, int]:
-        """Return the number of workers of each kind and machine that have connected, by "kind@machine"."""
-        found: dict[str, int] = {}
-        for worker in self._cluster.scheduler.workers.copy().values():
-            for resource in worker.resources:
-                found[resource] = found.get(resource, 0) + 1
-        return found
-
     def submit(self, request: Mapping[str, Any], kind: str, machine: str = "") -> str:
         """Have a job done by a worker of this kind, of one machine if it is given. Returns the job's key."""
         key = f"job-{next(self._numbers)}"
@@ -112,7 +104,7 @@ class Engine:
         """Give up a job: nothing that is said of it counts any more."""
         future = self._futures.pop(key, None)
         if future is not None:
-            self._client.cancel([future], force=True, asynchronous=True)
+            self._client.cancel([future], force=True)
 
     def _heard(self, event: Any) -> None:
         _, told = event

@@ -18,6 +18,7 @@ import select
 import signal
 import socket
 import tempfile
+import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -48,6 +49,7 @@ MOST_SWEEPS, MOST_POINTS = 2, 4
 """Sweeps that are kept read, and points that are kept planned."""
 MOST_SAMPLE_BYTES = 64 * 2**20
 LAB_FILE = "pool-lab"
+LOOK_S = 0.5
 _PR_SET_PDEATHSIG = 1
 Tell = Callable[[float], bool]
 Do = Callable[[Tell], SeatAnswer]
@@ -90,8 +92,10 @@ class _Service:
     def _answer(self, asked: Mapping[str, Any]) -> bytes:
         try:
             return self._forked(self._job(asked))
-        except TestbedError as error:
-            return encode_answer(SeatAnswer(raised=ToldError.of(error)))
+        except WorkerGone:
+            raise
+        except Exception as error:
+            return encode_answer(SeatAnswer(raised=told_error(error)))
 
     def _job(self, asked: Mapping[str, Any]) -> Do:
         """Return what a process of its own is to do. What many runs need is read and planned here, once for all."""
@@ -104,10 +108,16 @@ class _Service:
             case "emulate":
                 alone = at_scale(sweep, int(asked["point"]), asked["k"])
                 assert self._lab is not None
-                self._lab.claim(alone)
+                self._lab.claim(alone, self._look_for_worker)
                 return lambda tell: emulate(alone, tell)
             case _:
                 return lambda tell: scales(sweep)
+
+    def _look_for_worker(self) -> None:
+        """Wait a moment, in which nothing is asked. Raises `WorkerGone` where the worker has ended."""
+        ready, _, _ = select.select([self._seat.connection], [], [], LOOK_S)
+        if ready and not self._seat.connection.recv(1, socket.MSG_PEEK):
+            raise WorkerGone
 
     def _sweep(self, order: SweepOrder) -> Sweep:
         key = json.dumps([order.parcel, order.file, order.overrides, order.only], sort_keys=True, default=str)
@@ -167,6 +177,7 @@ class _Service:
 def _be_forked(do: Do, writer: int, kind: str) -> None:
     """Be the process that does a job: write what it tells, and its answer, and end."""
     try:
+        os.setpgid(0, 0)  # an interrupt comes from the seat, and once
         emulates = kind == EMULATION
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT if emulates else signal.SIGKILL, 0, 0, 0)
         signal.signal(signal.SIGINT, signal.default_int_handler if emulates else signal.SIG_IGN)
@@ -179,15 +190,24 @@ def _be_forked(do: Do, writer: int, kind: str) -> None:
 
             try:
                 answer = do(tell)
-            except TestbedError as error:
-                answer = SeatAnswer(raised=ToldError.of(error))
+            except Exception as error:
+                answer = SeatAnswer(raised=told_error(error))
             stream.write(encode_answer(answer) + b"\n")
         os._exit(0)
     except BaseException:
-        import traceback
-
         traceback.print_exc()
         os._exit(1)
+
+
+def told_error(error: Exception) -> ToldError:
+    """Return an error as it goes to the other machine; one that nobody foresaw, with its traceback."""
+    if isinstance(error, TestbedError):
+        return ToldError(message=error.message, hint=error.hint, trace=error.trace)
+    return ToldError(
+        message=f"{type(error).__name__}: {error}",
+        hint="this is a mistake in the program, not in the scenario: its traceback stands above",
+        trace="".join(traceback.format_exception(error)),
+    )
 
 
 # --- jobs ------------------------------------------------------------------------------------------------
@@ -278,11 +298,18 @@ class LabClaim:
         self._ours = False
         self._held = False
 
-    def claim(self, alone: Sweep) -> None:
-        """Get ready for a lab: one that another seat has left, and ours if it is another, are removed."""
+    def claim(self, alone: Sweep, wait: Callable[[], None]) -> None:
+        """Get ready for a lab: one that another seat has left, and ours if it is another, are removed.
+
+        `wait` is called as long as another seat has a lab.
+        """
         [(key, lab)] = alone.labs.items()
-        if not self._held:
-            fcntl.flock(self._file, fcntl.LOCK_EX)
+        while not self._held:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                wait()
+                continue
             self._held = True
             if left := os.pread(self._file, 256, 0).decode(errors="replace"):
                 self._remove(left)

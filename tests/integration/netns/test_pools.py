@@ -1,4 +1,4 @@
-"""Sweeps over machines made of namespaces: one record, the same to the byte, whatever dies on the way; nothing stays."""
+"""Sweeps over machines made of namespaces: one record, the same to the byte, whatever dies; and nothing stays."""
 
 from __future__ import annotations
 
@@ -213,6 +213,5 @@ def station_of(machine: NamespaceMachine) -> list[str]:
 
 def worker_of(machine: NamespaceMachine) -> str:
     """The number of a worker there: of the children of the station that started last."""
-    tether, station, *_ = machine.run("pgrep", "--full", "testbed.pool.station$").stdout.split()
-    children = machine.run("pgrep", "--parent", station).stdout.split()
-    return children[-1]
+    station = station_of(machine)[1]  # the first is its tether
+    return machine.run("pgrep", "--parent", station).stdout.split()[-1]
