@@ -11,6 +11,7 @@ import pytest
 
 from testbed.api.sweeps import read_sweep
 from testbed.base.errors import ScenarioError
+from testbed.lab.core.deploy.records.lab_record import encode_lab, state_of
 from testbed.pool.parcel import SweepOrder, pack_sweep, read_order, unpack_parcel
 
 TOPOLOGY = "name: sent\nfabric: {design: rail-optimized, hosts: 2, gpus: 1, segments: 2, spines: 2}\n"
@@ -44,9 +45,8 @@ def test_another_machine_reads_the_same_points(scenario: Path, tmp_path: Path) -
     archive, order = pack_sweep(sweep)
     found = read_order(order, there(archive, order, tmp_path))
     assert [point.name for point in found.points] == [point.name for point in sweep.points]
-    assert [lab for lab in found.labs.values()] == [
-        replace(lab, source=one.source) for lab, one in zip(sweep.labs.values(), found.labs.values(), strict=True)
-    ]
+    states = [[state_of(encode_lab(lab)) for lab in one.labs.values()] for one in (found, sweep)]
+    assert states[0] == states[1] and len(states[0]) == 1
     assert found.scenario.workload == sweep.scenario.workload
 
 
@@ -70,7 +70,7 @@ def test_a_file_that_an_override_names_goes_along(scenario: Path, tmp_path: Path
 
 def test_a_machine_that_reads_other_points_says_so(scenario: Path, tmp_path: Path) -> None:
     archive, order = pack_sweep(read_sweep(scenario))
-    with pytest.raises(ScenarioError, match="reads 2 points in .*sent.yml, and not the same 3"):
+    with pytest.raises(ScenarioError, match="and not the same 3"):
         read_order(replace(order, points=3), there(archive, order, tmp_path))
 
 
