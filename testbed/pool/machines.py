@@ -33,6 +33,8 @@ _MAKE_WORK = 'mkdir -p .testbed-work/pool && cd .testbed-work/pool && mkdir -m 7
 """Makes the directory of a station: in the home directory, as `--on` has those of verbs."""
 KEPT_WORDS = 20
 """Lines of a station's last words that are kept."""
+SILENT_S = 45.0
+"""A machine that does not acknowledge what it is sent for so long, such as a keepalive, is lost."""
 END_S = 150.0
 """The time that a machine has to end what it does: a lab is removed in seconds, and a large one in a minute."""
 
@@ -137,6 +139,7 @@ class FarMachine(MachineAtWork):
     def _connected(self) -> SshSession:
         if self._session is None:
             self._session = open_session(self._target)
+            self._session.lose_after(SILENT_S)
             self._prefix = prepare_there(self._session, self._target)
         return self._session
 

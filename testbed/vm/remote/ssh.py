@@ -185,6 +185,11 @@ class SshSession:
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise ConnectionLost(f"{self.login} does not connect to {host}:{port}: {error}") from error
 
+    def lose_after(self, silent_s: float) -> None:
+        """Take the connection for broken once the far end has acknowledged nothing for so long (tcp(7),
+        TCP_USER_TIMEOUT): a machine that was switched off does not say so."""
+        self._transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(silent_s * 1e3))
+
     def listen_there(self, port: int) -> int:
         """Have the far end's loopback listen, and connect whoever comes there to a port of our loopback (RFC 4254,
         7.1). Returns the port there. Raises `ConnectionLost` where the far end does not allow it.

@@ -139,17 +139,24 @@ def test_an_interrupt_ends_all_and_resume_goes_on(
     assert len(whole.points) == 6 and whole.verdict.outcome is Outcome.PASS
 
 
-def test_a_machine_that_dies_is_told_and_the_other_does_its_runs(room: MachineRoom, work: Path) -> None:
-    lives, dies = room.start("m3"), room.start("m4")
+@pytest.mark.parametrize("how", ["cut off", pytest.param("switched off", marks=pytest.mark.thorough)])
+def test_a_machine_that_is_lost_is_told_and_the_other_does_its_runs(how: str, room: MachineRoom, work: Path) -> None:
+    """One that is switched off does not say so: it is silent for 45 s first."""
+    lives, dies = (room.start(f"m{word}{len(how)}") for word in ("lives", "dies"))
     pool = ",".join(machine.target for machine in (lives, dies))
     with started(room, work, *SIMULATE, "long.yml", "--pool", pool, "-o", "pooled") as running:
         until(lambda: len(station_of(dies)) >= 4, "a run is under way on m4", timeout_s=120)
-        dies.die()
+        if how == "cut off":
+            dies.run("pkill", "-KILL", "sshd")
+        else:
+            dies.die()
         _, said = running.communicate(timeout=280)
     assert running.returncode == 0, said
     assert f"{dies.address} is lost" in said
     assert content(work / "pooled") == here(room, work, "long")
     assert nothing_left(lives)
+    if how == "cut off":
+        until(lambda: not dies.processes(), "its tether has ended all there", timeout_s=30)
 
 
 def test_a_machine_of_another_build_is_refused_by_name(room: MachineRoom, work: Path) -> None:
