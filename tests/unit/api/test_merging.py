@@ -15,6 +15,8 @@ from testbed.record.store import encode_record, load_record, without_session
 from testbed.run.simulated.sweep import run_simulated
 from testbed.run.sweep.runner import RecordOptions
 
+pytestmark = pytest.mark.process
+
 TEXT = """name: merged
 topology:
   inline: {name: merged, fabric: {design: rail-optimized, hosts: 2, gpus: 1, segments: 2, spines: 2}}

@@ -10,6 +10,8 @@ from click.testing import CliRunner
 from testbed.base.errors import ExitCode, TestbedError
 from testbed.cli.app import app
 
+pytestmark = pytest.mark.process
+
 TEXT = """name: options
 topology:
   inline: {name: options, fabric: {design: rail-optimized, hosts: 2, gpus: 1, segments: 2, spines: 2}}
@@ -42,7 +44,7 @@ def refused(*arguments: str) -> str:
         (("--point", "3"), "has no point 3"),
         (("--point", "1", "--steady", "2"), "--steady: --point runs one point"),
         (("--point", "1", "--resume", "there"), "--resume: --point runs one point"),
-        (("--pool", "nowhere"), "cannot be read"),
+        (("--pool", "nowhere"), "unreadable"),
         (("--pool", "ssh://a,b"), "--pool: b is no machine"),
     ],
 )

@@ -18,6 +18,8 @@ from testbed.pool.about import (
     kinds_of,
 )
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def own() -> AboutMachine:

@@ -23,6 +23,8 @@ from testbed.run.simulated.processes import Job
 from testbed.run.simulated.sweep import run_simulated
 from testbed.run.sweep.runner import RecordOptions, SweepOutcome
 
+pytestmark = pytest.mark.process
+
 SMALL = """name: small
 topology:
   inline: {name: small, fabric: {design: rail-optimized, hosts: 2, gpus: 1, segments: 2, spines: 2}}
