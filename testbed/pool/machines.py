@@ -173,6 +173,7 @@ class FarMachine(MachineAtWork):
         return self._work
 
     def _as_reached(self, order: StationOrder) -> StationOrder:
+        self._made_work()  # before there is another thread
         port = self._connected().listen_there(order.port)
         return StationOrder(name=order.name, port=port, certificate=order.certificate, key=order.key, seats=order.seats)
 

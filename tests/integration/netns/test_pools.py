@@ -62,7 +62,7 @@ def machines(room: MachineRoom) -> list[NamespaceMachine]:
 def work(tmp_path: Path, machines: list[NamespaceMachine]) -> Path:
     """A user's directory, with scenarios and a file of the machines, each of which simulates one run at a time."""
     (tmp_path / "small.yml").write_text(SIMULATED.replace("BYTES", "100kB"))
-    (tmp_path / "long.yml").write_text(SIMULATED.replace("BYTES", "20MB"))
+    (tmp_path / "long.yml").write_text(SIMULATED.replace("BYTES", "3MB"))
     (tmp_path / "labs.yml").write_text(EMULATED)
     places = [machine.target.removeprefix("ssh://root@") for machine in machines]
     (tmp_path / "pool.yml").write_text(SEATS.format(*places))
@@ -82,11 +82,14 @@ def record_in(directory: Path) -> Record:
     return load_record(path)
 
 
-def nothing_left(machine: NamespaceMachine) -> bool:
-    """No process, no lab and no file of ours is on a machine."""
-    files = machine.run("find", "/root/.testbed-work/pool", "-mindepth", "1").stdout
-    labs = machine.run("find", "/var/lib/testbed/labs", "-mindepth", "1", "-maxdepth", "1").stdout
-    return not machine.processes() and not files and not labs
+def left_on(*machines: NamespaceMachine) -> list[str]:
+    """The processes, labs and files of ours that are on machines."""
+    found: list[str] = []
+    for machine in machines:
+        found += machine.processes()
+        found += machine.run("find", "/root/.testbed-work/pool", "-mindepth", "1").stdout.splitlines()
+        found += machine.run("find", "/var/lib/testbed/labs", "-mindepth", "1", "-maxdepth", "1").stdout.splitlines()
+    return found
 
 
 def here(room: MachineRoom, work: Path, name: str) -> bytes:
@@ -104,7 +107,7 @@ def test_the_record_is_the_same_to_the_byte_and_says_who_did_what(
     [session] = (work / "pooled").glob(f"*/{SESSION_FILE}")
     parts = json.loads(session.read_text())["machines"]
     assert set(parts) == {machine.address for machine in machines}
-    assert all(nothing_left(machine) for machine in machines)
+    assert left_on(*machines) == []
 
 
 def test_a_worker_that_is_killed_changes_nothing(
@@ -117,7 +120,7 @@ def test_a_worker_that_is_killed_changes_nothing(
         _, said = running.communicate(timeout=240)
     assert running.returncode == 0, said
     assert content(work / "pooled") == here(room, work, "long")
-    assert all(nothing_left(machine) for machine in machines)
+    assert left_on(*machines) == []
 
 
 def test_an_interrupt_ends_all_and_resume_goes_on(
@@ -129,7 +132,7 @@ def test_an_interrupt_ends_all_and_resume_goes_on(
         running.send_signal(signal.SIGINT)
         running.communicate(timeout=60)
     assert running.returncode == 130
-    until(lambda: all(nothing_left(machine) for machine in machines), "all is quiet", timeout_s=20)
+    until(lambda: not left_on(*machines), "all is quiet", timeout_s=20)
     record = record_in(work / "pooled")
     assert record.incomplete.startswith("interrupted after") and 0 < len(record.points) < 6
     [directory] = (work / "pooled").iterdir()
@@ -154,7 +157,7 @@ def test_a_machine_that_is_lost_is_told_and_the_other_does_its_runs(how: str, ro
     assert running.returncode == 0, said
     assert f"{dies.address} is lost" in said
     assert content(work / "pooled") == here(room, work, "long")
-    assert nothing_left(lives)
+    assert left_on(lives) == []
     if how == "cut off":
         until(lambda: not dies.processes(), "its tether has ended all there", timeout_s=30)
 
@@ -193,7 +196,7 @@ def test_points_are_emulated_on_two_machines_and_their_labs_removed(
     assert {part.name for part in record.machines} == {machine.address for machine in machines}
     assert sorted(name for part in record.machines for name in part.points) == ["paths=oblivious", "paths=reps"]
     assert list((work / "pooled").glob("*/labs/*.json"))
-    assert all(nothing_left(machine) for machine in machines)
+    assert left_on(*machines) == []
 
 
 # --- what is under way ---------------------------------------------------------------------------------
