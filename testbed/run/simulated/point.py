@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from testbed.base.errors import TestbedError
 from testbed.lab.core.model import Lab
-from testbed.record.record import EPOCH, Check, RunResult
+from testbed.record.record import EPOCH, Check
 from testbed.run.simulated.execution import SimulatedRun, execute
 from testbed.run.simulated.fabric import planned_lab
 from testbed.run.sweep.point_runs import PointRuns, RunOutcome, RunRaised
@@ -53,20 +53,6 @@ class SimulatedPoint(PointRuns):
         if result is not None and measured.complete:
             result = replace(result, checks=[*self._checks(done), *check_ideals(result)])
         return RunOutcome(result=result, failure=measured.failure, interrupted=measured.interrupted)
-
-    def lost(self, index: int, why: str) -> RunOutcome:
-        """Return what is known of a run whose process died: nothing, and that is why the point is invalid."""
-        title = "The process of the run came to its end"
-        result = RunResult(
-            index=index,
-            seed=self.traffic[index - 1].seed,
-            started=EPOCH,
-            elapsed_s=0.0,
-            metrics={},
-            checks=[Check(name="process", title=title, value=1, limit=0, ok=False, message=why)],
-            complete=False,
-        )
-        return RunOutcome(result=result)
 
     def _checks(self, done: SimulatedRun) -> list[Check]:
         """Return what the trust checks of the data say; those of the machine have nothing to judge here."""
