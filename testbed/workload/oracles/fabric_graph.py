@@ -10,7 +10,7 @@ hops as they are (those of a routing protocol, say); `shortest_path_graph` compu
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 Choose = Callable[[str, int], int]
@@ -230,34 +230,9 @@ def shortest_path_graph(links: Iterable[DirectedLink], endpoints: Collection[str
         incoming[link.destination].append(number)
     return FabricGraph(
         links=links,
-        routes=_ShortestRoutes(group_of, lambda group: _towards(group, links, incoming, group_of)),
+        routes={group: _towards(group, links, incoming, group_of) for group in dict.fromkeys(group_of.values())},
         group_of={endpoint: group_of[endpoint] for endpoint in endpoints},
     )
-
-
-class _ShortestRoutes(Mapping[str, Mapping[str, tuple[int, ...]]]):
-    """The routes to each group, found as they are asked for: whoever has routes of a protocol asks for few of them, and
-    each takes a walk through the whole fabric."""
-
-    def __init__(
-        self, group_of: Mapping[str, str], towards: Callable[[str], Mapping[str, tuple[int, ...]]]
-    ) -> None:
-        self._groups = dict.fromkeys(group_of.values())
-        self._towards = towards
-        self._found: dict[str, Mapping[str, tuple[int, ...]]] = {}
-
-    def __getitem__(self, group: str) -> Mapping[str, tuple[int, ...]]:
-        if group not in self._found:
-            if group not in self._groups:
-                raise KeyError(group)
-            self._found[group] = self._towards(group)
-        return self._found[group]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._groups)
-
-    def __len__(self) -> int:
-        return len(self._groups)
 
 
 def _towards(
