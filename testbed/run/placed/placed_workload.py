@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from testbed.base.errors import ScenarioError
 from testbed.endpoints.worker import program
-from testbed.endpoints.worker.program import LARGEST_TRANSFER, Endpoint, Piece, Program, ScaleUpLinks, Settings
+from testbed.endpoints.worker.program import (
+    LARGEST_TRANSFER,
+    Channel,
+    Endpoint,
+    Piece,
+    Program,
+    ScaleUpLinks,
+    Settings,
+)
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.placed.channels import ChannelPlan
 from testbed.run.placed.scale_up import ScaleUpDomains
@@ -149,12 +157,13 @@ def compile_programs(
     for host, mine in requests.items():
         met[host] |= {rank for request in mine for rank in (request.client, request.server)}
     checking = {rank for collective in data.collectives for rank in collective.ranks}
+    channels = _channels_by_worker(placement)
     return {
         host: Program(
             transport=settings(host),
             endpoints=tuple(_endpoint(rank, placement.ranks[rank]) for rank in sorted(met[host])),
             own=frozenset(rank for rank in met[host] if worker(rank) == host),
-            channels=tuple(c for c in placement.channels.channels if host in (worker(c.source), worker(c.destination))),
+            channels=tuple(channels.get(host, ())),
             steps=tuple(steps.get(host, ())),
             collectives=data.collectives if checking & met[host] else (),
             datatypes=data.datatypes if checking & met[host] else (),
@@ -165,6 +174,16 @@ def compile_programs(
         )
         for host in dict.fromkeys((*steps, *requests))
     }
+
+
+def _channels_by_worker(placement: PlacedWorkload) -> Mapping[str, Sequence[Channel]]:
+    """Return the channels that begin or end at the ranks of each worker, in order."""
+    found: defaultdict[str, list[Channel]] = defaultdict(list)
+    for channel in placement.channels.channels:
+        ends = (placement.worker(channel.source), placement.worker(channel.destination))
+        for worker in dict.fromkeys(ends):
+            found[worker].append(channel)
+    return found
 
 
 def _check_domain(step: Transfer, placement: PlacedWorkload) -> None:

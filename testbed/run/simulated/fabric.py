@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -84,6 +85,10 @@ def build_fabric(
     return fabric
 
 
+_Group = tuple[str, frozenset[str]]
+"""A group of the graph, and the switches next to its NICs."""
+
+
 class _Builder:
     """The tables that a fabric is built from."""
 
@@ -107,6 +112,8 @@ class _Builder:
         switches = dict.fromkeys(
             node for link in links for node in (link.source, link.destination) if node not in self._graph.group_of
         )
+        groups = self._groups()
+        self._network.share_routes({self._nics[one]: group for group, members in groups.items() for one in members})
         for name in switches:
             self._add_switch(name)
         for link in links:
@@ -116,10 +123,22 @@ class _Builder:
         for name in list(self._network.outputs):
             self._network.obey(name, PAUSE_REACTION_NS)
         for name in switches:
-            for endpoint, address in self._nics.items():
-                hops = self._graph.next_hops(name, endpoint)
-                if hops:
-                    self._network.route(name, address, [links[number].name for number in hops])
+            for (_, near), members in groups.items():
+                for endpoint in members if name in near else members[:1]:
+                    hops = self._graph.next_hops(name, endpoint)
+                    if hops:
+                        self._network.route(name, self._nics[endpoint], [links[number].name for number in hops])
+
+    def _groups(self) -> Mapping[_Group, Sequence[str]]:
+        """Return the NICs that take part, those together that the same routes lead to."""
+        near: defaultdict[str, list[str]] = defaultdict(list)
+        for link in self._graph.links:
+            if link.destination in self._nics:
+                near[link.destination].append(link.source)
+        found: defaultdict[_Group, list[str]] = defaultdict(list)
+        for endpoint in self._nics:
+            found[self._graph.group_of.get(endpoint, endpoint), frozenset(near[endpoint])].append(endpoint)
+        return found
 
     def _place(self, node: str) -> str | None:
         """Return what the network calls a node of the graph; None for a NIC that takes no part."""

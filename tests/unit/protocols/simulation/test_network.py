@@ -176,7 +176,7 @@ def test_pauses_hold_nics_back_so_that_nothing_is_lost() -> None:
     network.run()
     assert len(c.got) == 200 and network.accounted() == 200
     for address in (A, B):
-        account = network.inputs[f"{address} up"].accounts[DATA]
+        account = network.inputs[f"{address} up"].account_of(DATA)
         assert account.xoff_sent > 3 and account.xoff_sent == account.xon_sent
         assert account.max_bytes <= 12_000
         assert network.outputs[f"{address} up"].paused_ns(DATA, network.now) > 0
