@@ -41,8 +41,8 @@ class Frame:
         self.entropy: i64 = entropy
         self.priority: i64 = priority
         """A `Priority`, as a plain int."""
-        self._header = header
-        self._payload = payload
+        self.header = header
+        self.payload = payload
         size: i64 = len(header) + len(payload)
         self.size: i64 = size
         """Bytes of UDP payload, as much as is left of it."""
@@ -69,12 +69,12 @@ class Frame:
     @property
     def data(self) -> bytes:
         """UDP payload, as much as is left of it: a copy, where it is in two parts."""
-        return self._header + self._payload if len(self._payload) else self._header
+        return self.header + self.payload if len(self.payload) else self.header
 
     @data.setter
     def data(self, data: bytes) -> None:
-        self._header = data
-        self._payload = b""
+        self.header = data
+        self.payload = b""
         self.size = len(data)
 
     def trim(self, payload_bytes: i64, last_hop: bool) -> None:
@@ -85,7 +85,7 @@ class Frame:
         self.last_hop = last_hop
 
     def copy(self) -> Frame:
-        other = Frame(self.source, self.destination, self.entropy, self.priority, self._header, self._payload)
+        other = Frame(self.source, self.destination, self.entropy, self.priority, self.header, self.payload)
         other.length = self.length
         other.group = self.group
         other.ce = self.ce

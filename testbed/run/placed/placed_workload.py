@@ -22,7 +22,7 @@ from testbed.run.placed.channels import ChannelPlan
 from testbed.run.placed.scale_up import ScaleUpDomains
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.collectives.operation import OUT_OF_PLACE
-from testbed.workload.steps import Collective, Combine, Compute, Transfer, Workload
+from testbed.workload.steps import Collective, Combine, Compute, Ring, Transfer, Workload
 
 DATA_LIMIT_BYTES = 4 << 30
 """The bytes that all collectives' arrays on all hosts may take by default; what does not fit is carried as traffic
@@ -100,6 +100,7 @@ def compile_programs(
     neighbours: defaultdict[str, set[int]] = defaultdict(set)
     inside: defaultdict[str, set[int]] = defaultdict(set)
     for step in workload.steps:
+        assert not isinstance(step, Ring), "only flows have folded rings"
         if isinstance(step, Compute):
             host = worker(step.rank)
             met[host].add(step.rank)
@@ -211,6 +212,7 @@ def _check_pulled(step: Transfer, workload: Workload) -> None:
     """Raise `ScenarioError` where a transfer waits for what its destination does not see."""
     for number in step.after:
         before = workload.steps[number]
+        assert not isinstance(before, Ring)
         seen = (before.rank,) if isinstance(before, Compute) else (before.source, before.destination)
         if step.destination not in seen:
             raise ScenarioError(
@@ -274,6 +276,7 @@ def _waited_for(workload: Workload) -> set[int]:
     """The transfers for whose end a later step waits that their source begins."""
     found: set[int] = set()
     for step in workload.steps:
+        assert not isinstance(step, Ring)
         rank = step.rank if isinstance(step, Compute) else step.begun_by
         for number in step.after:
             before = workload.steps[number]

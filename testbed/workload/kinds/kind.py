@@ -34,6 +34,8 @@ class FabricView:
     leaf_of: Callable[[int], Hashable] | None = None
     domain_of: Callable[[int], Hashable] | None = None
     rate_of: Callable[[int], int] | None = None
+    folds: bool = False
+    """Rings may be one step each (`testbed.workload.steps.Ring`)."""
 
 
 def ranks_per_domain(domains: Sequence[Hashable]) -> int:

@@ -22,12 +22,24 @@ class Planner(Protocol):
     def plan(self) -> LabPlan:
         """Make the plan of them. Raises `PlanError`."""
 
+    def outline(self) -> LabPlan:
+        """Make a plan of ports, hosts and queues alone."""
+
 
 class Planning(Protocol):
     """The part of the assembly that makes plans."""
 
-    def planner(
-        self, lab: Lab, *, slot: int, k: float, auto_delay: DelayBy, auto_vrf: VrfBy, auto_lag: LagBy, reaction_ns: int
+    def planner(  # noqa: PLR0913  # what a machine decides
+        self,
+        lab: Lab,
+        *,
+        slot: int,
+        k: float,
+        auto_delay: DelayBy,
+        auto_vrf: VrfBy,
+        auto_lag: LagBy,
+        reaction_ns: int,
+        any_size: bool = False,
     ) -> Planner:
         """Decide the numbers of a lab. Raises `PlanError`."""
 
@@ -61,6 +73,25 @@ def plan_lab(
         lab, slot=slot, k=k, auto_delay=auto_delay, auto_vrf=auto_vrf, auto_lag=auto_lag, reaction_ns=reaction_ns
     )
     return planner.plan()
+
+
+def outline_lab(lab: Lab, *, k: float) -> LabPlan:
+    """Plan a lab that nobody is going to deploy: its ports, NICs and queues, without operations, sessions and routes.
+
+    It may have more ports than the data path has room for. Raises `PlanError` as `plan_lab` does.
+    """
+    check_losses(lab)
+    planner = cast(Planning, assembly()).planner(
+        lab,
+        slot=0,
+        k=k,
+        auto_delay=DelayBy.KERNEL,
+        auto_vrf=VrfBy.NAMESPACE,
+        auto_lag=LagBy.EBPF,
+        reaction_ns=0,
+        any_size=True,
+    )
+    return planner.outline()
 
 
 def check_addresses(lab: Lab) -> None:
