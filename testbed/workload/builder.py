@@ -70,15 +70,18 @@ class StepBuilder:
 
     `ranks_per_domain` says which ranks share a scale-up domain (consecutive ones): transfers between those go over its
     network. 0 means that every rank is a domain of its own. With `folds` a ring collective is one step
-    (`testbed.workload.steps.Ring`).
+    (`testbed.workload.steps.Ring`), with `folds_large` one of more transfers than `MAX_STEPS`.
     """
 
-    def __init__(self, ranks: int, *, ranks_per_domain: int = 0, folds: bool = False) -> None:
+    def __init__(
+        self, ranks: int, *, ranks_per_domain: int = 0, folds: bool = False, folds_large: bool = False
+    ) -> None:
         if ranks < 1:
             raise WorkloadError(f"a workload has at least one rank, not {ranks}", field="ranks")
         self.ranks = ranks
         self.ranks_per_domain = ranks_per_domain
         self.folds = folds
+        self.folds_large = folds_large
         self._steps: list[Step] = []
         self._collectives: list[Collective] = []
         self._notes: list[str] = []

@@ -156,6 +156,8 @@ class _Execution:
             for step in plan.steps
             if step.channel is not None and step.destination in plan.own
         )
+        of_rings = (ring for plan in plans.values() for ring in plan.rings if ring.incoming is not None)
+        self._bytes += sum(ring.rounds * sum(ring.sizes) for ring in of_rings)
         return plans
 
     def _build(self, marking: Marking) -> SimulatedFabric:

@@ -65,7 +65,7 @@ class Hosts:
 
 def planned_lab(model: Lab) -> PlannedLab:
     """Plan a lab for the simulator, at the real fabric's rates. Raises `PlanError` where there can be no such lab."""
-    plan = plan_lab(model, k=TIME_SCALE, auto_delay=DelayBy.KERNEL, reaction_ns=PAUSE_REACTION_NS)
+    plan = plan_lab(model, k=TIME_SCALE, auto_delay=DelayBy.KERNEL, reaction_ns=PAUSE_REACTION_NS, any_size=True)
     return PlannedLab(model=model, plan=plan)
 
 

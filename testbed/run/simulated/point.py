@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import ClassVar
 
 from testbed.base.errors import TestbedError
 from testbed.lab.core.model import Lab
@@ -19,6 +20,8 @@ from testbed.run.trust.ports import check_balance, check_lossless
 
 class SimulatedPoint(PointRuns):
     """A point on its planned lab."""
+
+    folds_large: ClassVar[bool] = True
 
     def __init__(self, point: Point, model: Lab) -> None:
         super().__init__(point, planned_lab(model))
