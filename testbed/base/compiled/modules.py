@@ -39,6 +39,7 @@ INTERPRETED = (
     "testbed/protocols/uet/packets/codes.py",
     "testbed/run/simulated/counters.py",
     "testbed/run/simulated/fabric.py",
+    "testbed/run/simulated/outlook.py",
     "testbed/run/simulated/point.py",
     "testbed/run/simulated/processes.py",
     "testbed/run/simulated/support.py",

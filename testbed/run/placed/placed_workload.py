@@ -74,7 +74,7 @@ def choose_checked(workload: Workload, limit_bytes: int = DATA_LIMIT_BYTES) -> t
     used = 0
     folded = {step.number for step in workload.steps if isinstance(step, Ring)}
     for index, collective in enumerate(workload.collectives):
-        if not folded.isdisjoint(collective.steps):
+        if any(number in collective.steps for number in folded):
             continue  # nobody says which part of an array its transfers carry
         used += (collective.elements + collective.staging) * datatype_of(collective).size_bytes * len(collective.ranks)
         if used > limit_bytes:

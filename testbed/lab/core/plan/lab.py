@@ -44,7 +44,7 @@ class Planning(Protocol):
         """Decide the numbers of a lab. Raises `PlanError`."""
 
 
-def plan_lab(
+def plan_lab(  # noqa: PLR0913  # what a machine decides
     lab: Lab,
     *,
     slot: int = 0,
