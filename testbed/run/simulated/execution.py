@@ -9,16 +9,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 
+import numpy as np
+
 from testbed.base.errors import ScenarioError, TestbedError
 from testbed.endpoints.sockets import Marking
 from testbed.endpoints.worker.domain import Domains
 from testbed.endpoints.worker.program import Program
 from testbed.lab.observe.port_table import tabulate_ports
 from testbed.lab.observe.reconcile import PATIENCE_NS, Reconciliation, reconcile
-from testbed.lab.observe.telemetry import take_snapshot
 from testbed.protocols.simulation.errors import SimulationError
 from testbed.run.emulated.workers import Event, WorkerFailed
-from testbed.run.measuring.marking import marking_curves, read_marks
+from testbed.run.measuring.marking import marking_curves
 from testbed.run.measuring.measured import Measured, TimeLimitReached
 from testbed.run.measuring.observation import Observation
 from testbed.run.measuring.reports import put_together, settle_digests
@@ -27,7 +28,7 @@ from testbed.run.placed.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload,
 from testbed.run.placed.scale_up import scale_up_domains
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.schema.model import Fault
-from testbed.run.simulated.counters import QueueSampler, count_fabric, count_ports, empty_maps
+from testbed.run.simulated.counters import QueueSampler, count_fabric, count_ports, counted_since_begin
 from testbed.run.simulated.endpoints import ProgramsWatch, SimulatedProgram
 from testbed.run.simulated.fabric import TIME_SCALE, Hosts, SimulatedFabric, build_fabric
 from testbed.run.simulated.faults import do_faults
@@ -239,11 +240,11 @@ class _Execution:
         run.unaccounted = run.sent - network.accounted()
         if qos is None or observation.table is None:
             return
-        none, maps = empty_maps(self._lab), count_fabric(fabric, self._lab)
-        before, after = take_snapshot(none, now_ns=0), take_snapshot(maps, now_ns=network.now)
-        observation.growth = after.since(before)
+        maps = count_fabric(fabric, self._lab)
+        observation.growth = counted_since_begin(maps, network.now)
         observation.samples = None if sampler is None else sampler.samples()
-        observation.marking = marking_curves(qos, observation.table, read_marks(none), read_marks(maps))
+        marks = maps.by_port("curves")
+        observation.marking = marking_curves(qos, observation.table, np.zeros_like(marks), marks)
         # Counters change no more: after one look, all patience is over.
         clock_ns = count(PATIENCE_NS, PATIENCE_NS).__next__
         run.balance = reconcile(maps, observation.table, clock_ns=clock_ns, rest=lambda seconds: None)
