@@ -16,6 +16,7 @@ from testbed.lab.core.fabric.params import FabricParams, NicParams, UplinkParams
 from testbed.lab.core.model import Delay, DelayBy, Lab
 from testbed.lab.core.model.qos import QosPolicy
 from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.link_delays import (
     WireCapabilities,
     WirePaths,
@@ -205,15 +206,13 @@ def every_way(ports: Sequence[PortPlan], source: str, target: str) -> list[list[
     leaving: dict[str, list[PortPlan]] = {}
     for port in ports:
         leaving.setdefault(port.node, []).append(port)
-    found, ways = [], [[]] if source == target else [[port] for port in leaving[source]]
-    while ways and not found:
+    ways: list[list[PortPlan]] = [[]] if source == target else [[port] for port in leaving[source]]
+    while ways:
         found = [way for way in ways if (way[-1].peer.partition(":")[0] if way else source) == target]
-        ways = (
-            [[*way, port] for way in ways for port in leaving.get(way[-1].peer.partition(":")[0], ())]
-            if not found
-            else []
-        )
-    return found
+        if found:
+            return found
+        ways = [[*way, port] for way in ways for port in leaving.get(way[-1].peer.partition(":")[0], ())]
+    return []
 
 
 @pytest.mark.parametrize("seed", range(6))
