@@ -70,12 +70,12 @@ def count_fabric(fabric: SimulatedFabric, lab: LiveLab) -> LabMaps:
     return maps
 
 
-def counted_since_begin(maps: LabMaps, now_ns: int) -> Snapshot:
-    """Return what a run has counted, which began at 0 with nothing: the memory of the maps itself, which has hundreds
-    of megabytes in a large fabric."""
+def counted_since(begin_ns: int, maps: LabMaps, now_ns: int) -> Snapshot:
+    """Return what a run has counted, which began with nothing: the memory of the maps itself, which has hundreds of
+    megabytes in a large fabric."""
     return Snapshot(
         time_ns=now_ns,
-        seconds=now_ns / 1e9,
+        seconds=max(0, now_ns - begin_ns) / 1e9,
         queues=maps.by_port("queues"),
         ingress=maps.by_port("ingress"),
         pauses=maps.by_port("pauses"),
@@ -111,8 +111,8 @@ def _count_arrivals(maps: LabMaps, number: int, name: str, port: OutputPort, fab
         ingress["in_packets"][priority] = counted.packets
         ingress["in_bytes"][priority] = counted.bytes
         ingress["ce_packets"][priority] = counted.ce_packets
-    ingress["lost_packets"][port.queues[0].priority] = port.line.lost_frames
-    ingress["lost_bytes"][port.queues[0].priority] = port.line.lost_bytes
+    ingress["lost_packets"][port.queues[0].priority] = port.line.lost_frames + port.line.blackholed
+    ingress["lost_bytes"][port.queues[0].priority] = port.line.lost_bytes + port.line.blackholed_bytes
     for account in () if entered is None else entered.accounts:
         if account.xoff_bytes:
             _count_account(ingress[account.priority], maps.by_port("pauses")[number, account.priority], account)

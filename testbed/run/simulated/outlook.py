@@ -28,6 +28,7 @@ from testbed.run.schema.transports import TransportKind
 from testbed.run.simulated.execution import execute
 from testbed.run.simulated.fabric import planned_lab
 from testbed.run.simulated.processes import cores
+from testbed.run.simulated.time_scale import time_scale
 from testbed.run.sweep.points import Point, Sweep
 from testbed.run.transports.lab_transport import LabTransport
 from testbed.run.transports.registry import transport_on
@@ -101,7 +102,7 @@ def foresee_simulated(sweep: Sweep) -> list[SimulatedOutlook]:
 def foresee_simulated_point(point: Point, model: Lab) -> SimulatedOutlook:
     """Return the outlook on a point. Raises `ScenarioError` where this lab cannot carry it."""
     scenario = point.scenario
-    whole = planned_lab(model)
+    whole = planned_lab(model, time_scale(model, scenario))
     lab = whole.of_network(*scenario.workload.ranks.networks_in(model))
     traffic = make_traffic(scenario, lab, seed=scenario.repeat.seed, folds_large=True)
     transport = transport_on(lab, scenario.transport)
