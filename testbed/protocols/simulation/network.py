@@ -57,7 +57,7 @@ class FabricNetwork:
         self._group_of = list(range(len(addresses)))
         """The number of the group of each NIC, whose members have the same routes."""
         self._members = [1] * len(addresses)
-        """How many NICs each group has."""
+        """The number of NICs that each group has."""
         self._ways: dict[tuple[str, ...], tuple[OutputPort, ...]] = {}
         """The ports of lines, as switches have them: one tuple for all routes that are the same."""
         self.nics: dict[str, NicHost] = {}

@@ -150,7 +150,7 @@ class _Amount:
 
     transfers: int
     streamed: int
-    """Those of them that are not recorded one by one."""
+    """The transfers among them that are not recorded one by one."""
     bytes: int
     packets: int
     hops: int
