@@ -90,6 +90,8 @@ class NicHost(Actor):
         self.endpoint = endpoint
         self.addresses = addresses
         self.overhead_bytes: i64 = overhead_bytes
+        self.group_of: list[int] = []
+        """The group of each host by its number, which the network has set."""
         self.alive = True
         self.port: OutputPort | None = None
         """Its way out; set as the network is built."""
@@ -105,6 +107,10 @@ class NicHost(Actor):
         """Bytes of UDP payload as it arrived."""
         self.refused = 0
         """Frames that arrived while the host was dead."""
+        self.tap: Callable[[Frame, int], bool] | None = None
+        """Takes frames out of the endpoint's way: what it returns True for, the endpoint does not get."""
+        self.tapped = 0
+        """Frames that it took."""
         self.last_active: i64 = 0
         self._numbers = numbers
         self._events = events
@@ -125,9 +131,12 @@ class NicHost(Actor):
         if not self.alive:
             self.refused += 1
             return
+        if self.tap is not None and self.tap(frame, now):
+            self.tapped += 1
+            return
         data = frame.data
         self.delivered += 1
-        self.delivered_bytes += len(data)
+        self.delivered_bytes += frame.size
         length = frame.length if frame.trimmed else 0
         # The constructor of a named tuple is a function of Python's; tuple's own takes a third of its time.
         incoming: Incoming = new_tuple(
@@ -198,13 +207,15 @@ class NicHost(Actor):
                 raise ContractError(f"{self.address} was asked for 1 datagram and handed out {len(batch)}")
             outgoing = batch[0]
             self.sent += 1
-            data = outgoing.header + outgoing.payload
             destination = self._numbers.get(outgoing.remote, -1)
             if destination < 0:
                 self.unroutable += 1
                 continue
-            frame = Frame(self.number, destination, outgoing.entropy, outgoing.priority, data)
-            frame.wire_bytes = len(data) + self.overhead_bytes
+            frame = Frame(
+                self.number, destination, outgoing.entropy, outgoing.priority, outgoing.header, outgoing.payload
+            )
+            frame.group = self.group_of[destination]
+            frame.wire_bytes = frame.size + self.overhead_bytes
             port.offer(now, frame, None)
 
     def _next_timer(self) -> int | None:
