@@ -54,6 +54,7 @@ from testbed.lab.core.plan.operations import (
     StartRouting,
     VethEnd,
 )
+from testbed.lab.core.plan.qos.path_tables import with_paths
 from testbed.lab.core.plan.qos.planner import QUEUE_PACKETS, QueuePlanner
 from testbed.lab.core.plan.rails import Rails
 from testbed.lab.core.plan.routes import PlannedSession, Speaker, expect_routes
@@ -199,11 +200,13 @@ class LabPlanner:
         switches, routed_hosts, expected = self._speakers()
         routers, of_routers = self.overlay.externals.routers(self.asns)
         overlay = self.overlay.plan(expected, self.indexes)
+        operations = tuple(self._operations(ports, hosts, switches, (*routed_hosts, *routers)))
+        tables = self.queues.tables
         return LabPlan(
             lab=self.lab.name,
             slot=self.slot,
             k=self.k,
-            operations=tuple(self._operations(ports, hosts, switches, (*routed_hosts, *routers))),
+            operations=operations,
             ports=tuple(ports),
             switches=switches,
             routed_hosts=routed_hosts,
@@ -213,7 +216,7 @@ class LabPlanner:
             overlay=overlay,
             qos=self.queues.plans.get(BACKEND),
             qos_beside={name: plan for name, plan in self.queues.plans.items() if name != BACKEND},
-            tables=self.queues.tables,
+            tables=None if tables is None else with_paths(tables, hosts, operations),
             link_groups=self.link_groups.plan(self.indexes, self.macs, overlay),
             management=self.management.plan,
             carriers={network.name: network.carrier for network in self.lab.networks if network.carrier},

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ipaddress import IPv4Address
 from random import Random
 from typing import Final
 
+from testbed.base.datapath.abi import BalancingMode
 from testbed.protocols.simulation.errors import ConfigurationError, Deadlock
 from testbed.protocols.simulation.events import Actor, Ended, Events
 from testbed.protocols.simulation.faults import Impairments
@@ -24,7 +25,8 @@ UET_PORT: Final = 4793
 class FabricNetwork:
     """NICs by IPv4 address, switches by name, lines and ports by the name of the line, under one clock.
 
-    `overhead_bytes` is what a datagram costs on the wire beside its payload; `host` is what NICs are made of.
+    `overhead_bytes` is what a datagram costs on the wire beside its payload; `host` is what NICs are made of. `order`
+    has the number by which switches pin each address to a path; by default that of the endpoint.
     Deterministic for a seed: every line, port and switch has a random number generator of its own, seeded with the seed
     and its name, so that an impairment here leaves the draws there as they were.
     """
@@ -37,6 +39,7 @@ class FabricNetwork:
         overhead_bytes: int = WIRE_OVERHEAD_BYTES,
         destination_port: int = UET_PORT,
         host: type[NicHost] = NicHost,
+        order: Mapping[str, int] | None = None,
     ) -> None:
         self.seed = seed
         self.events = Events()
@@ -53,6 +56,7 @@ class FabricNetwork:
             raise ConfigurationError("two endpoints have the same address")
         addresses = list(numbers)
         self._packed = [IPv4Address(address).packed for address in addresses]
+        self._order = list(range(len(addresses))) if order is None else [order[address] for address in addresses]
         self.nics: dict[str, NicHost] = {}
         self._nic_behind: dict[str, NicHost] = {}
         for number, endpoint in enumerate(endpoints):
@@ -65,6 +69,8 @@ class FabricNetwork:
             raise ConfigurationError(f"there are two nodes named {name}")
         random = Random(f"{self.seed} {name} flowlets")
         switch = FabricSwitch(name, settings, self._packed, self.destination_port, random)
+        if settings.balancing is BalancingMode.STATIC:
+            switch.pins = [number // settings.stride for number in self._order]
         self.fabric_switches[name] = switch
         return switch
 

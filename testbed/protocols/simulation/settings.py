@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from testbed.base.datapath.abi import BalancingMode
+from testbed.base.datapath.abi import FIVE_TUPLE, BalancingMode, HashField
 from testbed.base.datapath.traffic_class import ClassPlan
 
 
@@ -35,9 +35,17 @@ class FabricPortSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchSettings:
-    """`buffer_bytes` is what its queues share, 0 for no bound; `gap_ns` is that of flowlets."""
+    """`buffer_bytes` is what its queues share, 0 for no bound; `gap_ns` is that of flowlets.
+
+    Where it adapts, a flow keeps to its path until another has `hysteresis_bytes` fewer queued; 0 with no `flowlets`:
+    each packet goes where the least is. Where it pins destinations, `stride` of them in a row share a path.
+    """
 
     balancing: BalancingMode = BalancingMode.FLOW
     seed: int = 0
     gap_ns: int = 0
     buffer_bytes: int = 0
+    hash_fields: tuple[HashField, ...] = FIVE_TUPLE
+    flowlets: bool = False
+    hysteresis_bytes: int = 0
+    stride: int = 1

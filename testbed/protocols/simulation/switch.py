@@ -10,7 +10,7 @@ import sys
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from testbed.base.datapath.abi import BALANCING_CODES, CLASSES
+from testbed.base.datapath.abi import BALANCING_CODES, CLASSES, FIVE_TUPLE, HashField
 from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.protocols.simulation.errors import ConfigurationError
 from testbed.protocols.simulation.events import Actor, Events, Handler
@@ -24,12 +24,18 @@ if TYPE_CHECKING:
 WORD: Final = (1 << 64) - 1
 HALF: Final = (1 << 32) - 1
 UDP: Final = 17
+ROCE_PORT: Final = 4791
+"""The UDP destination port of RoCEv2 (InfiniBand volume 1, annex A17.9)."""
+QP_AT: Final = 5
+"""Where the destination queue pair stands in a base transport header, 24 bits (InfiniBand volume 1, section 9.2)."""
 SPRAY_STEP: Final = 0x9E3779B1
 """Multiples of the golden ratio fill any number of equal paths evenly."""
 REMEMBERED: Final = 1 << 20
 """Flows whose hash a switch keeps."""
 FLOWLET: Final = 1
 SPRAY: Final = 2
+ADAPTIVE: Final = 3
+STATIC: Final = 4
 """Some of `BALANCING_CODES`, as numbers that a compiler knows."""
 
 
@@ -49,6 +55,42 @@ def flow_hash(source: bytes, destination: bytes, source_port: int, destination_p
     both = source_port.to_bytes(2, "big") + destination_port.to_bytes(2, "big")
     flow = mix(addresses ^ seed << 17)
     return mix((flow + (int.from_bytes(both, order) << 8 | UDP) + seed) & WORD)
+
+
+class FlowHash:
+    """The hash of flows at a switch that does not heed all of the five-tuple, or heeds RoCE's queue pair.
+
+    It is that of `testbed.base.datapath.flow_hash`, over packets of the simulator: UDP to one port.
+    """
+
+    def __init__(self, fields: tuple[HashField, ...], seed: int, destination_port: int) -> None:
+        self._source = HashField.SOURCE in fields
+        self._destination = HashField.DESTINATION in fields
+        self._source_port = HashField.SOURCE_PORT in fields
+        self._destination_port = destination_port if HashField.DESTINATION_PORT in fields else 0
+        self._protocol = UDP if HashField.PROTOCOL in fields else 0
+        self.queue_pair = HashField.ROCE_QP in fields and destination_port == ROCE_PORT
+        """It heeds what a packet carries, too."""
+        self._seed = seed
+
+    def of(self, source: bytes, destination: bytes, source_port: int, data: bytes) -> int:
+        """Return the 64-bit hash of a packet between two IPv4 addresses with this UDP payload."""
+        order = sys.byteorder
+        near = int.from_bytes(source, order) if self._source else 0
+        far = int.from_bytes(destination, order) if self._destination else 0
+        ports = (source_port if self._source_port else 0).to_bytes(2, "big") + self._destination_port.to_bytes(2, "big")
+        flow = mix((near << 32 | far) ^ self._seed << 17)
+        flow = mix((flow + (int.from_bytes(ports, order) << 8 | self._protocol) + self._seed) & WORD)
+        queue_pair = int.from_bytes(data[QP_AT : QP_AT + 3], "big") if self.queue_pair else 0
+        return mix(flow ^ queue_pair << 32) if queue_pair else flow
+
+
+class FlowPlace:
+    """The port that a flow takes at a switch which adapts, and when its last packet came."""
+
+    def __init__(self, port: OutputPort) -> None:
+        self.port = port
+        self.last_ns: i64 = 0
 
 
 class SwitchMemory:
@@ -156,9 +198,53 @@ class FabricSwitch:
         self._flowlets: dict[int, tuple[int, int]] = {}
         """By flow: when its last packet came, and the salt of its hash."""
         self._random = random
+        self._hash: FlowHash | None = None
+        if settings.hash_fields != FIVE_TUPLE:
+            self._hash = FlowHash(settings.hash_fields, settings.seed, destination_port)
+        self._by_flowlets = settings.flowlets
+        self._hysteresis_bytes: i64 = settings.hysteresis_bytes
+        self._remembers = settings.flowlets or settings.hysteresis_bytes > 0
+        self._places: dict[int, FlowPlace] = {}
+        self.pins: list[int] = []
+        """By the number of the destination host: where it is pinned to a path, which, modulo the number of paths."""
+
+    def choose_adaptive(self, now: i64, frame: Frame, ports: tuple[OutputPort, ...], first: i64) -> OutputPort:
+        """Return the port with the least bytes queued, where several have as few the one that comes next after `first`.
+
+        By flowlets, a flow may move only after a gap; it does so where another port has more than the hysteresis fewer.
+        """
+        place = self._places.get(frame.flow) if self._remembers else None
+        if place is not None:
+            pause = now - place.last_ns
+            place.last_ns = now
+            if self._by_flowlets and pause <= self._gap_ns and place.port in ports:
+                return place.port
+        count = len(ports)
+        best = ports[first]
+        least = best.load_bytes(now)
+        for step in range(1, count):
+            if not least:
+                break
+            number = first + step
+            port = ports[number - count if number >= count else number]
+            load = port.load_bytes(now)
+            if load < least:
+                best, least = port, load
+        if not self._remembers:
+            return best
+        if place is None:
+            if len(self._places) >= REMEMBERED:
+                self._places.clear()
+            place = self._places[frame.flow] = FlowPlace(best)
+            place.last_ns = now
+        elif place.port not in ports or place.port.load_bytes(now) > least + self._hysteresis_bytes:
+            place.port = best
+        return place.port
 
     def choose(self, frame: Frame, ports: int) -> int:
         """Return which of so many ports the flow of a packet takes: Linux' hash-threshold (RFC 2992)."""
+        if self._hash is not None and self._hash.queue_pair:
+            return ((self._full_hash(frame) >> 32) * ports) >> 32
         found = self._hashes.get(frame.flow)
         if found is None:
             found = self._remember(frame)
@@ -182,6 +268,8 @@ class FabricSwitch:
     def _full_hash(self, frame: Frame) -> int:
         addresses = self._addresses
         source, destination = addresses[frame.source], addresses[frame.destination]
+        if self._hash is not None:
+            return self._hash.of(source, destination, frame.entropy, frame.data)
         return flow_hash(source, destination, frame.entropy, self._destination_port, self.seed)
 
 
@@ -214,6 +302,13 @@ class InputPort(Actor):
             self._sprayed = number + 1
             place = (number * SPRAY_STEP + switch.spray_seed) & HALF
             ports[(place * count) >> 32].offer(now, frame, self)
+        elif switch.balancing == ADAPTIVE:
+            turn = self._sprayed
+            self._sprayed = turn + 1
+            first = (((turn * SPRAY_STEP + switch.spray_seed) & HALF) * count) >> 32
+            switch.choose_adaptive(now, frame, ports, first).offer(now, frame, self)
+        elif switch.balancing == STATIC:
+            ports[switch.pins[frame.destination] % count].offer(now, frame, self)
         elif switch.balancing == FLOWLET:
             ports[switch.choose_flowlet(now, frame, count)].offer(now, frame, self)
         else:

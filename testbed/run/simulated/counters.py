@@ -34,6 +34,7 @@ def empty_maps(lab: LiveLab) -> LabMaps:
     ports = len(lab.plan.port_numbers) + 1
     of_ports = {"ports": ports, "queues": ports * CLASSES, "ingress": ports * CLASSES}
     of_ports |= {"pauses": ports * CLASSES, "curves": ports * CLASSES}
+    of_ports |= {"addresses": len(qos.destinations), "egresses": len(qos.egresses)}
     counts = {"lab": 1, "profiles": len(qos.profiles), "buffers": len(qos.buffers), **of_ports}
     maps = LabMaps({name: np.zeros(counts[name], kind) for name, kind in MAPS.items()})
     fill_maps(maps, qos, [item for item in lab.plan.operations if isinstance(item, InstallPort)])

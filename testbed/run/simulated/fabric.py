@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address
 
 from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.endpoints.sockets import Marking
-from testbed.lab.core.model import DelayBy, Lab
+from testbed.lab.core.model import AdaptPer, DelayBy, Lab
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.operations import PLAIN_QUEUE_PACKETS, InstallPort
@@ -76,8 +77,15 @@ def build_fabric(
     `seed` is that of the run, which switches' hashes follow, too. `pipeline_ns` is what NICs and switches add to every
     path, each way; it is added behind all queues, as an emulated lab's endpoints do.
     """
+    tables = lab.plan.tables
+    order = {str(IPv4Address(one)): number for number, one in enumerate(tables.destinations if tables else ())}
     network = FabricNetwork(
-        endpoints, seed=seed, overhead_bytes=OVERHEAD_BYTES, destination_port=hosts.port, host=hosts.make
+        endpoints,
+        seed=seed,
+        overhead_bytes=OVERHEAD_BYTES,
+        destination_port=hosts.port,
+        host=hosts.make,
+        order=order or None,
     )
     fabric = SimulatedFabric(network=network)
     _Builder(lab, fabric, hosts.marking, pipeline_ns=pipeline_ns, run=seed).build()
@@ -173,6 +181,10 @@ class _PortClasses:
             seed=buffer.seed_in(self._run),
             gap_ns=buffer.gap_ns,
             buffer_bytes=max(0, buffer.shared_bytes - buffer.headroom_bytes),
+            hash_fields=buffer.hash_fields,
+            flowlets=buffer.per is AdaptPer.FLOWLET,
+            hysteresis_bytes=buffer.hysteresis_bytes,
+            stride=buffer.stride,
         )
 
     def port(self, port: PortPlan) -> FabricPortSettings:

@@ -1,6 +1,6 @@
 """The frozen, resolved lab."""
 
-from testbed.base.datapath.abi import BalancingMode
+from testbed.base.datapath.abi import AdaptPer, BalancingMode, HashField
 from testbed.base.datapath.markers import MarkAt, MarkBy
 from testbed.base.datapath.traffic_class import Depth, DepthUnit, EcnCurve, NonEct, PfcThresholds, TrafficClass
 from testbed.lab.core.model.end import End
@@ -37,7 +37,7 @@ from testbed.lab.core.model.overlay import (
     TenantSubnet,
     VrfBy,
 )
-from testbed.lab.core.model.qos import Buffer, HashEngine, LoadBalancing, QosPolicy, QosProfile, Watchdog
+from testbed.lab.core.model.qos import Buffer, HashEngine, Hashing, LoadBalancing, QosPolicy, QosProfile, Watchdog
 from testbed.lab.core.model.scale_up import (
     SCALE_UP_PRESETS,
     TRANSACTION,

@@ -19,6 +19,7 @@ from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path
 from testbed.lab.core.fabric import QOS_PRESETS
 from testbed.lab.core.model import (
+    AdaptPer,
     BalancingMode,
     HashEngine,
     LoadBalancing,
@@ -109,16 +110,30 @@ class Draft:
 
     def _check_balancing(self) -> None:
         default = LoadBalancing()
-        mode, engine = _of(self.values, "mode", default.mode), _of(self.values, "hash", default.hash)
+        mode, engine = _of(self.values, "mode", default.mode), _of(self.values, "hash", default.hash).by
         written_mode, gap, hashed = self.values.get("mode"), self.values.get("gap"), self.values.get("hash")
-        if gap is not None and mode != BalancingMode.FLOWLET and gap.written_over(written_mode):
+        adaptive, per = mode == BalancingMode.ADAPTIVE, _of(self.values, "per", default.per)
+        has_flowlets = mode == BalancingMode.FLOWLET or (adaptive and per == AdaptPer.FLOWLET)
+        if gap is not None and not has_flowlets and gap.written_over(written_mode):
+            which = "per: flowlet" if adaptive else "mode: flowlet"
+            why = f"the mode is {mode}" + (f" per {per}" if adaptive else "")
             self._refuse(
                 "gap-without-flowlet",
                 gap.path,
-                f"a gap means something with mode: flowlet alone, and the mode is {mode}",
-                "write mode: flowlet, or remove the gap",
+                f"a gap means something with {which} alone, and {why}",
+                f"write {which}, or remove the gap",
                 key=True,
             )
+        for name in ("per", "hysteresis"):
+            said = self.values.get(name)
+            if said is not None and not adaptive and said.written_over(written_mode):
+                self._refuse(
+                    "not-adaptive",
+                    said.path,
+                    f"{name} means something with mode: adaptive alone, and the mode is {mode}",
+                    f"write mode: adaptive, or remove {name}",
+                    key=True,
+                )
         if engine == HashEngine.KERNEL and mode != BalancingMode.FLOW and hashed is not None:
             at = written_mode if written_mode is not None and written_mode.written_over(hashed) else hashed
             self._refuse(
