@@ -374,9 +374,9 @@ class QueuePair(SendQueue):
         self.control = make_control(self.config.cc, self.config.flow_settings())
         self.limiter.begin()
 
-    def on_acked(self, size: int, now: int) -> None:
+    def on_acked(self, size: int, now: int, marked: bool) -> None:
         self.unacked_bytes = max(0, self.unacked_bytes - size)
-        self.control.on_ack(now, size, False, -1)
+        self.control.on_ack(now, size, marked, -1)
 
     def on_round_trip(self, rtt_ns: int, now: int) -> None:
         self.latest_rtt_ns = rtt_ns

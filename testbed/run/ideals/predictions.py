@@ -4,8 +4,9 @@ Only patterns have oracles: transfers that all begin at once and wait for nothin
 Of an open loop, whose transfers begin when they begin, oracles say how evenly the links are loaded, and no rates.
 
 Switches with `mode: static` take the path that a destination is pinned to. The hash of flows is that of our ports'
-ingress program, computed as it does (`base/datapath/flow_hash.py`). Linux divides the hash space evenly over the next hops in their order in the kernel's group (see `fabric_graph`). The order
-matters: where two leaves have another one, other flows of theirs meet at a spine.
+ingress program, computed as it does (`base/datapath/flow_hash.py`). Linux divides the hash space evenly over the next
+hops in their order in the kernel's group (see `fabric_graph`). The order matters: where two leaves have another one,
+other flows of theirs meet at a spine.
 """
 
 from __future__ import annotations

@@ -340,12 +340,21 @@ _RDMA = TransportDeclaration(
 
 _LARGEST_PARAMETER = 1e13
 """Ten times the bit/s of the fastest NIC."""
+_BY_RATE = ("dcqcn", "none")
+"""The congestion controls that hear nothing from acknowledgements."""
 CC_PREFIX = "cc_"
 """A key of `transport:` that begins so is a parameter of the congestion control."""
 
 
 def _roce_conflicts(values: Values) -> Iterator[Conflict]:
     yield from _path_mtu_conflict(values.get("path_mtu"))
+    if values.get("recovery") == "go-back-0":
+        if values.get("ooo"):
+            message = "go-back-0 forgets what came of a message, and ooo keeps it"
+            yield Conflict(key="ooo", message=message, hint="remove the key, or recovery: go-back-n", of_key=True)
+        if values.get("cc") not in (None, *_BY_RATE):
+            message = f"go-back-0 acknowledges whole messages alone, and {values['cc']} waits for more"
+            yield Conflict(key="cc", message=message, hint=f"cc: {' or '.join(_BY_RATE)}", of_key=True)
     if values.get("dcis") is not None and values.get("connections") is None:  # "rc" may be a point of a matrix
         message = "there are initiators with dynamic connections alone"
         yield Conflict(key="dcis", message=message, hint="connections: dct", of_key=True)

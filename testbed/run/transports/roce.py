@@ -15,7 +15,7 @@ from testbed.protocols.roce.config import LEAST_ENTROPY, RoceConfig
 from testbed.protocols.roce.packets.headers import BTH_BYTES, RETH_BYTES
 from testbed.protocols.roce.packets.icrc import ICRC_BYTES
 from testbed.protocols.roce.packets.opcodes import UDP_PORT
-from testbed.protocols.roce.recovery import DEFAULT_RECOVERY
+from testbed.protocols.roce.recovery import DEFAULT_RECOVERY, RECOVERIES
 from testbed.run.placed.channels import ChannelPlan, ChannelRules
 from testbed.run.schema.model import Scalar
 from testbed.run.schema.transports import CC_PREFIX, ROCE_HEADER_BYTES, ROCE_MTUS
@@ -149,10 +149,11 @@ class Roce(UserSpaceTransport):
             return []
         found = []
         recovery = str(self.transport.options.get("recovery", DEFAULT_RECOVERY))
-        if recovery == DEFAULT_RECOVERY:
+        if not RECOVERIES[recovery].keeps:
             where = f"of the class {chosen.name}, which is lossy" if chosen else "of no class, since the lab has no qos"
             found.append(
-                f"RoCE's packets are {where}: with recovery: {recovery}, each that is lost has all behind it sent again"
+                f"RoCE's packets are {where}: with recovery: {recovery}, each that is lost has"
+                f" {'its whole message' if RECOVERIES[recovery].restarts else 'all behind it'} sent again"
             )
         if self.transport.options.get("parameters") == "nvidia":
             what = "has no qos" if profile is None else "gives this class none"

@@ -80,6 +80,8 @@ SOURCES: dict[tuple[str, str], dict[str, Any]] = {
         "least_window": 0.01,
         "window_bdps": 1.5,
     },
+    # RFC 8257, section 4.2: g 1/16; a packet in a round trip, as TCP; the bounds of the window are ours
+    ("dctcp", "rfc8257"): {"gain": 1 / 16, "increase": 1.0, "window_bdps": 1.5, "least_window": 1.0},
 }
 
 
