@@ -54,7 +54,7 @@ class Transport:
     kind: TransportKind = DEFAULT_TRANSPORT
     cc: str | None = None
     paths: str | None = None
-    """UET: a value of `transport.uet.paths.PathKind`."""
+    """UET: a value of `transport.uet.paths.PathKind`. Of transports with connections: `hashed` (None), or `planned`."""
     traffic_class: str | None = None
     """The `qos:` class whose DSCP the packets carry; None: the lossless or first ECN class there is, else the default
     class."""

@@ -87,6 +87,14 @@ def _text(name: str, description: str) -> Parameter:
     return Parameter(name=name, type=ParameterType.TEXT, description=description)
 
 
+PLANNED = "planned"
+_PATHS = choice(
+    "paths",
+    None,
+    ("hashed", PLANNED),
+    "Says whether a channel's path is what its source port happens to hash to (hashed, default), or chosen from the"
+    " graph before the run, with a source port that leads there (planned).",
+)
 _TRAFFIC_CLASS = _text(
     "traffic_class",
     "Names the class of the topology's qos that the packets are of; by default the kind of transport does.",
@@ -130,6 +138,9 @@ _SCALE_UP_BY_TIME = choice(
 
 
 def _timed_tcp_conflicts(values: Values) -> Iterator[Conflict]:
+    if values.get("paths") == PLANNED:
+        message = "the channels of what is sent for a duration are iperf3's, whose ports are not planned"
+        yield Conflict(key="paths", message=message, hint="bytes: 64bdp instead of duration; or paths: hashed")
     if values.get("cc") == "dctcp":
         # without ECN from its SYN on, it falls back to Reno and does not say so (net/ipv4/tcp_dctcp.c, dctcp_init)
         yield Conflict(
@@ -147,6 +158,7 @@ _TCP = TransportDeclaration(
     description="The kernel's TCP moves the bytes; what is sent for a duration is sent by iperf3.",
     parameters=(
         _text("cc", f"Names the congestion control as the kernel does, such as bbr; the default is {DEFAULT_TCP_CC}."),
+        _PATHS,
         _TRAFFIC_CLASS,
         *_SCALE_UP,
     ),
@@ -348,6 +360,13 @@ CC_PREFIX = "cc_"
 
 def _roce_conflicts(values: Values) -> Iterator[Conflict]:
     yield from _path_mtu_conflict(values.get("path_mtu"))
+    if values.get("paths") == PLANNED:
+        for key, single in (("qps", (None, 1)), ("connections", (None, "rc"))):
+            if values.get(key) not in single:
+                message = (
+                    f"a planned path is that of a channel with one queue pair of its own, and {key} is {values[key]}"
+                )
+                yield Conflict(key=key, message=message, hint="remove the key, or paths: hashed", of_key=True)
     if values.get("recovery") == "go-back-0":
         if values.get("ooo"):
             message = "go-back-0 forgets what came of a message, and ooo keeps it"
@@ -421,6 +440,7 @@ def _roce() -> TransportDeclaration:
                 "Names a set of parameters of the congestion control; by default its first. `cc: none` takes no"
                 " notice.",
             ),
+            _PATHS,
             _TRAFFIC_CLASS,
             _text("cnp_class", "Names the class that CNPs are of; by default the one that waits nowhere (DSCP 48)."),
             choice(
