@@ -39,6 +39,7 @@ from testbed.lab.core.plan.interfaces import (
     same_names,
 )
 from testbed.lab.core.plan.lab_plan import ExpectedRoute, HostPlan, LabPlan, Neighbor, PortPlan, SwitchPlan
+from testbed.lab.core.plan.link_bandwidths import link_bandwidths
 from testbed.lab.core.plan.link_delays import mechanism
 from testbed.lab.core.plan.operations import (
     PLAIN_QUEUE_PACKETS,
@@ -360,6 +361,7 @@ class LabPlanner:
         """The BGP neighbours of every switch of a network and both directions of every session."""
         neighbors: dict[str, list[Neighbor]] = defaultdict(list)
         sessions: list[PlannedSession] = []
+        bandwidths = link_bandwidths(view)
         for link in view.links:
             if link.kind is not LinkKind.FABRIC:
                 continue
@@ -375,6 +377,8 @@ class LabPlanner:
                         remote_role=remote_role,
                         remote_asn=self.asns[remote.name],
                         remote_interface=other.interface,
+                        tells_bandwidth=bandwidths.told(link, end),
+                        takes_bandwidth=bandwidths.taken(link, end),
                     )
                 )
                 sessions.append(
@@ -385,6 +389,8 @@ class LabPlanner:
                         sender_mac=self.macs[end.node, end.interface],
                         to_client=remote_role.tier < role.tier,
                         from_client=role.tier < remote_role.tier,
+                        told_bandwidth=bandwidths.told(link, end),
+                        taken_bandwidth=bandwidths.taken(link, other),
                     )
                 )
         return neighbors, sessions
