@@ -22,7 +22,6 @@ from testbed.lab.core.model import (
     DepthUnit,
     EcnCurve,
     HashEngine,
-    Hashing,
     Lab,
     LoadBalancing,
     NonEct,
@@ -93,7 +92,7 @@ def profiles(draw: st.DrawFn) -> QosProfile:
         buffer=Buffer(shared_bytes=draw(st.integers(100_000, 500_000_000)), alpha=draw(st.floats(1 / 256, 128))),
         load_balancing=LoadBalancing(
             mode=mode,
-            hash=Hashing(by=draw(st.sampled_from(HashEngine)) if mode is BalancingMode.FLOW else HashEngine.EBPF),
+            hash=draw(st.sampled_from(HashEngine)) if mode is BalancingMode.FLOW else HashEngine.EBPF,
             polarised=draw(st.booleans()),
         ),
         trimming=draw(st.booleans()),

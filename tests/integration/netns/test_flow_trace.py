@@ -19,7 +19,7 @@ from testbed.lab.core.deploy.hash_seeds import DEPLOYED, set_hash_seeds
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.fabric import QOS_PRESETS
-from testbed.lab.core.model import BalancingMode, HashEngine, Hashing, LoadBalancing, QosPolicy, QosProfile
+from testbed.lab.core.model import BalancingMode, HashEngine, LoadBalancing, QosPolicy, QosProfile
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.observe.flow_ends import flow_ends
 from testbed.lab.observe.flow_path import FlowPath, FlowTracer
@@ -33,9 +33,7 @@ FEW = 40
 
 
 def profile(hash_by: HashEngine) -> QosProfile:
-    return replace(
-        QOS_PRESETS["uec"].profile, load_balancing=LoadBalancing(mode=BalancingMode.FLOW, hash=Hashing(by=hash_by))
-    )
+    return replace(QOS_PRESETS["uec"].profile, load_balancing=LoadBalancing(mode=BalancingMode.FLOW, hash=hash_by))
 
 
 @pytest.fixture(scope="module", params=["no qos", "ebpf", "kernel"])

@@ -37,7 +37,7 @@ from testbed.lab.core.model.overlay import (
     TenantSubnet,
     VrfBy,
 )
-from testbed.lab.core.model.qos import Buffer, HashEngine, Hashing, LoadBalancing, QosPolicy, QosProfile, Watchdog
+from testbed.lab.core.model.qos import Buffer, HashEngine, LoadBalancing, QosPolicy, QosProfile, Watchdog
 from testbed.lab.core.model.scale_up import (
     SCALE_UP_PRESETS,
     TRANSACTION,

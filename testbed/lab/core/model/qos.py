@@ -39,18 +39,6 @@ class HashEngine(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hashing:
-    """The ECMP hash of a switch: who computes it, and which fields of a packet it heeds."""
-
-    by: HashEngine = HashEngine.EBPF
-    fields: tuple[HashField, ...] = FIVE_TUPLE
-    """In the order of `HashField`."""
-
-    def __str__(self) -> str:
-        return self.by.value if self.fields == FIVE_TUPLE else f"{self.by.value} of {', '.join(self.fields)}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadBalancing:
     """The way in which a switch chooses between equal paths."""
 
@@ -70,11 +58,13 @@ class LoadBalancing:
         measure=BYTES,
     )
     gap: Duration = key("Gives the flowlet gap in real time, such as 50us.", Duration(50_000))
-    hash: Hashing = key(
+    hash: HashEngine = key(
         "Says who hashes, ebpf or kernel (fib_multipath_hash_policy 3) as a cross-check; or which fields of a packet,"
         " such as {fields: [source, destination, roce_qp]}.",
-        Hashing(),
+        HashEngine.EBPF,
     )
+    hash_fields: tuple[HashField, ...] = FIVE_TUPLE
+    """The fields of a packet that the hash heeds, in the order of `HashField`; the key `hash` says that, too."""
     polarised: bool = key("Gives every switch the same hash seed, for teaching.", default=False)
     seed: int | None = key(
         "Gives every run the hash seeds that the run with this seed has; by default each run has its own.",

@@ -158,11 +158,11 @@ def failover_sysctls(nics: Sequence[PortPlan]) -> list[SetSysctl]:
 
 def switch_sysctls(node: str, *, forward: bool, balancing: LoadBalancing | None = None) -> tuple[SetSysctl, ...]:
     """`forward` False: a switch whose rails are isolated from each other. `balancing` None: a port without QoS."""
-    if balancing is not None and balancing.hash.by is HashEngine.EBPF:
+    if balancing is not None and balancing.hash is HashEngine.EBPF:
         hashing = settings(node, _EBPF_HASH)
     else:
         seed = hash_seed(node) if balancing is None else planned_seed(node, balancing)
-        fields = FIVE_TUPLE if balancing is None else balancing.hash.fields
+        fields = FIVE_TUPLE if balancing is None else balancing.hash_fields
         bits = str(sum(_KERNEL_FIELDS[field] for field in fields))
         hashing = settings(node, (("net/ipv4/fib_multipath_hash_policy", "3"), (_HASH_FIELDS, bits)))
         hashing += settings(node, ((HASH_SEED, str(seed)),), optional=True)

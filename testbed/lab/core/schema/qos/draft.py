@@ -7,7 +7,7 @@ what does not fit together is a problem at the key that was written last.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from testbed.base.datapath.abi import CLASSES
@@ -28,7 +28,7 @@ from testbed.lab.core.model import (
     QosProfile,
     TrafficClass,
 )
-from testbed.lab.core.schema.qos.spec import QosSettings
+from testbed.lab.core.schema.qos.spec import Hashing, QosSettings
 
 CUSTOM = "custom"
 """The preset of a file that names none."""
@@ -95,7 +95,11 @@ class Draft:
         self._check_balancing()
         if len(self.problems) > before:
             return None
-        return QosProfile(preset=self.preset, classes=classes, **made_of(QosProfile, _plain(self.values)))
+        values = _plain(self.values)
+        hashing = values.pop("hash", Hashing())
+        profile = QosProfile(preset=self.preset, classes=classes, **made_of(QosProfile, values | {"hash": hashing.by}))
+        balancing = replace(profile.load_balancing, hash_fields=hashing.fields)
+        return replace(profile, load_balancing=balancing)
 
     def where(self, name: str, key: str) -> Path:
         """Return where a key of a class was written; the class itself, or the preset, where it was not."""
@@ -110,7 +114,7 @@ class Draft:
 
     def _check_balancing(self) -> None:
         default = LoadBalancing()
-        mode, engine = _of(self.values, "mode", default.mode), _of(self.values, "hash", default.hash).by
+        mode, engine = _of(self.values, "mode", default.mode), _of(self.values, "hash", Hashing()).by
         written_mode, gap, hashed = self.values.get("mode"), self.values.get("gap"), self.values.get("hash")
         adaptive, per = mode == BalancingMode.ADAPTIVE, _of(self.values, "per", default.per)
         has_flowlets = mode == BalancingMode.FLOWLET or (adaptive and per == AdaptPer.FLOWLET)

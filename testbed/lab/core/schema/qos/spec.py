@@ -17,6 +17,7 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from testbed.base.datapath.abi import FIVE_TUPLE
 from testbed.base.names import nearest
 from testbed.base.units import BDPS, BYTES, TIME, ByteCount, Measure, Rate, parse_bdp, split_quantity
 from testbed.base.validation.fields import Checked, Entries, Name, OneOf, Section, Written, read_quantity
@@ -29,7 +30,6 @@ from testbed.lab.core.model import (
     DepthUnit,
     HashEngine,
     HashField,
-    Hashing,
     NodeKind,
     QosProfile,
     Role,
@@ -180,6 +180,14 @@ def _code_points(entry: object) -> list[object]:
     return list(range(int(match[1]), int(match[2]) + 1))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hashing:
+    """What the key `hash` says: who hashes, and which fields of a packet."""
+
+    by: HashEngine = HashEngine.EBPF
+    fields: tuple[HashField, ...] = FIVE_TUPLE
+
+
 @dataclass(frozen=True, slots=True)
 class HashOf(Checked):
     """Who hashes (`ebpf`, `kernel`), or a mapping that says who and which fields of a packet."""
@@ -215,7 +223,7 @@ AutoDepth = Annotated[Depth | None, DepthOf(auto=True)]
 TYPES: Types = {
     Depth: lambda key: AutoDepth if key.word else written(Annotated[Depth, DepthOf()]),
     tuple[int, ...]: lambda key: DscpList,
-    Hashing: lambda key: written(Annotated[Hashing, HashOf()]),
+    HashEngine: lambda key: written(Annotated[Hashing, HashOf()]),
     int: lambda key: written(Annotated[int, SizeInBytes() if key.measure is BYTES else whole(key)]),
 }
 """The readers of keys of those types."""

@@ -20,7 +20,6 @@ from testbed.lab.core.model import (
     DepthUnit,
     EcnCurve,
     HashEngine,
-    Hashing,
     Lab,
     LoadBalancing,
     PfcThresholds,
@@ -297,7 +296,7 @@ def test_the_kernels_hash_has_the_seeds_of_a_run_too() -> None:
         return kernel_seeds(plan_lab(lab if balancing is not None else replace(lab, qos=None), k=1000), run)
 
     assert seeds(LoadBalancing(), 2) == {}, "it is not the kernel that hashes"
-    kernel = LoadBalancing(hash=Hashing(by=HashEngine.KERNEL))
+    kernel = LoadBalancing(hash=HashEngine.KERNEL)
     assert seeds(kernel, 2) == seeds(None, 2)
     assert set(seeds(kernel, 2)) >= {"p1-spine1", "p1-s1-rail1"}
     assert seeds(kernel, 1)["p1-spine1"] != seeds(kernel, 2)["p1-spine1"]
@@ -318,10 +317,10 @@ def test_the_hash_is_the_kernels_only_where_the_file_says_so() -> None:
         "net/ipv4/fib_multipath_hash_policy": "1",
         "net/ipv6/fib_multipath_hash_policy": "1",
     }
-    kernel = settings(replace(PROFILE, load_balancing=LoadBalancing(hash=Hashing(by=HashEngine.KERNEL))))
+    kernel = settings(replace(PROFILE, load_balancing=LoadBalancing(hash=HashEngine.KERNEL)))
     assert kernel == settings(None)
     assert kernel["net/ipv4/fib_multipath_hash_policy"] == "3"
-    same = replace(PROFILE, load_balancing=LoadBalancing(hash=Hashing(by=HashEngine.KERNEL), polarised=True))
+    same = replace(PROFILE, load_balancing=LoadBalancing(hash=HashEngine.KERNEL, polarised=True))
     assert settings(same) == settings(same, "p1-s1-rail1") != kernel
 
 

@@ -15,7 +15,6 @@ from testbed.lab.core.model import (
     DepthUnit,
     EcnCurve,
     HashEngine,
-    Hashing,
     Lab,
     LoadBalancing,
     MarkAt,
@@ -140,7 +139,7 @@ def test_every_key_of_a_class_and_of_the_section() -> None:
     assert by_name(found)["b"] == TrafficClass(name="b", priority=0, default=True, weight=30, limit=Depth(200_000))
     assert found.buffer == Buffer(shared_bytes=1_500_000_000, alpha=8)
     assert found.load_balancing == LoadBalancing(
-        mode=BalancingMode.FLOWLET, gap=Duration(20_000), hash=Hashing(by=HashEngine.EBPF), polarised=True
+        mode=BalancingMode.FLOWLET, gap=Duration(20_000), hash=HashEngine.EBPF, polarised=True
     )
     assert found.trimming
     assert not found.marks_account
