@@ -51,6 +51,8 @@ class PathChoice(StrEnum):
     """Each takes any, whatever is going on there."""
     ADAPTIVE = "adaptive"
     """Each takes one, and paths that are congested are avoided."""
+    REPATHED = "repathed"
+    """All of them take one path, until it has been congested for a while, and then another."""
 
 
 class LabTransport(ABC):

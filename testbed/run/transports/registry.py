@@ -41,6 +41,8 @@ def path_choice(transport: Transport, lab: LiveLab) -> PathChoice | None:
     if modes == {BalancingMode.STATIC}:
         return PathChoice.HASHED  # whatever ports a packet has
     chosen = transport_on(lab, transport).path_choice
+    if chosen is PathChoice.REPATHED:
+        return None
     if modes == {BalancingMode.FLOW} or (modes <= SINGLE_PATH and chosen is PathChoice.HASHED):
         return chosen
     return None
