@@ -163,6 +163,8 @@ class Workload:
     parameters: Mapping[str, Parameter] = field(default_factory=lambda: _NO_PARAMETERS)
     ranks: Ranks = field(default_factory=Ranks)
     duration: Duration | None = None
+    admission_bytes: int = 0
+    """So many bytes may come to a rank at a time; 0: any."""
     time_limit: Duration = field(default_factory=lambda: Duration.parse("60s"))
     """Wall-clock (virtual: guest) time after which a run is ended and its record says so."""
 
