@@ -1,4 +1,4 @@
-"""Packets inside scale-up domains, simulated: the C of emulated ones in the time of the simulator, and what it counts."""
+"""Packets inside scale-up domains, simulated: the C of emulated ones in the simulator, and what it counts."""
 
 from __future__ import annotations
 
