@@ -275,10 +275,10 @@ class TcpConnection:
         sender = self.sender
         end = ack + (segment.window << self._shift if self._scaled else segment.window)
         opened = end > sender.window_end
-        if first > self._window_from or (first == self._window_from and opened) or ack > sender.unacknowledged:
-            if end >= sender.window_end or ack >= sender.unacknowledged:
-                sender.on_window(end)
-                self._window_from = first
+        newer = ack > sender.unacknowledged or first > self._window_from or (first == self._window_from and opened)
+        if ack >= sender.unacknowledged and newer:
+            sender.on_window(end)
+            self._window_from = first
         sacks: tuple[tuple[int, int], ...] = ()
         if segment.sack and self._sack:
             near = sender.unacknowledged
@@ -326,7 +326,9 @@ class TcpConnection:
     @property
     def urgent(self) -> bool:
         """Tell whether something is to be sent that no window holds back: of the handshake, or an acknowledgement."""
-        return self._handshake_wanted or self._reset_wanted or self.receiver.ack_now or self.sender.probe_wanted
+        if self.state is TcpState.CLOSED:
+            return self._reset_wanted
+        return self._handshake_wanted or self.receiver.ack_now or self.sender.probe_wanted
 
     def next_segment(self, now: int) -> TcpSegment | None:
         """Return the next segment to be sent; None: there is none for now."""

@@ -88,8 +88,7 @@ class Recovery:
     def on_retransmitted(self, now: int) -> None:
         if self._first_again_ns < 0:
             self._first_again_ns = now
-        if self._undo_left < 0:
-            self._undo_left = 0
+        self._undo_left = max(self._undo_left, 0)
         self._undo_left += 1
         self._out += 1
 

@@ -1,7 +1,7 @@
 """A host's TCP at one address: connections by their ports, listeners, and whose turn it is to send.
 
-It is an endpoint as the simulator has them (`protocols.simulation.Endpoint`). Connections take turns, a segment each, as
-Linux' small queues (tcp_small_queue_check) have them do on a slow line.
+It is an endpoint as the simulator has them (`protocols.simulation.Endpoint`). Connections take turns, a segment each,
+as Linux' small queues (tcp_small_queue_check) have them do on a slow line.
 """
 
 from __future__ import annotations
@@ -110,11 +110,14 @@ class TcpStack:
         """Send what was written, and then nothing."""
         connection.close()
         self._stir(connection)
+        if connection.state is TcpState.CLOSED:
+            self._forget(connection)
 
     def abort(self, connection: TcpConnection) -> None:
         """Let go of a connection at once, and tell its peer."""
         connection.abort()
         self._stir(connection)
+        self._forget(connection)
 
     def _add(self, port: int, remote: str, remote_port: int, congestion_control: str) -> TcpConnection:
         connection = TcpConnection(

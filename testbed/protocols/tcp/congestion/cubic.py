@@ -126,7 +126,7 @@ class Cubic(TcpControl):
     # --- HyStart -----------------------------------------------------------------------------------------
 
     def on_rtt(self, now: int, rtt_ns: int, unacknowledged: int, following: int) -> None:
-        if 0 <= self._epoch_ns and now - self._epoch_ns < SECOND:
+        if self._epoch_ns >= 0 and now - self._epoch_ns < SECOND:
             return  # right after a recovery
         if not self.least_rtt_ns or rtt_ns < self.least_rtt_ns:
             self.least_rtt_ns = rtt_ns
