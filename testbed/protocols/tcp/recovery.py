@@ -265,4 +265,3 @@ class Recovery:
         self._undo_left = -1
         self._first_again_ns = -1
         self._frto = False
-

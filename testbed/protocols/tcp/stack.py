@@ -191,9 +191,7 @@ class TcpStack:
             return None
         if listener.waiting + len(listener.accepted) >= MOST_BACKLOG:
             return None  # it will ask again
-        connection = self._add(
-            segment.destination_port, remote, segment.source_port, listener.congestion_control
-        )
+        connection = self._add(segment.destination_port, remote, segment.source_port, listener.congestion_control)
         connection.accept(segment, now)
         self._opening[connection] = listener
         listener.waiting += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from msgspec import Meta
@@ -38,6 +38,13 @@ class TcpSettings(Settings):
     carries_http: ClassVar[bool] = True
     congestion_control: Text | None = None
     tos: Annotated[int, Meta(ge=0, lt=256)] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackTcpSettings(TcpSettings):
+    """The same for a TCP of our own. `mtu_bytes` are those of NICs, by address."""
+
+    mtu_bytes: Mapping[str, int] = field(default_factory=dict)
 
 
 class TcpTraffic(StreamTraffic):
