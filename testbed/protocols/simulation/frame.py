@@ -41,6 +41,8 @@ class Frame:
         self.trimmed = False
         self.last_hop = False
         """It was trimmed by the last switch."""
+        self.tunnelled = False
+        """It is in an outer packet, as on the way between two VTEPs."""
         self.kind: i64 = priority
         """A `PacketKind`: its class, where ports have classes."""
         self.curve_bin: i64 = -1
@@ -63,6 +65,7 @@ class Frame:
         other.ce = self.ce
         other.trimmed = self.trimmed
         other.last_hop = self.last_hop
+        other.tunnelled = self.tunnelled
         other.kind = self.kind
         other.wire_bytes = self.wire_bytes
         return other

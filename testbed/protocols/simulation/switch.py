@@ -159,6 +159,17 @@ class FabricSwitch:
         self._flowlets: dict[int, tuple[int, int]] = {}
         """By flow: when its last packet came, and the salt of its hash."""
         self._random = random
+        self.reroutes = False
+        """Its routes may go while it runs; else there is one to every host."""
+        self.no_route_packets: i64 = 0
+        self.no_route_bytes: i64 = 0
+
+    def discard(self, frame: Frame) -> None:
+        """Drop a packet that has no route."""
+        if not self.reroutes:
+            raise ConfigurationError(f"{self.name} has no route to host {frame.destination}")
+        self.no_route_packets += 1
+        self.no_route_bytes += frame.wire_bytes
 
     def choose(self, frame: Frame, ports: int) -> int:
         """Return which of so many ports the flow of a packet takes: Linux' hash-threshold (RFC 2992)."""
@@ -214,7 +225,7 @@ class InputPort(Actor):
         if count == 1:
             ports[0].offer(now, frame, self)
         elif not count:
-            raise ConfigurationError(f"{switch.name} has no route to host {frame.destination}")
+            switch.discard(frame)
         elif switch.balancing == SPRAY:
             number = self._sprayed
             self._sprayed = number + 1

@@ -94,8 +94,8 @@ def _count_arrivals(maps: LabMaps, number: int, name: str, port: OutputPort, fab
         ingress["in_packets"][priority] = counted.packets
         ingress["in_bytes"][priority] = counted.bytes
         ingress["ce_packets"][priority] = counted.ce_packets
-    ingress["lost_packets"][port.queues[0].priority] = port.line.lost_frames
-    ingress["lost_bytes"][port.queues[0].priority] = port.line.lost_bytes
+    ingress["lost_packets"][port.queues[0].priority] = port.line.lost_frames + port.line.blackholed
+    ingress["lost_bytes"][port.queues[0].priority] = port.line.lost_bytes + port.line.blackholed_bytes
     for account in () if entered is None else entered.accounts:
         if account.xoff_bytes:
             _count_account(ingress[account.priority], maps.by_port("pauses")[number, account.priority], account)

@@ -73,6 +73,8 @@ class SimulatedProgram(ProgramRun):
         super().__init__(program, NoLoop(), self._hear, clock_ns=site.now, domains=domains)
         self.failure = ""
         """Why it cannot go on; "" as long as it can."""
+        self.ready = False
+        """It has reached all that it is to reach, and may begin."""
         self._site = site
         self._on_end = on_end
         self._ended = False
@@ -88,11 +90,14 @@ class SimulatedProgram(ProgramRun):
         """The operations that have ended at each of its endpoints, by address; none before it is prepared."""
         return self._traffic.completions if isinstance(self._traffic, DatagramTraffic) else {}
 
-    def begin(self) -> None:
-        """Begin the workload, now that the network is there."""
+    def set_up(self) -> None:
+        """Reach whom it is to reach, now that the network is there. It is `ready` then, or later."""
         self.connect()
         self.act()
-        self.start(self._site.now())
+
+    def begin(self, at_ns: int) -> None:
+        """Begin the workload at this time, which is now."""
+        self.start(at_ns)
         self.act()
 
     def act(self) -> None:
@@ -129,6 +134,8 @@ class SimulatedProgram(ProgramRun):
 
     def _hear(self, event: Event) -> None:
         kind = event["event"]
+        if kind == "ready":
+            self.ready = True
         if kind == "failed":
             self.failure = str(event["reason"])
         if kind in ("failed", "done") and not self._ended:
