@@ -167,7 +167,12 @@ class OutputPort(Actor):
             self._tunnel(frame)
         queue = self._by_kind[frame.kind]
         size = frame.wire_bytes
-        if queue.trims and frame.size > self.trim_bytes and self._admission(queue, size, None) != ADMIT:
+        if (  # UDP alone is trimmed, as in an emulated lab
+            queue.trims
+            and frame.entropy <= 0xFFFF
+            and frame.size > self.trim_bytes
+            and self._admission(queue, size, None) != ADMIT
+        ):
             queue.trimmed_packets += 1
             frame.trim(self.trim_bytes, self.last_hop)
             frame.wire_bytes = self.trim_bytes + self.overhead_bytes

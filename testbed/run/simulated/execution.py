@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -24,6 +24,7 @@ from testbed.run.measuring.marking import marking_curves
 from testbed.run.measuring.measured import Measured, TimeLimitReached
 from testbed.run.measuring.observation import Observation
 from testbed.run.measuring.reports import put_together, settle_digests
+from testbed.run.placed.channels import ChannelPlan
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload, choose_checked, compile_programs
 from testbed.run.placed.scale_up import carried_domains
@@ -83,10 +84,10 @@ def execute(
     result. Raises `ScenarioError` for a workload that does not fit the ranks.
     """
     with without_collector():
-        return _Execution(lab, transport, traffic, limit_s, on_progress).run(beside)
+        return Execution(lab, transport, traffic, limit_s, on_progress).run(beside)
 
 
-class _Execution:
+class Execution:
     """One run, step by step."""
 
     def __init__(
@@ -103,15 +104,13 @@ class _Execution:
         self._traffic = traffic
         self._limit_ns = round(limit_s * 1e9)
         self._on_progress = on_progress
-        nics = traffic.placement.nics
-        k = lab.plan.k
         self._placement = PlacedWorkload(
             workload=traffic.workload,
-            ranks=nics,
-            channels=transport.plan_channels(traffic.workload, nics, seed=traffic.seed),
-            k=k,
+            ranks=traffic.placement.nics,
+            channels=self._plan_channels(),
+            k=lab.plan.k,
             seed=traffic.seed,
-            domains=carried_domains(lab.model, lab.plan, transport.transport, k),
+            domains=carried_domains(lab.model, lab.plan, transport.transport, lab.plan.k),
         )
         self._checked = choose_checked(traffic.workload, DATA_LIMIT_BYTES)
         self._site = RunSite(traffic.seed)
@@ -150,16 +149,37 @@ class _Execution:
             self._settle(fabric)
         reports = stopped or self._report()
         measured = Measured(observation=observation, interrupted=self._watch.interrupted, failure=failure)
-        put_together(self._placement, reports, self._checked, self._transport.ideals(), measured)
+        self._put_together(reports, measured)
         run = SimulatedRun(measured=measured)
         self._observe(fabric, sampler, run)
         happening.tell(measured)
         run.sent += happening.probes_sent
         run.unaccounted += happening.probes_sent
         if measured.complete and self._watch.going:
-            left = {host: count for host, count in measured.steps_left.items() if count}
-            measured.failure = TimeLimitReached(self._limit_ns / 1e9, left)
+            measured.failure = self._time_over(measured)
         return run
+
+    # --- what other runs do otherwise --------------------------------------------------------------------
+
+    def _plan_channels(self) -> ChannelPlan:
+        """Return the channels of the run."""
+        return self._transport.plan_channels(
+            self._traffic.workload, self._traffic.placement.nics, seed=self._traffic.seed
+        )
+
+    def _put_together(self, reports: Mapping[str, Event], measured: Measured) -> None:
+        """Put what hosts have reported into what was measured."""
+        put_together(self._placement, reports, self._checked, self._transport.ideals(), measured)
+
+    def _time_over(self, measured: Measured) -> TestbedError | None:
+        """Return what is wrong with a run whose time was over before its steps were."""
+        left = {host: count for host, count in measured.steps_left.items() if count}
+        return TimeLimitReached(self._limit_ns / 1e9, left)
+
+    def _share(self) -> float:
+        """Return how far the run is, of 1."""
+        arrived = sum(program.arrived_bytes for program in self._programs.values())
+        return arrived / self._bytes if self._bytes else 1.0
 
     # --- setting up --------------------------------------------------------------------------------------
 
@@ -261,8 +281,7 @@ class _Execution:
         if time.monotonic() - self._told_at < TOLD_EVERY_S:
             return False
         self._told_at = time.monotonic()
-        arrived = sum(program.arrived_bytes for program in self._programs.values())
-        return self._on_progress(min(1.0, arrived / self._bytes) if self._bytes else 1.0)
+        return self._on_progress(min(1.0, self._share()))
 
     def _settle(self, fabric: SimulatedFabric) -> None:
         """Let the last acknowledgements arrive, so that nothing is on its way when counters are read."""

@@ -18,6 +18,7 @@ from testbed.run.simulated.beside import Beside
 from testbed.run.simulated.execution import SimulatedRun, execute
 from testbed.run.simulated.fabric import planned_lab
 from testbed.run.simulated.time_scale import REAL_TIME, time_scale
+from testbed.run.simulated.timed import execute_timed
 from testbed.run.sweep.point_runs import PointRuns, RunOutcome, RunRaised
 from testbed.run.sweep.points import Point
 from testbed.run.transports.registry import transport_on
@@ -52,15 +53,13 @@ class SimulatedPoint(PointRuns):
     def _run(self, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
         scenario = self.scenario
         transport = transport_on(self.lab, scenario.transport)
-        limit_s = scenario.workload.time_limit.seconds
-        done = execute(
-            self.lab,
-            transport,
-            self.traffic[index - 1],
-            limit_s=limit_s,
-            on_progress=on_progress,
-            beside=self._beside(self.traffic[index - 1]),
-        )
+        traffic, duration = self.traffic[index - 1], scenario.workload.duration
+        beside = self._beside(traffic)
+        if duration is not None:
+            done = execute_timed(self.lab, transport, traffic, duration, on_progress=on_progress, beside=beside)
+        else:
+            limit_s = scenario.workload.time_limit.seconds
+            done = execute(self.lab, transport, traffic, limit_s=limit_s, on_progress=on_progress, beside=beside)
         measured, result = done.measured, None
         if measured.anything:
             result = self.run_result(index, EPOCH, measured)

@@ -15,7 +15,8 @@ from testbed.run.simulated.beside import convergence_of
 from testbed.run.simulated.fabric import NIC_JITTER_PACKETS, OVERHEAD_BYTES
 from testbed.run.simulated.faults import INSTEAD, check_fault
 from testbed.run.simulated.time_scale import is_timed
-from testbed.run.simulated.transport_registry import simulated_names
+from testbed.run.simulated.timed import TIMED
+from testbed.run.simulated.transport_registry import simulated_names, simulated_transport
 from testbed.run.sweep.points import Point, Sweep
 from testbed.run.transports.registry import transport_on
 
@@ -50,11 +51,12 @@ def _check_scenario(point: Point, lab: Lab) -> None:
             f"--backend simulation carries {' and '.join(able)}, and not {kind}",
             hint=hint.format(able[-1]) + INSTEAD,
         )
-    if scenario.by_programs:
+    simulated_transport(kind).check(scenario.transport)
+    if scenario.by_programs and kind not in TIMED:
         raise _refusal(
             point,
-            "--backend simulation runs workloads of a given size, and this one sends for a given time",
-            hint="workload.bytes instead of workload.duration",
+            f"--backend simulation has flows of {' and '.join(TIMED)} alone for a given time, and not of {kind}",
+            hint="workload.bytes instead of workload.duration, or " + INSTEAD,
         )
     ranks = scenario.workload.ranks
     if ranks.externals:

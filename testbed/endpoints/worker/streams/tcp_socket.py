@@ -5,10 +5,41 @@ from __future__ import annotations
 import errno
 import socket
 import struct
+from typing import Protocol
 
 from testbed.base.program_errors import TrafficError
+from testbed.endpoints import namespace
+from testbed.endpoints.worker.stack_sockets import StackSocket
 
+TcpSocket = socket.socket | StackSocket
+"""A socket of the kernel's TCP, or of our own; none of its calls waits."""
 _RESET_AT_CLOSE = struct.pack("ii", 1, 0)
+
+
+class SocketSource(Protocol):
+    """Opens the sockets of a host's program."""
+
+    @property
+    def in_real_time(self) -> bool:
+        """Tell whether what is late here is late in the network, too."""
+        ...
+
+    def open(self, congestion_control: str | None, tos: int, what: str) -> TcpSocket:
+        """Open a socket; `what` is what it is for, in errors. Raises `TrafficError`."""
+        ...
+
+
+class KernelSockets:
+    """Opens sockets in the network namespace that this process was in when this was made."""
+
+    in_real_time = True
+
+    def __init__(self) -> None:
+        self._namespace = namespace.entered()
+
+    def open(self, congestion_control: str | None, tos: int, what: str) -> socket.socket:
+        namespace.enter(self._namespace)  # connections follow one another, between turns for other hosts
+        return open_socket(congestion_control, tos, what)
 
 
 def open_socket(congestion_control: str | None, tos: int, what: str) -> socket.socket:
@@ -45,7 +76,7 @@ def has_congestion_control(name: str) -> bool:
     return True
 
 
-def fit_accepted(item: socket.socket) -> None:
+def fit_accepted(item: TcpSocket) -> None:
     """Give a connection that was accepted what it does not inherit from its listener. Raises `OSError`."""
     item.setblocking(False)
     item.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
