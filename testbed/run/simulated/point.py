@@ -52,8 +52,12 @@ class SimulatedPoint(PointRuns):
 
     def _run(self, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
         scenario = self.scenario
-        transport = transport_on(self.lab, scenario.transport)
         traffic, duration = self.traffic[index - 1], scenario.workload.duration
+        first = traffic.parts[0] if traffic.parts else None
+        transport = transport_on(
+            self.lab if first is None else first.view(self.lab),
+            scenario.transport if first is None else first.transport,
+        )
         beside = self._beside(traffic)
         if duration is not None:
             done = execute_timed(self.lab, transport, traffic, duration, on_progress=on_progress, beside=beside)

@@ -10,7 +10,8 @@ from testbed.protocols.scale_up.domain.build import build as build_domain
 from testbed.run.measuring.scale_up_loads import NOT_EMULATED
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.scale_up import goes_by_packets
-from testbed.run.schema.model import Scenario
+from testbed.run.placed.traffic import lab_transports
+from testbed.run.schema.model import Scenario, Transport
 from testbed.run.simulated.beside import convergence_of
 from testbed.run.simulated.fabric import NIC_JITTER_PACKETS, OVERHEAD_BYTES
 from testbed.run.simulated.faults import INSTEAD, check_fault
@@ -18,7 +19,6 @@ from testbed.run.simulated.time_scale import is_timed
 from testbed.run.simulated.timed import TIMED
 from testbed.run.simulated.transport_registry import simulated_names, simulated_transport
 from testbed.run.sweep.points import Point, Sweep
-from testbed.run.transports.registry import transport_on
 
 
 def check_supported(sweep: Sweep) -> None:
@@ -37,21 +37,9 @@ def _check_scenario(point: Point, lab: Lab) -> None:
             "--backend simulation has no hosts that a program could run on, and the workload is one",
             hint="a workload of the bytes that it sends, such as all-reduce, or " + INSTEAD,
         )
-    if scenario.tenant_transports:
-        raise _refusal(
-            point,
-            "--backend simulation carries a workload over one transport, and its tenants have several",
-            hint="the same transport for all tenants, or " + INSTEAD,
-        )
-    kind, able = scenario.transport.kind.value, simulated_names()
-    if kind not in able:
-        hint = "--only kind={} where the matrix has it, or " if point.values else "transport: {{kind: {}}}, or "
-        raise _refusal(
-            point,
-            f"--backend simulation carries {' and '.join(able)}, and not {kind}",
-            hint=hint.format(able[-1]) + INSTEAD,
-        )
-    simulated_transport(kind).check(scenario.transport)
+    for transport in scenario.transports:
+        _check_transport(point, transport)
+    kind = scenario.transport.kind.value
     if scenario.by_programs and kind not in TIMED:
         raise _refusal(
             point,
@@ -66,10 +54,22 @@ def _check_scenario(point: Point, lab: Lab) -> None:
             f" {ranks.externals[0]} is a rank",
             hint="workload.ranks without external, or " + INSTEAD,
         )
-    if goes_by_packets(lab, scenario.transport):
+    if any(goes_by_packets(lab, one) for one in scenario.transports):
         build_domain()  # so that a compiler that is missing is told of before anything runs
     for fault in scenario.faults:
         check_fault(fault)
+
+
+def _check_transport(point: Point, transport: Transport) -> None:
+    kind, able = transport.kind.value, simulated_names()
+    if kind not in able:
+        hint = "--only kind={} where the matrix has it, or " if point.values else "transport: {{kind: {}}}, or "
+        raise _refusal(
+            point,
+            f"--backend simulation carries {' and '.join(able)}, and not {kind}",
+            hint=hint.format(able[-1]) + INSTEAD,
+        )
+    simulated_transport(kind).check(transport)
 
 
 def _check_lab(lab: Lab, point: Point) -> None:
@@ -108,7 +108,7 @@ def simulated_approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
     ]
     if any(is_timed(fault) for fault in scenario.faults):
         found += convergence_of(lab.plan).sentences()
-    if goes_by_packets(lab.model, scenario.transport):
+    if any(goes_by_packets(lab.model, one) for one in scenario.transports):
         found.append(NOT_EMULATED)
     if any(port.tenant for port in lab.plan.ports):
         found.append(f"VXLAN adds {VXLAN_BYTES} bytes between leaves; switches hash what is inside of it.")
@@ -123,6 +123,6 @@ def simulated_approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
             )
         if any(buffer.watchdog_detect_ns for buffer in qos.buffers):
             found.append("The PFC watchdog does not act: a deadlock of pauses ends the run.")
-    found += transport_on(lab, scenario.transport).approximations()
+    found += dict.fromkeys(item for part in lab_transports(scenario, lab) for item in part.approximations())
     found.append("ECMP picks by a seeded hash of our own, not by a switch ASIC's.")
     return found
