@@ -78,9 +78,14 @@ class SimulatedPoint(PointRuns):
         if self.lab.plan.k != REAL_TIME and any(lab_fault(fault).may_lose for fault in scenario.faults):
             probes = plan_probes(scenario, self.lab, traffic, cpus=PLANNED_CPUS)
         if probes is None:
-            return Beside(faults=scenario.faults)
+            return Beside(faults=scenario.faults, convergence_ns=scenario.convergence_ns)
         unqueued_s = max(THRESHOLD_S, QUEUED_RTTS * self.ideals.base_rtt_s)
-        return Beside(faults=scenario.faults, probes=probes, unqueued_s=unqueued_s)
+        return Beside(
+            faults=scenario.faults,
+            convergence_ns=scenario.convergence_ns,
+            probes=probes,
+            unqueued_s=unqueued_s,
+        )
 
     def lost(self, index: int, why: str) -> RunOutcome:
         """Return what is known of a run whose process died: nothing, and that is why the point is invalid."""

@@ -107,7 +107,7 @@ def simulated_approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
         + (", until faults change them." if any(map(is_timed, scenario.faults)) else ", and never change."),
     ]
     if any(is_timed(fault) for fault in scenario.faults):
-        found += convergence_of(lab.plan).sentences()
+        found += convergence_of(lab.plan, scenario.convergence_ns).sentences()
     if any(goes_by_packets(lab.model, one) for one in scenario.transports):
         found.append(NOT_EMULATED)
     if any(port.tenant for port in lab.plan.ports):
