@@ -45,6 +45,8 @@ SAMPLES_PER_RTT = 4
 """Samples of each channel's state in a base round trip: as many as an emulated lab has at its usual scale."""
 SAMPLE_NS = 25_000_000
 """The time between two of them in a run at the lab's scale: as an emulated lab has it."""
+FIRST_NS = 1
+"""When ends of scale-up links begin: 0 is no time to them."""
 SET_UP_NS = 60_000_000_000
 """In so long all ends must have found each other."""
 QUEUE_SAMPLES_PER_RTT = 8
@@ -271,9 +273,11 @@ class Execution:
     def _set_up(self, fabric: SimulatedFabric) -> TestbedError | None:
         """Have all programs reach whom they are to reach, so that they can begin together."""
         network, programs = fabric.network, self._programs.values()
-        for program in programs:
-            program.set_up()
         try:
+            if self._placement.domains.packets is not None:
+                network.run(until=FIRST_NS)
+            for program in programs:
+                program.set_up()
             if not all(program.ready for program in programs):
                 network.run(
                     until=SET_UP_NS,
