@@ -12,7 +12,7 @@ from testbed.protocols.simulation.events import Actor, Ended, Events
 from testbed.protocols.simulation.faults import Impairments
 from testbed.protocols.simulation.frame import WIRE_OVERHEAD_BYTES
 from testbed.protocols.simulation.link import Line, LinkSettings
-from testbed.protocols.simulation.nic import Endpoint, NicHost
+from testbed.protocols.simulation.nic import Endpoint, NicHost, NicInput
 from testbed.protocols.simulation.port import OutputPort
 from testbed.protocols.simulation.seeded import SeededRandom
 from testbed.protocols.simulation.settings import FabricPortSettings, SwitchSettings
@@ -64,6 +64,7 @@ class FabricNetwork:
         """The ports of lines, as switches have them: one tuple for all routes that are the same."""
         self.nics: dict[str, NicHost] = {}
         self._nic_behind: dict[str, NicHost] = {}
+        self._nic_inputs: dict[str, NicInput] = {}
         for number, endpoint in enumerate(endpoints):
             make = host if hosts is None else hosts.get(endpoint.address, host)
             nic = make(number, endpoint, self.events, numbers, addresses, overhead_bytes)
@@ -124,9 +125,7 @@ class FabricNetwork:
             nic = self.nics.get(source)
             if nic is None:
                 raise ConfigurationError(f"there is no node {source}")
-            if nic.port is not None:
-                raise ConfigurationError(f"{source} has two ways out")
-            nic.port, port.host = port, nic
+            nic.add_port(port)
         self.lines[name] = line
         self.outputs[name] = port
         return port
@@ -161,8 +160,11 @@ class FabricNetwork:
     def _input(self, name: str, target: str, settings: FabricPortSettings) -> Actor:
         nic = self.nics.get(target)
         if nic is not None:
-            nic.arrivals = PortArrivals(settings)
             self._nic_behind[name] = nic
+            if nic.arrivals is not None:
+                found_behind = self._nic_inputs[name] = NicInput(nic, settings)
+                return found_behind
+            nic.arrivals = PortArrivals(settings)
             return nic
         if target not in self.fabric_switches:
             raise ConfigurationError(f"there is no node {target}")
@@ -229,6 +231,12 @@ class FabricNetwork:
         """Packets on lines and in queues."""
         on_lines = sum(1 for _, frame in self.events.pending() if frame is not None)
         return on_lines + sum(port.waiting for port in self.outputs.values())
+
+    def arrivals_at(self, line: str) -> PortArrivals | None:
+        """Return what has come in by a line. Raises `KeyError` for one that there is not."""
+        if line in self.inputs:
+            return self.inputs[line].arrivals
+        return self._nic_inputs[line].arrivals if line in self._nic_inputs else self._nic_behind[line].arrivals
 
     def nic_behind(self, line: str) -> NicHost:
         """Return the NIC that a line leads to. Raises `KeyError` where it leads to a switch."""

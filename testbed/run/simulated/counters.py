@@ -105,7 +105,7 @@ def _count_arrivals(maps: LabMaps, number: int, name: str, port: OutputPort, fab
     """Count what came in at the far end of a line, whose port has this number, and what the wire has lost."""
     network = fabric.network
     entered = network.inputs.get(name)
-    arrivals = network.nic_behind(name).arrivals if entered is None else entered.arrivals
+    arrivals = network.arrivals_at(name)
     ingress = maps.by_port("ingress")[number]
     for priority, counted in arrivals.by_priority.items() if arrivals is not None else ():
         ingress["in_packets"][priority] = counted.packets

@@ -83,6 +83,7 @@ class FaultyLinks:
                     continue
                 self.note(seen, "carrier-lost", port.node, port.name)
                 self._end_pauses(seen, end)
+                self._use(end, usable=False)
             self.end_sessions(seen, ends, "carrier")
 
         self._network.at(now + self.convergence.carrier_ns, notice)
@@ -93,6 +94,15 @@ class FaultyLinks:
         self._down -= set(ends)
         self._set_up(ends)
         self._change(ends)
+        change = self._changes[frozenset(ends)]
+
+        def notice(_: int) -> None:
+            if self._changes[frozenset(ends)] == change:
+                for end in ends:
+                    if not self.has_session(end):
+                        self._use(end, usable=True)
+
+        self._network.at(now + self.convergence.carrier_ns, notice)
         self.begin_sessions(now + self.convergence.carrier_ns + later_ns, ends)
 
     # --- silence -----------------------------------------------------------------------------------------
@@ -168,6 +178,7 @@ class FaultyLinks:
             for end in wanted:
                 self._lost.discard(end)
                 self.routing.regain(end)
+                self._use(end, usable=True)
 
         self._network.at(now + self.convergence.establish_ns, establish)
 
@@ -185,6 +196,18 @@ class FaultyLinks:
         for name in names:
             if name in self._network.lines:
                 self._network.set_up(name, up=name not in self._down and name not in self._silent)
+
+    def _use(self, name: str, *, usable: bool) -> None:
+        """Have a host with several ports use this one, or no more; and a leaf the port to such a host, where no session
+        tells of it."""
+        port, peer = self._network.outputs.get(name), self._network.outputs.get(self.peer(name))
+        if port is not None and port.host is not None and len(port.host.ports) > 1:
+            port.host.use(port, usable)
+        if peer is not None and peer.host is not None and len(peer.host.ports) > 1 and not self.has_session(name):
+            if usable:
+                self.routing.regain(name)
+            else:
+                self.routing.lose(name)
 
     def _end_pauses(self, now: int, name: str) -> None:
         """A port that has no carrier obeys no pause that came before."""
