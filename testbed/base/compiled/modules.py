@@ -43,6 +43,7 @@ INTERPRETED = (
     "testbed/run/simulated/fabric.py",
     "testbed/run/simulated/faults.py",
     "testbed/run/simulated/faulty_links.py",
+    "testbed/run/simulated/outlook.py",
     "testbed/run/simulated/point.py",
     "testbed/run/simulated/probes.py",
     "testbed/run/simulated/processes.py",

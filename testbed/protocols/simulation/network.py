@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from ipaddress import IPv4Address
-from random import Random
 from typing import Final
 
 from testbed.protocols.simulation.errors import ConfigurationError, Deadlock
@@ -14,6 +14,7 @@ from testbed.protocols.simulation.frame import WIRE_OVERHEAD_BYTES
 from testbed.protocols.simulation.link import Line, LinkSettings
 from testbed.protocols.simulation.nic import Endpoint, NicHost
 from testbed.protocols.simulation.port import OutputPort
+from testbed.protocols.simulation.seeded import SeededRandom
 from testbed.protocols.simulation.settings import FabricPortSettings, SwitchSettings
 from testbed.protocols.simulation.switch import FabricSwitch, InputPort, PortArrivals
 
@@ -53,18 +54,41 @@ class FabricNetwork:
             raise ConfigurationError("two endpoints have the same address")
         addresses = list(numbers)
         self._packed = [IPv4Address(address).packed for address in addresses]
+        self._group_of = list(range(len(addresses)))
+        """The number of the group of each NIC, whose members have the same routes."""
+        self._members = [1] * len(addresses)
+        """How many NICs each group has."""
+        self._ways: dict[tuple[str, ...], tuple[OutputPort, ...]] = {}
+        """The ports of lines, as switches have them: one tuple for all routes that are the same."""
         self.nics: dict[str, NicHost] = {}
         self._nic_behind: dict[str, NicHost] = {}
         for number, endpoint in enumerate(endpoints):
-            self.nics[endpoint.address] = host(number, endpoint, self.events, numbers, addresses, overhead_bytes)
+            nic = host(number, endpoint, self.events, numbers, addresses, overhead_bytes)
+            nic.group_of = self._group_of
+            self.nics[endpoint.address] = nic
 
     # --- building ----------------------------------------------------------------------------------------
+
+    def share_routes(self, group_of: Mapping[str, Hashable]) -> None:
+        """Have NICs of one group share their routes, as those behind one leaf do: a route to one of them is one to all.
+        A switch that delivers to them has one to each. NICs that are not named are a group each.
+
+        Without that, tables grow with switches times NICs. Raises `ConfigurationError` where there are switches.
+        """
+        if self.fabric_switches:
+            raise ConfigurationError("groups of NICs come before the switches that have routes to them")
+        numbers: dict[Hashable, int] = {}
+        for address, nic in self.nics.items():
+            group = group_of.get(address, (address,))
+            self._group_of[nic.number] = numbers.setdefault(group, len(numbers))
+        counted = Counter(self._group_of)
+        self._members[:] = [counted[group] for group in range(len(numbers))]
 
     def add_fabric_switch(self, name: str, settings: SwitchSettings) -> FabricSwitch:
         if name in self.fabric_switches or name in self.nics:
             raise ConfigurationError(f"there are two nodes named {name}")
-        random = Random(f"{self.seed} {name} flowlets")
-        switch = FabricSwitch(name, settings, self._packed, self.destination_port, random)
+        random = SeededRandom(f"{self.seed} {name} flowlets")
+        switch = FabricSwitch(name, settings, self._packed, self.destination_port, random, len(self._members))
         self.fabric_switches[name] = switch
         return switch
 
@@ -81,14 +105,14 @@ class FabricNetwork:
         """One direction of a link: from the port with the classes `out` to the one with the classes `into`."""
         if name in self.lines:
             raise ConfigurationError(f"there are two lines {name}")
-        line = Line(name, link, self.events, self._input(name, target, into), Random(f"{self.seed} {name}"))
+        line = Line(name, link, self.events, self._input(name, target, into), SeededRandom(f"{self.seed} {name}"))
         switch = self.fabric_switches.get(source)
         buffer = None if switch is None else switch.buffer
         port = OutputPort(
             line,
             out,
             self.events,
-            Random(f"{self.seed} {name} ecn"),
+            SeededRandom(f"{self.seed} {name} ecn"),
             buffer,
             overhead_bytes=self.overhead_bytes,
             last_hop=target in self.nics,
@@ -115,9 +139,21 @@ class FabricNetwork:
                 account.pauses(port, port.line.delay_ns + reaction_ns)
 
     def route(self, switch: str, destination: str, lines: Sequence[str]) -> None:
-        """The lines out of `switch` towards the NIC at `destination`; several are of equal cost."""
-        ports = tuple(self.outputs[name] for name in lines)
-        self.fabric_switches[switch].routes[self.nics[destination].number] = ports
+        """The lines out of `switch` towards the NIC at `destination` and its group; several are of equal cost."""
+        key = tuple(lines)
+        ports = self._ways.get(key)
+        if ports is None:
+            ports = self._ways[key] = tuple(self.outputs[name] for name in lines)
+        found, nic = self.fabric_switches[switch], self.nics[destination]
+        group = self._group_of[nic.number]
+        if self._members[group] == 1:
+            found.routes[group] = ports
+        elif group in found.homes or any(self._nic_behind.get(name) is nic for name in lines):
+            found.homes.add(group)
+            found.routes[group] = ()
+            found.delivered[nic.number] = ports
+        else:
+            found.routes[group] = ports
 
     def _input(self, name: str, target: str, settings: FabricPortSettings) -> Actor:
         nic = self.nics.get(target)

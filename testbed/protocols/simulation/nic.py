@@ -90,6 +90,8 @@ class NicHost(Actor):
         self.endpoint = endpoint
         self.addresses = addresses
         self.overhead_bytes: i64 = overhead_bytes
+        self.group_of: list[int] = []
+        """The group of each host by its number, which the network has set."""
         self.alive = True
         self.port: OutputPort | None = None
         """Its way out; set as the network is built."""
@@ -134,7 +136,7 @@ class NicHost(Actor):
             return
         data = frame.data
         self.delivered += 1
-        self.delivered_bytes += len(data)
+        self.delivered_bytes += frame.size
         length = frame.length if frame.trimmed else 0
         # The constructor of a named tuple is a function of Python's; tuple's own takes a third of its time.
         incoming: Incoming = new_tuple(
@@ -205,13 +207,15 @@ class NicHost(Actor):
                 raise ContractError(f"{self.address} was asked for 1 datagram and handed out {len(batch)}")
             outgoing = batch[0]
             self.sent += 1
-            data = outgoing.header + outgoing.payload
             destination = self._numbers.get(outgoing.remote, -1)
             if destination < 0:
                 self.unroutable += 1
                 continue
-            frame = Frame(self.number, destination, outgoing.entropy, outgoing.priority, data)
-            frame.wire_bytes = len(data) + self.overhead_bytes
+            frame = Frame(
+                self.number, destination, outgoing.entropy, outgoing.priority, outgoing.header, outgoing.payload
+            )
+            frame.group = self.group_of[destination]
+            frame.wire_bytes = frame.size + self.overhead_bytes
             port.offer(now, frame, None)
 
     def _next_timer(self) -> int | None:

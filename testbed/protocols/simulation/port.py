@@ -6,7 +6,6 @@ A packet leaves its queue's account as its serialisation begins. The rules are t
 
 from __future__ import annotations
 
-from random import Random
 from typing import TYPE_CHECKING, Final
 
 from testbed.base.datapath.abi import CURVE_BINS, CURVE_BINS_TO_KMAX
@@ -15,6 +14,7 @@ from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.protocols.simulation.events import Actor, Events
 from testbed.protocols.simulation.frame import WIRE_OVERHEAD_BYTES, Frame
 from testbed.protocols.simulation.link import Line
+from testbed.protocols.simulation.seeded import SeededRandom
 from testbed.protocols.simulation.settings import FabricPortSettings
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ ADMIT: Final = 0
 DROP_TAIL: Final = 1
 DROP_BUFFER: Final = 2
 DROP_HEADROOM: Final = 3
+_NO_BINS: Final = [0] * CURVE_BINS
+"""Those of all queues that mark nothing."""
 
 
 class ClassQueue:
@@ -80,8 +82,8 @@ class ClassQueue:
         self.drops_packets = [0, 0, 0, 0]
         """By cause: `DROP_TAIL`, `DROP_BUFFER`, `DROP_HEADROOM`."""
         self.drops_bytes = [0, 0, 0, 0]
-        self.packets_by_bin = [0] * CURVE_BINS
-        self.marked_by_bin = [0] * CURVE_BINS
+        self.packets_by_bin = [0] * CURVE_BINS if self.ecn else _NO_BINS
+        self.marked_by_bin = [0] * CURVE_BINS if self.ecn else _NO_BINS
 
     def put(self, frame: Frame) -> None:
         """Let a packet wait behind all others."""
@@ -112,7 +114,7 @@ class OutputPort(Actor):
         line: Line,
         settings: FabricPortSettings,
         events: Events,
-        random: Random,
+        random: SeededRandom,
         buffer: SwitchMemory | None,
         *,
         overhead_bytes: int = WIRE_OVERHEAD_BYTES,
@@ -168,7 +170,7 @@ class OutputPort(Actor):
         if (  # UDP alone is trimmed, as in an emulated lab
             queue.trims
             and frame.entropy <= 0xFFFF
-            and len(frame.data) > self.trim_bytes
+            and frame.size > self.trim_bytes
             and self._admission(queue, size, None) != ADMIT
         ):
             queue.trimmed_packets += 1
@@ -182,7 +184,8 @@ class OutputPort(Actor):
         queue.in_bytes += size
         account: HeldAccount | None = None
         if source is not None:
-            account = source.accounts[queue.priority]
+            if queue.lossless or source.pauses:
+                account = source.account_of(queue.priority)
             queue.forwarded_packets += 1
             queue.forwarded_bytes += size
         verdict = self._admission(queue, size, account)
@@ -269,7 +272,7 @@ class OutputPort(Actor):
         if depth >= queue.kmax_bytes:
             return True
         share = queue.pmax * float(depth - queue.kmin_bytes) / float(queue.kmax_bytes - queue.kmin_bytes)
-        return self._random.random() < share
+        return self._random.source.random() < share
 
     def _bin_of(self, queue: ClassQueue, depth: i64) -> i64:
         last = self._last_bin

@@ -7,15 +7,15 @@ emulated lab follow it here as well.
 from __future__ import annotations
 
 import sys
-from random import Random
 from typing import TYPE_CHECKING, Final
 
 from testbed.base.datapath.abi import BALANCING_CODES, CLASSES
 from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.protocols.simulation.errors import ConfigurationError
-from testbed.protocols.simulation.events import Actor, Events, Handler
+from testbed.protocols.simulation.events import Actor, Events
 from testbed.protocols.simulation.frame import Frame
 from testbed.protocols.simulation.port import OutputPort
+from testbed.protocols.simulation.seeded import SeededRandom
 from testbed.protocols.simulation.settings import FabricPortSettings, SwitchSettings
 
 if TYPE_CHECKING:
@@ -77,8 +77,6 @@ class HeldAccount:
         self.xoff_sent: i64 = 0
         self.xon_sent: i64 = 0
         self._events = events
-        self._pause_handler: Handler = self._pause
-        self._resume_handler: Handler = self._resume
         self._upstream: OutputPort | None = None
         self._delay_ns: i64 = 0
 
@@ -95,7 +93,7 @@ class HeldAccount:
             self.xoff = True
             self.xoff_sent += 1
             if self._upstream is not None:
-                self._events.schedule(now + self._delay_ns, self._pause_handler)
+                self._events.schedule(now + self._delay_ns, self._pause)
 
     def discharge(self, now: i64, size: i64) -> None:
         """A packet has left the switch."""
@@ -104,7 +102,7 @@ class HeldAccount:
             self.xoff = False
             self.xon_sent += 1
             if self._upstream is not None:
-                self._events.schedule(now + self._delay_ns, self._resume_handler)
+                self._events.schedule(now + self._delay_ns, self._resume)
 
     def _pause(self, now: int, _: object) -> None:
         if self._upstream is not None:
@@ -140,18 +138,29 @@ class PortArrivals:
 
 
 class FabricSwitch:
-    """Forwards by destination. `hash_seed` is that of its hash; `addresses` are those of all hosts by their number."""
+    """Forwards by destination. `addresses` are those of all hosts by their number, `groups` is how many groups they are
+    in whose members have the same routes: with as many as hosts, each is one of its own."""
 
     def __init__(
-        self, name: str, settings: SwitchSettings, addresses: list[bytes], destination_port: int, random: Random
+        self,
+        name: str,
+        settings: SwitchSettings,
+        addresses: list[bytes],
+        destination_port: int,
+        random: SeededRandom,
+        groups: int | None = None,
     ) -> None:
         self.name = name
         self.balancing: i64 = BALANCING_CODES[settings.balancing.name]
         self.seed = settings.seed
         self.spray_seed: i64 = settings.seed & HALF
         self.buffer = SwitchMemory(settings.buffer_bytes)
-        self.routes: list[tuple[OutputPort, ...]] = [() for _ in addresses]
-        """By the number of the destination host."""
+        self.routes: list[tuple[OutputPort, ...]] = [()] * (len(addresses) if groups is None else groups)
+        """By the number of the destination's group; nothing for a group that it delivers to itself."""
+        self.delivered: dict[int, tuple[OutputPort, ...]] = {}
+        """By the number of the destination host, for groups of several that it delivers to."""
+        self.homes: set[int] = set()
+        """The numbers of these groups."""
         self._gap_ns = settings.gap_ns
         self._addresses = addresses
         self._destination_port = destination_port
@@ -171,6 +180,11 @@ class FabricSwitch:
         self.no_route_packets += 1
         self.no_route_bytes += frame.wire_bytes
 
+    def ports_to(self, frame: Frame) -> tuple[OutputPort, ...]:
+        """Return the ports of equal cost towards a packet's destination; none without a route."""
+        ports = self.routes[frame.group]
+        return ports if len(ports) else self.delivered.get(frame.destination, ports)
+
     def choose(self, frame: Frame, ports: int) -> int:
         """Return which of so many ports the flow of a packet takes: Linux' hash-threshold (RFC 2992)."""
         found = self._hashes.get(frame.flow)
@@ -182,7 +196,7 @@ class FabricSwitch:
         """Return the same for a flow that takes another way after a gap."""
         last, salt = self._flowlets.get(frame.flow, (now, 0))
         if now - last > self._gap_ns:
-            salt = self._random.getrandbits(32)
+            salt = self._random.source.getrandbits(32)
         self._flowlets[frame.flow] = (now, salt)
         full = self._full_hash(frame)
         return ((mix(full ^ salt) >> 32) * ports) >> 32
@@ -210,17 +224,30 @@ class InputPort(Actor):
         self._switch = switch
         self._sprayed: i64 = 0
         self.arrivals = PortArrivals(settings)
-        own = {item.priority: item for item in settings.classes}
-        lossy = [ClassPlan(priority=priority) for priority in range(CLASSES)]
-        self.accounts = [HeldAccount(own.get(item.priority, item), events) for item in lossy]
-        """By the priority of the queue that a packet waits in."""
+        self.accounts = [HeldAccount(item, events) for item in settings.classes if item.xoff_bytes]
+        """Those of priorities for which pauses are asked."""
+        self.pauses = bool(self.accounts)
+        self._settings = settings
+        self._events = events
+        self._account_of: list[HeldAccount | None] = [None] * CLASSES
+        for account in self.accounts:
+            self._account_of[account.priority] = account
+
+    def account_of(self, priority: i64) -> HeldAccount:
+        """Return the account of the packets that wait in queues of a priority."""
+        found = self._account_of[priority]
+        if found is None:
+            plans = [item for item in self._settings.classes if item.priority == priority]
+            plan = plans[0] if plans else ClassPlan(priority=int(priority))
+            found = self._account_of[priority] = HeldAccount(plan, self._events)
+        return found
 
     def act(self, now: i64, frame: Frame | None) -> None:
         """A packet has come in whole."""
         assert frame is not None
         self.arrivals.count(frame)
         switch = self._switch
-        ports = switch.routes[frame.destination]
+        ports = switch.ports_to(frame)
         count = len(ports)
         if count == 1:
             ports[0].offer(now, frame, self)

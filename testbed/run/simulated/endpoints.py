@@ -102,6 +102,12 @@ class SimulatedProgram(ProgramRun):
             self._armed = due
             network.at(due, self._on_deadline)
 
+    def _expect(self, transfer: Step) -> None:
+        if isinstance(self._traffic, DatagramTraffic):
+            self._traffic.expect(transfer)
+        else:
+            super()._expect(transfer)
+
     def on_inside_arrived(self, step: Step, now: int, data: memoryview | None) -> None:
         super().on_inside_arrived(step, now, data)
         self._wake()

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 
+import numpy as np
+
 from testbed.base.errors import ScenarioError, TestbedError
 from testbed.endpoints.sockets import Marking
 from testbed.endpoints.worker.domain import Domains
@@ -16,10 +18,9 @@ from testbed.endpoints.worker.program import Program
 from testbed.lab.features.scale_up.counters.balance import PlaneBalance
 from testbed.lab.observe.port_table import tabulate_ports
 from testbed.lab.observe.reconcile import PATIENCE_NS, Reconciliation, reconcile
-from testbed.lab.observe.telemetry import take_snapshot
 from testbed.protocols.simulation.errors import SimulationError
 from testbed.run.emulated.workers import Event, WorkerFailed
-from testbed.run.measuring.marking import marking_curves, read_marks
+from testbed.run.measuring.marking import marking_curves
 from testbed.run.measuring.measured import Measured, TimeLimitReached
 from testbed.run.measuring.observation import Observation
 from testbed.run.measuring.reports import put_together, settle_digests
@@ -29,7 +30,7 @@ from testbed.run.placed.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload,
 from testbed.run.placed.scale_up import carried_domains
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.simulated.beside import NOTHING_BESIDE, Beside, Happening
-from testbed.run.simulated.counters import QueueSampler, count_fabric, count_ports, empty_maps
+from testbed.run.simulated.counters import QueueSampler, count_fabric, count_ports, counted_since_begin
 from testbed.run.simulated.endpoints import ProgramsWatch, SimulatedProgram
 from testbed.run.simulated.fabric import Hosts, SimulatedFabric, build_fabric
 from testbed.run.simulated.scale_up import SimulatedDomains
@@ -199,6 +200,8 @@ class Execution:
             for step in plan.steps
             if step.channel is not None and step.destination in plan.own
         )
+        of_rings = (ring for plan in plans.values() for ring in plan.rings if ring.incoming is not None)
+        self._bytes += sum(ring.rounds * sum(ring.sizes) for ring in of_rings)
         return plans
 
     def _build(self, marking: Marking) -> SimulatedFabric:
@@ -309,11 +312,11 @@ class Execution:
         run.unaccounted = run.sent - network.accounted()
         if qos is None or observation.table is None:
             return
-        none, maps = empty_maps(self._lab), count_fabric(fabric, self._lab)
-        before, after = take_snapshot(none, now_ns=self._begin_ns), take_snapshot(maps, now_ns=network.now)
-        observation.growth = after.since(before)
+        maps = count_fabric(fabric, self._lab)
+        observation.growth = counted_since_begin(maps, network.now - self._begin_ns)
         observation.samples = None if sampler is None else sampler.samples()
-        observation.marking = marking_curves(qos, observation.table, read_marks(none), read_marks(maps))
+        marks = maps.by_port("curves")
+        observation.marking = marking_curves(qos, observation.table, np.zeros_like(marks), marks)
         # Counters change no more: after one look, all patience is over.
         clock_ns = count(PATIENCE_NS, PATIENCE_NS).__next__
         run.balance = reconcile(maps, observation.table, clock_ns=clock_ns, rest=lambda seconds: None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -71,7 +72,7 @@ class Hosts:
 
 def planned_lab(model: Lab, k: float = 1.0) -> PlannedLab:
     """Plan a lab for the simulator at a time scale. Raises `PlanError` where there can be no such lab."""
-    plan = plan_lab(model, k=k, auto_delay=DelayBy.KERNEL, reaction_ns=PAUSE_REACTION_NS)
+    plan = plan_lab(model, k=k, auto_delay=DelayBy.KERNEL, reaction_ns=PAUSE_REACTION_NS, any_size=True)
     return PlannedLab(model=model, plan=plan)
 
 
@@ -89,6 +90,10 @@ def build_fabric(
     fabric = SimulatedFabric(network=network, k=lab.plan.k)
     _Builder(lab, fabric, hosts.marking, pipeline_ns=pipeline_ns, run=seed).build()
     return fabric
+
+
+_Group = tuple[str, frozenset[str]]
+"""A group of the graph, and the switches next to its NICs."""
 
 
 class _Builder:
@@ -114,6 +119,8 @@ class _Builder:
         switches = dict.fromkeys(
             node for link in links for node in (link.source, link.destination) if node not in self._graph.group_of
         )
+        groups = self._groups()
+        self._network.share_routes({self._nics[one]: group for group, members in groups.items() for one in members})
         for name in switches:
             self._add_switch(name)
         for link in links:
@@ -125,8 +132,22 @@ class _Builder:
         self._add_tunnels()
         self._fabric.planned = lambda: {name: dict(self._routes_of(name)) for name in switches}
         for name in switches:
-            for address, lines in self._routes_of(name):
-                self._network.route(name, address, lines)
+            for (_, near), members in groups.items():
+                for endpoint in members if name in near else members[:1]:
+                    hops = self._graph.next_hops(name, endpoint)
+                    if hops:
+                        self._network.route(name, self._nics[endpoint], [links[number].name for number in hops])
+
+    def _groups(self) -> Mapping[_Group, Sequence[str]]:
+        """Return the NICs that take part, those together that the same routes lead to."""
+        near: defaultdict[str, list[str]] = defaultdict(list)
+        for link in self._graph.links:
+            if link.destination in self._nics:
+                near[link.destination].append(link.source)
+        found: defaultdict[_Group, list[str]] = defaultdict(list)
+        for endpoint in self._nics:
+            found[self._graph.group_of.get(endpoint, endpoint), frozenset(near[endpoint])].append(endpoint)
+        return found
 
     def _routes_of(self, switch: str) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yield the address of each NIC that a switch has routes to, and the lines that lead there."""

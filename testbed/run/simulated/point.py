@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import ClassVar
 
 from testbed.base.errors import TestbedError
 from testbed.lab.core.model import Lab
@@ -31,6 +32,8 @@ PLANNED_CPUS = 2
 
 class SimulatedPoint(PointRuns):
     """A point on its planned lab."""
+
+    folds_large: ClassVar[bool] = True
 
     def __init__(self, point: Point, model: Lab) -> None:
         super().__init__(point, planned_lab(model, time_scale(model, point.scenario)))

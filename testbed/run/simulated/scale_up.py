@@ -22,12 +22,15 @@ from testbed.lab.features.scale_up.planes import resolve_change
 from testbed.protocols.scale_up.domain.endpoint import Endpoint, Gpu
 from testbed.protocols.scale_up.domain.link import LinkErrors
 from testbed.protocols.scale_up.domain.virtual import NEVER, VirtualDomain, VirtualEndpoint
-from testbed.protocols.simulation.events import FOREVER
 from testbed.run.placed.lab import LiveLab
 from testbed.run.simulated.site import RunSite
 
 if TYPE_CHECKING:
     from testbed.lab.core.deploy.links.changes import LinkChange
+
+
+AHEAD_NS = 50_000_000
+"""The most that a domain does ahead: it is never quiet, since idle links have heartbeats."""
 
 
 class SimulatedDomain:
@@ -82,7 +85,7 @@ class SimulatedDomain:
         assert network is not None
         self._handling = True
         try:
-            while (when := self.virtual.run(now, max(now, min(network.events.next_time(), FOREVER)))) == now:
+            while (when := self.virtual.run(now, min(network.events.next_time(), now + AHEAD_NS))) == now:
                 self._tell()
         finally:
             self._handling = False

@@ -1,4 +1,4 @@
-"""Faults on a timeline, on the simulator: what is noticed when, what is lost, and that all packets are accounted for."""
+"""Faults on a timeline, simulated: what is noticed when, what is lost, and that every packet is accounted for."""
 
 from __future__ import annotations
 
