@@ -110,8 +110,8 @@ def approximations(transport: LabTransport) -> list[str]:
     """Return what a run over a TCP of our own does not reproduce."""
     cc = transport.transport.cc or DEFAULT_TCP_CC
     return [
-        f"TCP ({cc}) is a model of Linux' in lab time, its least time-out of 200 ms and delayed acknowledgements as well:"
-        " without offloads, and without a queue of the host's own in front of its NIC."
+        f"TCP ({cc}) is a model of Linux' in lab time, with its least time-out of 200 ms and its delayed"
+        " acknowledgements, without offloads, and without a queue of the host's own in front of its NIC."
     ]
 
 
