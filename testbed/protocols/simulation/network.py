@@ -25,7 +25,8 @@ UET_PORT: Final = 4793
 class FabricNetwork:
     """NICs by IPv4 address, switches by name, lines and ports by the name of the line, under one clock.
 
-    `overhead_bytes` is what a datagram costs on the wire beside its payload; `host` is what NICs are made of.
+    `overhead_bytes` is what a datagram costs on the wire beside its payload; `host` is what NICs are made of, and
+    `hosts` what those at some addresses are.
     Deterministic for a seed: every line, port and switch has a random number generator of its own, seeded with the seed
     and its name, so that an impairment here leaves the draws there as they were.
     """
@@ -38,6 +39,7 @@ class FabricNetwork:
         overhead_bytes: int = WIRE_OVERHEAD_BYTES,
         destination_port: int = UET_PORT,
         host: type[NicHost] = NicHost,
+        hosts: Mapping[str, type[NicHost]] | None = None,
     ) -> None:
         self.seed = seed
         self.events = Events()
@@ -63,7 +65,8 @@ class FabricNetwork:
         self.nics: dict[str, NicHost] = {}
         self._nic_behind: dict[str, NicHost] = {}
         for number, endpoint in enumerate(endpoints):
-            nic = host(number, endpoint, self.events, numbers, addresses, overhead_bytes)
+            make = host if hosts is None else hosts.get(endpoint.address, host)
+            nic = make(number, endpoint, self.events, numbers, addresses, overhead_bytes)
             nic.group_of = self._group_of
             self.nics[endpoint.address] = nic
 

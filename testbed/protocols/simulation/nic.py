@@ -89,6 +89,8 @@ class NicHost(Actor):
         self.address = endpoint.address
         self.endpoint = endpoint
         self.addresses = addresses
+        self.kinds: i64 = 0
+        """Where the kinds of its packets begin in `FabricPortSettings.priority_of`."""
         self.overhead_bytes: i64 = overhead_bytes
         self.group_of: list[int] = []
         """The group of each host by its number, which the network has set."""
@@ -215,6 +217,7 @@ class NicHost(Actor):
                 self.number, destination, outgoing.entropy, outgoing.priority, outgoing.header, outgoing.payload
             )
             frame.group = self.group_of[destination]
+            frame.kind += self.kinds
             frame.wire_bytes = frame.size + self.overhead_bytes
             port.offer(now, frame, None)
 

@@ -27,6 +27,8 @@ CONTROL: Final = 2
 NOTIFICATION: Final = 3
 TRIMMED: Final = 4
 """Some of `PacketKind`, as numbers that a compiler knows."""
+OF_TRANSPORT: Final = 8
+"""`settings.KINDS`."""
 ADMIT: Final = 0
 DROP_TAIL: Final = 1
 DROP_BUFFER: Final = 2
@@ -176,10 +178,10 @@ class OutputPort(Actor):
             queue.trimmed_packets += 1
             frame.trim(self.trim_bytes, self.last_hop)
             frame.wire_bytes = self.trim_bytes + self.overhead_bytes
-            frame.kind = TRIMMED
+            frame.kind += TRIMMED - frame.kind % OF_TRANSPORT
             queue.trimmed_bytes += size - frame.wire_bytes
             size = frame.wire_bytes
-            queue = self._by_kind[TRIMMED]
+            queue = self._by_kind[frame.kind]
         queue.in_packets += 1
         queue.in_bytes += size
         account: HeldAccount | None = None
@@ -193,7 +195,7 @@ class OutputPort(Actor):
             queue.drops_packets[verdict] += 1
             queue.drops_bytes[verdict] += size
             return
-        ect = not CONTROL <= frame.kind <= NOTIFICATION
+        ect = not CONTROL <= frame.kind % OF_TRANSPORT <= NOTIFICATION
         frame.curve_bin = -1
         if queue.ecn and not self._mark_arrival(queue, frame, size, ect):
             return
