@@ -17,6 +17,7 @@ from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.scale_up import goes_by_packets
 from testbed.run.placed.traffic import lab_transports
 from testbed.run.schema.model import Scenario, Transport
+from testbed.run.schema.transports import TRANSPORTS
 from testbed.run.simulated.beside import convergence_of
 from testbed.run.simulated.fabric import NIC_JITTER_PACKETS, OVERHEAD_BYTES
 from testbed.run.simulated.faults import INSTEAD, check_fault
@@ -51,33 +52,9 @@ def _check_scenario(point: Point, lab: Lab) -> None:
             "--backend simulation has no hosts that a program could run on, and the workload is one",
             hint="a workload of the bytes that it sends, such as all-reduce, or " + INSTEAD,
         )
-<<<<<<< HEAD
-    if scenario.tenant_transports:
-        raise _refusal(
-            point,
-            "--backend simulation carries a workload over one transport, and its tenants have several",
-            hint="the same transport for all tenants, or " + INSTEAD,
-        )
-    kind, able = scenario.transport.kind.value, simulated_names()
-    if kind in REAL_PROGRAMS:
-        raise _refusal(
-            point,
-            f"--backend simulation runs no real programs, and {kind} is {REAL_PROGRAMS[kind]}",
-            hint=INSTEAD,
-        )
-    if kind not in able:
-        hint = "--only kind={} where the matrix has it, or " if point.values else "transport: {{kind: {}}}, or "
-        raise _refusal(
-            point,
-            f"--backend simulation carries {' and '.join(able)}, and not {kind}",
-            hint=hint.format(able[-1]) + INSTEAD,
-        )
-    simulated_transport(kind).check(scenario.transport)
-=======
     for transport in scenario.transports:
         _check_transport(point, transport)
     kind = scenario.transport.kind.value
->>>>>>> h-simfaults
     if scenario.by_programs and kind not in TIMED:
         raise _refusal(
             point,
@@ -181,11 +158,10 @@ def simulated_approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
             )
         if any(buffer.watchdog_detect_ns for buffer in qos.buffers):
             found.append("The PFC watchdog does not act: a deadlock of pauses ends the run.")
-<<<<<<< HEAD
-    transport = transport_on(lab, scenario.transport)
-    found += simulated_transport(transport.transport.kind.value).approximations(transport)
-=======
-    found += dict.fromkeys(item for part in lab_transports(scenario, lab) for item in part.approximations())
->>>>>>> h-simfaults
+    found += dict.fromkeys(
+        item
+        for part in lab_transports(scenario, lab)
+        for item in simulated_transport(part.transport.kind.value).approximations(part)
+    )
     found.append("ECMP picks by a seeded hash of our own, not by a switch ASIC's.")
     return found
