@@ -26,14 +26,38 @@ _INFO: Final = Struct("=8x24I4Q6I4Q2I2Q4I")
 """struct tcp_info up to `tcpi_snd_wnd` (include/uapi/linux/tcp.h), as `streams.tcp_info` reads it."""
 _US: Final = 1000
 """ns."""
+_MOST_CALLS: Final = 1_000_000
+"""Callbacks without time passing, before that counts as a mistake."""
+_FIRST_NUMBER: Final = 1 << 20
+"""Numbers of sockets lie above this, so that none is that of a descriptor."""
+_EPHEMERAL: Final = (32_768, 61_000)
+"""Ports of connections that were not bound to one (ip_local_port_range)."""
 
 
 class StackSite(Protocol):
-    """The ground that stacks stand on: `datagrams.hosting.Hosting` says what its methods do."""
+    """The ground that stacks stand on: `datagrams.hosting.Hosting` says what the first two do."""
 
     def now(self) -> int: ...
 
     def touch(self, endpoint: Any) -> None: ...
+
+    def call_at(self, when: int, action: Callable[[int], None]) -> None:
+        """Have `action(now)` called at a time of its clock."""
+        ...
+
+
+class Watched(Protocol):
+    """Whatever a loop can tell of."""
+
+    def fileno(self) -> int: ...
+
+    def events(self) -> int:
+        """Return what epoll(7) would tell of it."""
+        ...
+
+
+def act_alone() -> None:
+    """Do nothing, where nobody has to hear that something is ready."""
 
 
 class StackLoop:
@@ -42,12 +66,16 @@ class StackLoop:
     def __init__(self) -> None:
         self.stacks: dict[str, TcpStack] = {}
         """The stacks of this host, by address."""
-        self._sockets: dict[int, StackSocket] = {}
+        self.on_ready: Callable[[], None] = act_alone
+        """Called where something is ready though no segment has come: it is to see to it that `serve` is called."""
+        self._sockets: dict[int, Watched] = {}
         self._of: dict[TcpConnection | TcpListener, int] = {}
         self._callbacks: dict[int, Callable[[int], None]] = {}
         self._masks: dict[int, int] = {}
         self._active: deque[int] = deque()
-        self._next = 0
+        self._inside: dict[int, StackPoll] = {}
+        """The poll that a socket is registered with."""
+        self._next = _FIRST_NUMBER
 
     @property
     def changed(self) -> Mapping[str, deque[Any]]:
@@ -76,7 +104,7 @@ class StackLoop:
 
     def serve(self) -> bool:
         """Tell of all sockets that are ready, until none is. Whether there were any."""
-        found, active = False, self._active
+        count, active = 0, self._active
         for stack in self.stacks.values():
             changed = stack.changed
             while changed:
@@ -87,16 +115,22 @@ class StackLoop:
                     active.append(fd)
         while active:
             fd = active.popleft()
+            inside = self._inside.get(fd)
+            if inside is not None:
+                inside.note(fd)
+                fd = inside.fileno()
             callback, item = self._callbacks.get(fd), self._sockets.get(fd)
             if callback is None or item is None:
                 continue
             events = item.events() & (self._masks[fd] | _BROKEN)
             if events:
-                found = True
+                count += 1
+                if count > _MOST_CALLS:
+                    raise RuntimeError(f"socket {fd} stays ready, and nobody does anything about it")
                 callback(events)
                 if fd in self._callbacks and item.events() & (self._masks[fd] | _BROKEN):
                     active.append(fd)
-        return found
+        return count > 0
 
     def close(self) -> None:
         """Forget all sockets."""
@@ -104,21 +138,133 @@ class StackLoop:
         self._masks.clear()
         self._active.clear()
 
-    def add(self, item: StackSocket) -> int:
-        """Return the number of a new socket."""
+    def add(self, item: Watched) -> int:
+        """Return the number of something new to be watched, which is no descriptor of this machine."""
         self._next += 1
         self._sockets[self._next] = item
         return self._next
+
+    def activate(self, fd: int) -> None:
+        """Look at it when `serve` is called next."""
+        self._active.append(fd)
+
+    def item(self, fd: int) -> Watched | None:
+        """Return what has this number."""
+        return self._sockets.get(fd)
+
+    def put_inside(self, fd: int, poll: StackPoll | None) -> None:
+        """Have a poll tell of a socket; None: no longer."""
+        if poll is None:
+            self._inside.pop(fd, None)
+        else:
+            self._inside[fd] = poll
+            self._active.append(fd)
 
     def bind(self, what: TcpConnection | TcpListener, item: StackSocket) -> None:
         """Have a socket looked at when something happens to its connection, or at its port."""
         self._of[what] = item.fileno()
 
-    def remove(self, item: StackSocket, what: TcpConnection | TcpListener | None) -> None:
-        """Forget a socket that is closed."""
+    def remove(self, item: Watched, what: TcpConnection | TcpListener | None = None) -> None:
+        """Forget what is closed."""
         self._sockets.pop(item.fileno(), None)
         if what is not None:
             self._of.pop(what, None)
+
+
+class StackPoll:
+    """An epoll of sockets of stacks: `select.epoll`, as far as it is used here. It never waits."""
+
+    def __init__(self, loop: StackLoop) -> None:
+        self._loop = loop
+        self._masks: dict[int, int] = {}
+        self._maybe: dict[int, None] = {}
+        """Sockets that something has happened to since they were last found not to be ready, in that order."""
+        self._fd = loop.add(self)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def register(self, fd: Any, events: int) -> None:
+        """Take a socket, or its number; descriptors of this machine are none of its affair."""
+        number = fd if isinstance(fd, int) else fd.fileno()
+        if self._loop.item(number) is not None:
+            self._masks[number] = events
+            self._loop.put_inside(number, self)
+
+    def modify(self, fd: int, events: int) -> None:
+        self._masks[fd] = events
+        self._loop.activate(fd)
+
+    def unregister(self, fd: Any) -> None:
+        number = fd if isinstance(fd, int) else fd.fileno()
+        self._masks.pop(number, None)
+        self._maybe.pop(number, None)
+        self._loop.put_inside(number, None)
+
+    def note(self, fd: int) -> None:
+        """Something has happened to one of its sockets."""
+        self._maybe[fd] = None
+
+    def events(self) -> int:
+        return select.EPOLLIN if self.poll() else 0
+
+    def poll(self, timeout: float | None = None) -> list[tuple[int, int]]:
+        """Return the sockets that are ready, and what for."""
+        found = []
+        for fd in list(self._maybe):
+            item, mask = self._loop.item(fd), self._masks.get(fd)
+            events = 0 if item is None or mask is None else item.events() & (mask | _BROKEN)
+            if events:
+                found.append((fd, events))
+            else:
+                del self._maybe[fd]
+        return found
+
+    def close(self) -> None:
+        for fd in self._masks:
+            self._loop.put_inside(fd, None)
+        self._masks.clear()
+        self._maybe.clear()
+        self._loop.remove(self)
+
+
+class StackTimer:
+    """Becomes readable at a time of the site's clock, as `endpoints.timer.Timer` does at one of the machine's."""
+
+    def __init__(self, site: StackSite, loop: StackLoop) -> None:
+        self._site = site
+        self._loop = loop
+        self._armed = -1
+        self._fired = False
+        self.fd = loop.add(self)
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def events(self) -> int:
+        return select.EPOLLIN if self._fired else 0
+
+    def wake_by(self, deadline: int) -> None:
+        """Fire at `deadline` or before it."""
+        if 0 <= self._armed <= deadline:
+            return
+        self._armed = deadline
+        self._site.call_at(max(deadline, self._site.now()), self._on_due)
+
+    def _on_due(self, now: int) -> None:
+        if 0 <= self._armed <= now:
+            self._armed = -1
+            self._fired = True
+            self._loop.activate(self.fd)
+            self._loop.on_ready()
+
+    def fired(self) -> None:
+        """Note that it has expired."""
+        self._fired = False
+
+    def close(self) -> None:
+        self._armed = -1
+        self._loop.remove(self)
 
 
 class StackSocket:
@@ -163,6 +309,27 @@ class StackSocket:
             raise _error(errno.EADDRNOTAVAIL)
         self._port = address[1]
 
+    def connect_ex(self, address: tuple[str, int]) -> int:
+        """Begin to open a connection; the number of the error."""
+        try:
+            self.connect(address)
+        except OSError as error:
+            return error.errno or 0
+        return 0
+
+    def getpeername(self) -> tuple[str, int]:
+        connection = self._connection
+        if connection is None or connection.state is TcpState.CLOSED:
+            raise _error(errno.ENOTCONN)
+        return connection.remote, connection.remote_port
+
+    def shutdown(self, how: int) -> None:
+        """Send nothing more; receiving goes on."""
+        connection = self._open_connection()
+        if how != socket.SHUT_RD:
+            self._bound.close(connection)
+            self._site.touch(self._bound)
+
     def listen(self, backlog: int) -> None:
         try:
             self._listener = self._bound.listen(self._port, self._congestion_control)
@@ -185,6 +352,9 @@ class StackSocket:
     def connect(self, address: tuple[str, int]) -> None:
         """Begin to open a connection: raises `BlockingIOError` where that is under way."""
         stack = self._bound
+        if not self._port:
+            free = (port for port in range(*_EPHEMERAL) if stack.is_free(port, address[0], address[1]))
+            self._port = next(free, 0)
         try:
             self._connection = stack.connect(self._port, address[0], address[1], self._congestion_control)
         except UsageError as error:
@@ -269,6 +439,18 @@ class StackSocket:
         self._on_read(connection)
         return count
 
+    def recvmsg_into(self, buffers: Iterable[memoryview]) -> tuple[int, list[Any], int, None]:
+        """Read what is there into these buffers, one after another."""
+        count = 0
+        for buffer in buffers:
+            if count and not self._readable_connection().receiver.readable:
+                break
+            got = self.recv_into(buffer)
+            count += got
+            if got < len(buffer):
+                break
+        return count, [], 0, None
+
     def close(self) -> None:
         """Let go of the connection, or of the port."""
         if self._fd < 0:
@@ -334,6 +516,18 @@ class StackSockets:
     def open(self, congestion_control: str | None, tos: int, what: str) -> StackSocket:
         """Open a socket; the class that its packets are of is the network's affair."""
         return StackSocket(self._site, self._loop, congestion_control or "cubic")
+
+    def enter(self) -> None:
+        """Do nothing: the kernel opens none of them."""
+
+    def now(self) -> int:
+        return self._site.now()
+
+    def poll(self) -> StackPoll:
+        return StackPoll(self._loop)
+
+    def timer(self) -> StackTimer:
+        return StackTimer(self._site, self._loop)
 
 
 def _error(number: int) -> OSError:

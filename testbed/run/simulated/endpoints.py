@@ -59,6 +59,7 @@ class SimulatedProgram(ProgramRun):
         domains: Domains | None = None,
     ) -> None:
         self._stacks = StackLoop()
+        self._stacks.on_ready = self.act
         super().__init__(program, self._stacks, self._hear, clock_ns=site.now, domains=domains)
         self.failure = ""
         """Why it cannot go on; "" as long as it can."""

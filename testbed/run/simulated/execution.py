@@ -126,6 +126,8 @@ class Execution:
         try:
             return self._run(beside)
         finally:
+            for program in self._programs.values():
+                program.close()
             self._domains.close()
 
     def _run(self, beside: Beside) -> SimulatedRun:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
 from testbed.base.datapath.markers import MARKERS
 from testbed.base.errors import ScenarioError
-from testbed.lab.core.model import Lab
+from testbed.lab.core.model import Lab, LinkKind
 from testbed.lab.core.model.overlay import VXLAN_BYTES
+from testbed.lab.core.model.storage import ServedBy
 from testbed.protocols.scale_up.domain.build import build as build_domain
 from testbed.run.measuring.scale_up_loads import NOT_EMULATED
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.scale_up import goes_by_packets
 from testbed.run.placed.traffic import lab_transports
 from testbed.run.schema.model import Scenario, Transport
+from testbed.run.schema.transports import TRANSPORTS
 from testbed.run.simulated.beside import convergence_of
 from testbed.run.simulated.fabric import NIC_JITTER_PACKETS, OVERHEAD_BYTES
 from testbed.run.simulated.faults import INSTEAD, check_fault
@@ -19,6 +25,15 @@ from testbed.run.simulated.time_scale import is_timed
 from testbed.run.simulated.timed import TIMED
 from testbed.run.simulated.transport_registry import simulated_names, simulated_transport
 from testbed.run.sweep.points import Point, Sweep
+
+REAL_PROGRAMS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "nbd": "fio at the hosts and nbdkit at the targets",
+        "nfs": "fio at the hosts and Ganesha at the targets",
+        "rdma": "perftest or rsocket over the kernel's soft RDMA",
+    }
+)
+"""The transports that are programs of others, and which."""
 
 
 def check_supported(sweep: Sweep) -> None:
@@ -62,6 +77,12 @@ def _check_scenario(point: Point, lab: Lab) -> None:
 
 def _check_transport(point: Point, transport: Transport) -> None:
     kind, able = transport.kind.value, simulated_names()
+    if kind in REAL_PROGRAMS:
+        raise _refusal(
+            point,
+            f"--backend simulation runs no real programs, and {kind} is {REAL_PROGRAMS[kind]}",
+            hint=INSTEAD,
+        )
     if kind not in able:
         hint = "--only kind={} where the matrix has it, or " if point.values else "transport: {{kind: {}}}, or "
         raise _refusal(
@@ -73,6 +94,20 @@ def _check_transport(point: Point, transport: Transport) -> None:
 
 
 def _check_lab(lab: Lab, point: Point) -> None:
+    by_kernel = [node.name for node in lab.targets if node.target and node.target.served_by is ServedBy.KERNEL]
+    if by_kernel and any(TRANSPORTS[one.kind.value].to_targets for one in point.scenario.transports):
+        raise _refusal(
+            point,
+            f"--backend simulation has targets of our own, and the kernel is to serve {by_kernel[0]}",
+            hint="a target without served_by, or " + INSTEAD,
+        )
+    homed = next((link for link in lab.links if link.kind in (LinkKind.HOMED, LinkKind.MEMBER)), None)
+    if homed is not None:
+        raise _refusal(
+            point,
+            f"--backend simulation has NICs of one port, and {homed.a.node} has an address behind several",
+            hint="homing: subnets, or " + INSTEAD,
+        )
     jittery = next((link for link in lab.links if link.delay is not None and link.delay.jitter.ns), None)
     if jittery is not None:
         raise _refusal(
@@ -123,6 +158,10 @@ def simulated_approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
             )
         if any(buffer.watchdog_detect_ns for buffer in qos.buffers):
             found.append("The PFC watchdog does not act: a deadlock of pauses ends the run.")
-    found += dict.fromkeys(item for part in lab_transports(scenario, lab) for item in part.approximations())
+    found += dict.fromkeys(
+        item
+        for part in lab_transports(scenario, lab)
+        for item in simulated_transport(part.transport.kind.value).approximations(part)
+    )
     found.append("ECMP picks by a seeded hash of our own, not by a switch ASIC's.")
     return found

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import errno
+import select
 import socket
 import struct
+import time
 from typing import Protocol
 
 from testbed.base.program_errors import TrafficError
 from testbed.endpoints import namespace
-from testbed.endpoints.worker.stack_sockets import StackSocket
+from testbed.endpoints.timer import Timer
+from testbed.endpoints.worker.stack_sockets import StackPoll, StackSocket, StackTimer
 
 TcpSocket = socket.socket | StackSocket
 """A socket of the kernel's TCP, or of our own; none of its calls waits."""
@@ -28,6 +31,21 @@ class SocketSource(Protocol):
         """Open a socket; `what` is what it is for, in errors. Raises `TrafficError`."""
         ...
 
+    def enter(self) -> None:
+        """Have what the kernel opens by itself opened where these sockets are."""
+
+    def now(self) -> int:
+        """Return the time of the clock that they live by (ns)."""
+        ...
+
+    def poll(self) -> select.epoll | StackPoll:
+        """Return what tells which of several sockets are ready."""
+        ...
+
+    def timer(self) -> Timer | StackTimer:
+        """Return what becomes readable at a time of the clock."""
+        ...
+
 
 class KernelSockets:
     """Opens sockets in the network namespace that this process was in when this was made."""
@@ -38,8 +56,20 @@ class KernelSockets:
         self._namespace = namespace.entered()
 
     def open(self, congestion_control: str | None, tos: int, what: str) -> socket.socket:
-        namespace.enter(self._namespace)  # connections follow one another, between turns for other hosts
+        self.enter()  # connections follow one another, between turns for other hosts
         return open_socket(congestion_control, tos, what)
+
+    def enter(self) -> None:
+        namespace.enter(self._namespace)
+
+    def now(self) -> int:
+        return time.monotonic_ns()
+
+    def poll(self) -> select.epoll:
+        return select.epoll()
+
+    def timer(self) -> Timer:
+        return Timer()
 
 
 def open_socket(congestion_control: str | None, tos: int, what: str) -> socket.socket:

@@ -6,8 +6,7 @@ everybody is done, so that no port stays in TIME_WAIT. Buffers are the kernel's,
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -57,12 +56,11 @@ class TcpTraffic(StreamTraffic):
         buffers: CollectiveBuffers | None,
         listener: Listener,
         sockets: SocketSource | None = None,
-        clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         assert isinstance(program.transport, TcpSettings)
         self._sockets = KernelSockets() if sockets is None else sockets
         self._settings = program.transport
-        super().__init__(program, loop, buffers, listener, clock_ns)
+        super().__init__(program, loop, buffers, listener, self._sockets.now)
 
     def _socket(self, what: str) -> TcpSocket:
         return self._sockets.open(self._settings.congestion_control, self._settings.tos, what)

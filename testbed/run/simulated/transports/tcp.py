@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from testbed.base.errors import ScenarioError
@@ -69,11 +69,10 @@ class TcpHost(NicHost):
         return stack.urgent
 
 
-def open_stacks(program: Program, mtu_bytes: Mapping[str, int], site: RunSite, loop: StackLoop) -> None:
-    """Give the NICs of a program's own ranks their stacks."""
-    for endpoint in program.endpoints:
-        address = endpoint.address
-        if endpoint.rank in program.own and address not in loop.stacks:
+def open_stacks(addresses: Iterable[str], mtu_bytes: Mapping[str, int], site: RunSite, loop: StackLoop) -> None:
+    """Give NICs of one host their stacks."""
+    for address in addresses:
+        if address not in loop.stacks:
             stack = TcpStack(address, site.random(address), mtu_bytes=mtu_bytes[address])
             loop.stacks[address] = site.endpoints[address] = stack
 
@@ -84,8 +83,9 @@ def make_traffic(
     """Return the traffic of one host's program."""
     settings = program.transport
     assert isinstance(settings, StackTcpSettings)
-    open_stacks(program, settings.mtu_bytes, site, loop)
-    return TcpTraffic(program, loop, buffers, listener, StackSockets(site, loop), site.now)
+    own = (endpoint.address for endpoint in program.endpoints if endpoint.rank in program.own)
+    open_stacks(own, settings.mtu_bytes, site, loop)
+    return TcpTraffic(program, loop, buffers, listener, StackSockets(site, loop))
 
 
 def settings_of(transport: LabTransport, placement: PlacedWorkload) -> Callable[[str], Settings]:
@@ -106,6 +106,15 @@ def marking_of(settings: Settings) -> Marking:
     return Marking(data=dscp, retransmission=dscp, control=dscp, notification=dscp)
 
 
+def approximations(transport: LabTransport) -> list[str]:
+    """Return what a run over a TCP of our own does not reproduce."""
+    cc = transport.transport.cc or DEFAULT_TCP_CC
+    return [
+        f"TCP ({cc}) is a model of Linux' in lab time, with its least time-out of 200 ms and its delayed"
+        " acknowledgements, without offloads, and without a queue of the host's own in front of its NIC."
+    ]
+
+
 def check_transport(transport: Transport) -> None:
     """Raise `ScenarioError` for a congestion control that is the kernel's alone."""
     if transport.cc is not None and transport.cc not in TCP_CONTROLS:
@@ -121,5 +130,6 @@ TRANSPORT = SimulatedTransport(
     port=NO_PORT,
     marking_of=marking_of,
     settings_of=settings_of,
+    approximations=approximations,
     check=check_transport,
 )
