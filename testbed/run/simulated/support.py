@@ -8,7 +8,7 @@ from typing import Final
 
 from testbed.base.datapath.markers import MARKERS
 from testbed.base.errors import ScenarioError
-from testbed.lab.core.model import Lab, LinkKind
+from testbed.lab.core.model import Lab
 from testbed.lab.core.model.overlay import VXLAN_BYTES
 from testbed.lab.core.model.storage import ServedBy
 from testbed.protocols.scale_up.domain.build import build as build_domain
@@ -100,13 +100,6 @@ def _check_lab(lab: Lab, point: Point) -> None:
             point,
             f"--backend simulation has targets of our own, and the kernel is to serve {by_kernel[0]}",
             hint="a target without served_by, or " + INSTEAD,
-        )
-    homed = next((link for link in lab.links if link.kind in (LinkKind.HOMED, LinkKind.MEMBER)), None)
-    if homed is not None:
-        raise _refusal(
-            point,
-            f"--backend simulation has NICs of one port, and {homed.a.node} has an address behind several",
-            hint="homing: subnets, or " + INSTEAD,
         )
     jittery = next((link for link in lab.links if link.delay is not None and link.delay.jitter.ns), None)
     if jittery is not None:
