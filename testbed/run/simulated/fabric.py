@@ -29,6 +29,7 @@ from testbed.protocols.simulation.link import LinkSettings
 from testbed.protocols.simulation.settings import KINDS
 from testbed.run.ideals.fabric_graph import fabric_graph
 from testbed.run.placed.lab import LiveLab, PlannedLab
+from testbed.run.transports.lab_transport import address_of
 
 PAUSE_REACTION_NS = 0
 """From the arrival of a pause frame until the port sends no more but what it has begun: as in HPCC's simulator, and as
@@ -86,9 +87,11 @@ def planned_lab(model: Lab, k: float = 1.0) -> PlannedLab:
     return PlannedLab(model=model, plan=plan)
 
 
-def build_fabric(lab: LiveLab, endpoints: Sequence[Endpoint], hosts: Sequence[Hosts], *, seed: int) -> SimulatedFabric:
-    """Build the network between these endpoints, each of which has the address of a NIC of the lab, and `hosts` of one
-    transport or of several.
+def build_fabric(
+    lab: LiveLab, endpoints: Sequence[Endpoint], hosts: Sequence[Hosts], *, placed: Sequence[PortPlan], seed: int
+) -> SimulatedFabric:
+    """Build the network between these endpoints, each of which has the address of a NIC of a rank (`placed`), and
+    `hosts` of one transport or of several.
 
     `seed` is that of the run, which switches' hashes follow, too.
     """
@@ -103,7 +106,7 @@ def build_fabric(lab: LiveLab, endpoints: Sequence[Endpoint], hosts: Sequence[Ho
     for address, nic in network.nics.items():
         nic.kinds = KINDS * next(place for place, one in enumerate(hosts) if one.has(address))
     fabric = SimulatedFabric(network=network, k=lab.plan.k)
-    _Builder(lab, fabric, hosts, run=seed).build()
+    _Builder(lab, fabric, hosts, placed, run=seed).build()
     return fabric
 
 
@@ -114,7 +117,9 @@ _Group = tuple[str, frozenset[str]]
 class _Builder:
     """The tables that a fabric is built from."""
 
-    def __init__(self, lab: LiveLab, fabric: SimulatedFabric, hosts: Sequence[Hosts], *, run: int) -> None:
+    def __init__(
+        self, lab: LiveLab, fabric: SimulatedFabric, hosts: Sequence[Hosts], placed: Sequence[PortPlan], *, run: int
+    ) -> None:
         self._lab = lab
         self._fabric = fabric
         self._network = fabric.network
@@ -122,12 +127,10 @@ class _Builder:
         self._graph = fabric_graph(lab.model, lab.plan)
         self._ports = {f"{port.node}:{port.name}": port for port in lab.plan.ports}
         self._classes = _PortClasses(lab, [one.marking for one in hosts], run)
-        self._nics = {
-            name: str(port.address.ip)
-            for name, port in self._ports.items()
-            if port.address is not None and str(port.address.ip) in self._network.nics
-        }
-        """Address of each NIC that takes part, by "node:interface"."""
+        self._placed = {f"{nic.node}:{nic.name}": nic for nic in placed if address_of(nic) in self._network.nics}
+        """The NICs that take part, by "node:interface"."""
+        self._nics = {name: address_of(nic) for name, nic in self._placed.items()}
+        """The address of each."""
 
     def build(self) -> None:
         links = self._graph.links
@@ -174,7 +177,7 @@ class _Builder:
     def _add_tunnels(self) -> None:
         """Have the leaves of tenants' NICs put their packets into those of VXLAN, and take them out again."""
         nics = self._network.nics
-        tenants = {name: address for name, address in self._nics.items() if self._ports[name].tenant}
+        tenants = {name: address for name, address in self._nics.items() if self._placed[name].tenant}
         if not tenants:
             return
         numbers = frozenset(nics[address].number for address in tenants.values())

@@ -61,14 +61,6 @@ def _check_scenario(point: Point, lab: Lab) -> None:
             f"--backend simulation has flows of {' and '.join(TIMED)} alone for a given time, and not of {kind}",
             hint="workload.bytes instead of workload.duration, or " + INSTEAD,
         )
-    ranks = scenario.workload.ranks
-    if ranks.externals:
-        raise _refusal(
-            point,
-            "--backend simulation has no routers outside of a fabric, and that of tenant"
-            f" {ranks.externals[0]} is a rank",
-            hint="workload.ranks without external, or " + INSTEAD,
-        )
     if any(goes_by_packets(lab, one) for one in scenario.transports):
         build_domain()  # so that a compiler that is missing is told of before anything runs
     for fault in scenario.faults:
