@@ -90,7 +90,7 @@ _NO_ADDRESS: tuple[None, None] = (None, None)
 class LabPlanner:
     """The tables a plan is made from. Each is filled once, in the order of `__init__`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what a machine decides
         self,
         lab: Lab,
         slot: int,
@@ -99,6 +99,7 @@ class LabPlanner:
         auto_vrf: VrfBy,
         auto_lag: LagBy,
         reaction_ns: int,
+        any_size: bool = False,
     ) -> None:
         self.lab = lab
         self.slot = slot
@@ -138,7 +139,7 @@ class LabPlanner:
         self.addresses = self.overlay.with_addresses(self.addresses)
         self.management.join(self.addresses)
         self._rates: dict[int, int] = {}
-        self.queues = QueuePlanner(self.views, k, reaction_ns)
+        self.queues = QueuePlanner(self.views, k, reaction_ns, any_size=any_size)
 
     # ------------------------------------------------------------------ tables
 
@@ -187,7 +188,24 @@ class LabPlanner:
 
     # ------------------------------------------------------------------ plan
 
-    def plan(self) -> LabPlan:
+    def outline(self) -> LabPlan:
+        """Make a plan of ports, hosts and queues alone: enough to place ranks and to follow the shortest paths."""
+        ports, hosts = self._ports_and_hosts()
+        return LabPlan(
+            lab=self.lab.name,
+            slot=self.slot,
+            k=self.k,
+            operations=(),
+            ports=tuple(ports),
+            switches=(),
+            hosts=hosts,
+            expected_routes={},
+            qos=self.queues.plans.get(BACKEND),
+            qos_beside={name: plan for name, plan in self.queues.plans.items() if name != BACKEND},
+            tables=self.queues.tables,
+        )
+
+    def _ports_and_hosts(self) -> tuple[list[PortPlan], tuple[HostPlan, ...]]:
         ports = [
             self._port(link, end, peer) for link in self.lab.links for end, peer in ((link.a, link.b), (link.b, link.a))
         ]
@@ -198,6 +216,10 @@ class LabPlanner:
         for nic in self.link_groups.nics(ports, self.indexes, self.macs, self.addresses):
             ports_of[nic.node].append(nic)
         hosts = tuple(HostPlan(node=node.name, nics=self._nics(ports_of[node.name])) for node in self.lab.endpoints)
+        return ports, hosts
+
+    def plan(self) -> LabPlan:
+        ports, hosts = self._ports_and_hosts()
         switches, routed_hosts, expected = self._speakers()
         routers, of_routers = self.overlay.externals.routers(self.asns)
         overlay = self.overlay.plan(expected, self.indexes)

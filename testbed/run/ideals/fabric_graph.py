@@ -92,7 +92,7 @@ def _as_routed(
     gateway = {place: mac.get(port.peer, "") for place, port in ports.items()}
     tables = {switch.node: _Table(plan.expected_routes.get(switch.node, ())) for switch in plan.switches}
     vteps = {vrf.switch: IPv4Interface(vrf.vtep) for vrf in plan.overlay.vrfs} if plan.overlay is not None else {}
-    routes: dict[str, dict[str, tuple[int, ...]]] = {group: dict(table) for group, table in graph.routes.items()}
+    routes: dict[str, dict[str, tuple[int, ...]]] = {}
     group_of = dict(graph.group_of)
     for endpoint, switch in graph.group_of.items():
         node, _, interface = endpoint.partition(":")
@@ -122,6 +122,8 @@ def _as_routed(
             # Where the subnet is, packets are delivered; a route there is that of an aggregate.
             routes[group][switch] = ()
         routes[group][switch] += graph.next_hops(switch, endpoint)
+    as_before = dict.fromkeys(group for group in group_of.values() if group not in routes)
+    routes |= {group: dict(graph.routes[group]) for group in as_before}
     return FabricGraph(links=graph.links, routes=routes, group_of=group_of)
 
 

@@ -31,6 +31,7 @@ SCALE_UP_TIMEOUT_MS = 5_000
 """After so many ms of lab time a transfer inside a scale-up domain is given up, unless the scenario says otherwise."""
 
 _NOTHING: Mapping[str, Scalar] = MappingProxyType({})
+_NO_TIMES: Mapping[str, int] = MappingProxyType({})
 _NO_PARAMETERS: Mapping[str, Parameter] = MappingProxyType({})
 
 
@@ -276,6 +277,8 @@ class Scenario:
     faults: tuple[Fault, ...] = ()
     repeat: Repeat = field(default_factory=Repeat)
     probes: Probes = field(default_factory=Probes)
+    convergence_ns: Mapping[str, int] = field(default_factory=lambda: _NO_TIMES)
+    """Times by which a simulated lab notices failures, where the file states them (`schema.convergence`)."""
     matrix: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)
     """By dotted key: of this file where it begins with `transport.`, `workload.`, `faults` or `repeat.` or is
     `topology.file`, of the topology otherwise. The points are all combinations, the first key changing slowest."""

@@ -16,11 +16,11 @@ from testbed.protocols.roce.packets.headers import BTH_BYTES, RETH_BYTES
 from testbed.protocols.roce.packets.icrc import ICRC_BYTES
 from testbed.protocols.roce.packets.opcodes import UDP_PORT
 from testbed.protocols.roce.recovery import DEFAULT_RECOVERY, RECOVERIES
-from testbed.run.placed.channels import ChannelPlan, ChannelRules
+from testbed.run.placed.channels import ChannelRules
 from testbed.run.schema.model import Scalar
 from testbed.run.schema.transports import CC_PREFIX, ROCE_HEADER_BYTES, ROCE_MTUS
 from testbed.run.transports.lab_transport import PathChoice
-from testbed.run.transports.user_space import UserSpaceTransport
+from testbed.run.transports.user_space import NicPair, UserSpaceTransport, pairs_by_host
 from testbed.workload.oracles.serialisation import Framing
 
 if TYPE_CHECKING:
@@ -101,13 +101,15 @@ class Roce(UserSpaceTransport):
 
     def worker_settings(self, placement: PlacedWorkload) -> Callable[[str], Settings]:
         self._runs += 1
-        return lambda host: self._host_settings(host, placement.ranks, placement.channels)
+        pairs = pairs_by_host(placement.ranks, placement.channels)
+        return lambda host: self._host_settings(pairs.get(host, ()))
 
-    def _host_settings(self, host: str, ranks: Sequence[PortPlan], channels: ChannelPlan) -> RoceSettings:
+    def _host_settings(self, pairs: Sequence[NicPair]) -> RoceSettings:
+        """Return the settings of the worker of a host with these pairs of NICs."""
         from testbed.endpoints.worker.transports.roce import RoceSettings
         from testbed.protocols.roce.dynamic import DEFAULT_INITIATORS
 
-        own, delays = self.own_nic_and_delays(host, ranks, channels)
+        own, delays = self.own_nic_and_delays(pairs)
         return RoceSettings(
             config={} if own is None else self._config(own),
             cc_parameters=self._cc_parameters,

@@ -74,10 +74,10 @@ class QosPlanner:
     switch's buffer cannot hold what its queues reserve.
     """
 
-    def __init__(self, lab: Lab, k: float, reaction_ns: int = DEFAULT_REACTION_NS) -> None:
+    def __init__(self, lab: Lab, k: float, reaction_ns: int = DEFAULT_REACTION_NS, *, any_size: bool = False) -> None:
         if lab.qos is None:
             raise PlanError(f"{lab.name} has no qos", field="qos", code="qos")
-        if 2 * len(lab.links) > MAX_PORTS:
+        if 2 * len(lab.links) > MAX_PORTS and not any_size:
             raise PlanError(
                 f"{2 * len(lab.links)} ports; with qos a lab has {MAX_PORTS} at most",
                 field="qos",
@@ -216,18 +216,21 @@ class QosPlanner:
 class QueuePlanner:
     """Plans the queues of all networks of a lab, and the delays of their wires.
 
-    Ports with QoS have numbers that follow one another, the back end's first; so do profiles and buffers.
+    Ports with QoS have numbers that follow one another, the back end's first; so do profiles and buffers. A lab that
+    nobody is going to deploy may be of `any_size`.
     """
 
-    def __init__(self, views: Mapping[str, Lab], k: float, reaction_ns: int) -> None:
+    def __init__(self, views: Mapping[str, Lab], k: float, reaction_ns: int, *, any_size: bool = False) -> None:
         self._planners = {
-            name: _planner(name, view, k, reaction_ns) for name, view in views.items() if view.qos is not None
+            name: _planner(name, view, k, reaction_ns, any_size=any_size)
+            for name, view in views.items()
+            if view.qos is not None
         }
         self.plans = {name: planner.plan for name, planner in self._planners.items()}
         self._switches_of = {link.network: name for name, view in views.items() for link in view.links}
         """The network on whose switches the ports of each network are; none for management ports."""
         numbered = sum(2 * len(views[name].links) for name in self.plans)
-        if numbered > MAX_PORTS:
+        if numbered > MAX_PORTS and not any_size:
             raise PlanError(
                 f"{numbered} ports have qos; there are {MAX_PORTS} at most", field="qos", code="too-many-ports"
             )
@@ -276,10 +279,10 @@ class QueuePlanner:
         return [port for port in ports if self._switches_of.get(port.network) == network]
 
 
-def _planner(network: str, view: Lab, k: float, reaction_ns: int) -> QosPlanner:
+def _planner(network: str, view: Lab, k: float, reaction_ns: int, *, any_size: bool) -> QosPlanner:
     """The planner of a network, whose errors name the section that it has its QoS from."""
     try:
-        return QosPlanner(view, k, reaction_ns)
+        return QosPlanner(view, k, reaction_ns, any_size=any_size)
     except PlanError as error:
         if network != BACKEND:
             error.field = f"networks.{network}.{error.field}"
