@@ -14,6 +14,7 @@ from random import Random
 
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.protocols.simulation.routing import FabricRouting
+from testbed.protocols.simulation.weighted_routing import WeightedRouting
 from testbed.record.samples import RunEvent
 from testbed.run.simulated.convergence import Convergence
 from testbed.run.simulated.fabric import SimulatedFabric
@@ -40,8 +41,20 @@ class FaultyLinks:
         }
         planned = fabric.planned()
         announced = [str(port.address.ip) for port in plan.ports if port.address is not None and port.nic_ports > 1]
-        self.routing = FabricRouting(
-            fabric.network, planned, fabric.ends, reaction_ns=convergence.reaction_ns, announced=announced
+        bandwidths = _bandwidths(plan)
+        self.routing = (
+            WeightedRouting(
+                fabric.network,
+                planned,
+                fabric.ends,
+                bandwidths,
+                reaction_ns=convergence.reaction_ns,
+                announced=announced,
+            )
+            if bandwidths
+            else FabricRouting(
+                fabric.network, planned, fabric.ends, reaction_ns=convergence.reaction_ns, announced=announced
+            )
         )
         self._down: set[str] = set()
         self._silent: dict[str, int] = {}
@@ -214,3 +227,22 @@ class FaultyLinks:
         if (port := self._network.outputs.get(name)) is not None:
             for queue in port.queues:
                 port.resume(now, int(queue.priority))
+
+
+def _bandwidths(plan: LabPlan) -> dict[str, tuple[int, int]]:
+    """Return what is told and taken of link bandwidths over each line; nothing where paths are not weighted."""
+    peers = {f"{port.node}:{port.name}": port.peer for port in plan.ports}
+    sessions = {
+        f"{switch.node}:{neighbour.interface}": neighbour
+        for switch in plan.switches
+        for neighbour in switch.neighbors
+        if neighbour.tells_bandwidth or neighbour.takes_bandwidth
+    }
+    if not sessions:
+        return {}
+    found = {}
+    for line, peer in peers.items():
+        told = sessions[peer].tells_bandwidth if peer in sessions else 0
+        taken = sessions[line].takes_bandwidth if line in sessions else 0
+        found[line] = (told, taken)
+    return found
