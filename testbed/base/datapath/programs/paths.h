@@ -11,7 +11,9 @@
 
 #define MOST_PATHS 64
 #define SEARCH_STEPS 17 /* of 65,536 entries */
+#ifndef AF_INET
 #define AF_INET 2
+#endif
 
 typedef struct {
 	int counter;
