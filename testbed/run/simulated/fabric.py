@@ -86,11 +86,14 @@ def planned_lab(model: Lab, k: float = 1.0) -> PlannedLab:
     return PlannedLab(model=model, plan=plan)
 
 
-def build_fabric(lab: LiveLab, endpoints: Sequence[Endpoint], hosts: Sequence[Hosts], *, seed: int) -> SimulatedFabric:
+def build_fabric(
+    lab: LiveLab, endpoints: Sequence[Endpoint], hosts: Sequence[Hosts], *, ranks: Sequence[PortPlan] = (), seed: int
+) -> SimulatedFabric:
     """Build the network between these endpoints, each of which has the address of a NIC of the lab, and `hosts` of one
     transport or of several.
 
-    `seed` is that of the run, which switches' hashes follow, too.
+    `ranks` are the ports that traffic has, with their addresses: routers outside of the fabric send from one that is no
+    port's own. `seed` is that of the run, which switches' hashes follow, too.
     """
     made = {item.address: next(one.make for one in hosts if one.has(item.address)) for item in endpoints}
     network = FabricNetwork(
@@ -100,11 +103,29 @@ def build_fabric(lab: LiveLab, endpoints: Sequence[Endpoint], hosts: Sequence[Ho
         destination_port=next((one.port for one in hosts if one.port), 0),
         hosts=made,
     )
+    markings = [one.marking for one in hosts]
+    of_tenants, places = _tenant_classes(lab, ranks), dict[tuple[int, int], int]()
     for address, nic in network.nics.items():
-        nic.kinds = KINDS * next(place for place, one in enumerate(hosts) if one.has(address))
+        place = next(place for place, one in enumerate(hosts) if one.has(address))
+        dscp = of_tenants.get(address)
+        if dscp is not None:
+            if (place, dscp) not in places:
+                places[place, dscp] = len(markings)
+                markings.append(Marking(data=dscp, retransmission=dscp, control=dscp, notification=dscp))
+            place = places[place, dscp]
+        nic.kinds = KINDS * place
     fabric = SimulatedFabric(network=network, k=lab.plan.k)
-    _Builder(lab, fabric, hosts, run=seed).build()
+    _Builder(lab, fabric, hosts, markings, ranks, run=seed).build()
     return fabric
+
+
+def _tenant_classes(lab: LiveLab, ranks: Sequence[PortPlan]) -> Mapping[str, int]:
+    """Return the DSCP of the class that switches put a tenant's packets into, by the addresses of its NICs."""
+    overlay, qos = lab.model.overlay, lab.model.qos
+    if overlay is None or qos is None:
+        return {}
+    named = {one.name: qos.profiles[0].dscp_of(one.traffic_class) for one in overlay.tenants if one.traffic_class}
+    return {str(nic.address.ip): named[nic.tenant] for nic in ranks if nic.address is not None and nic.tenant in named}
 
 
 _Group = tuple[str, frozenset[str]]
@@ -114,17 +135,27 @@ _Group = tuple[str, frozenset[str]]
 class _Builder:
     """The tables that a fabric is built from."""
 
-    def __init__(self, lab: LiveLab, fabric: SimulatedFabric, hosts: Sequence[Hosts], *, run: int) -> None:
+    def __init__(
+        self,
+        lab: LiveLab,
+        fabric: SimulatedFabric,
+        hosts: Sequence[Hosts],
+        markings: Sequence[Marking],
+        ranks: Sequence[PortPlan],
+        *,
+        run: int,
+    ) -> None:
         self._lab = lab
         self._fabric = fabric
         self._network = fabric.network
         self._hosts = hosts
         self._graph = fabric_graph(lab.model, lab.plan)
         self._ports = {f"{port.node}:{port.name}": port for port in lab.plan.ports}
-        self._classes = _PortClasses(lab, [one.marking for one in hosts], run)
+        self._classes = _PortClasses(lab, markings, run)
+        placed = {f"{port.node}:{port.name}": port for port in ranks}
         self._nics = {
             name: str(port.address.ip)
-            for name, port in self._ports.items()
+            for name, port in ((name, placed.get(name, port)) for name, port in self._ports.items())
             if port.address is not None and str(port.address.ip) in self._network.nics
         }
         """Address of each NIC that takes part, by "node:interface"."""

@@ -61,14 +61,6 @@ def _check_scenario(point: Point, lab: Lab) -> None:
             f"--backend simulation has flows of {' and '.join(TIMED)} alone for a given time, and not of {kind}",
             hint="workload.bytes instead of workload.duration, or " + INSTEAD,
         )
-    ranks = scenario.workload.ranks
-    if ranks.externals:
-        raise _refusal(
-            point,
-            "--backend simulation has no routers outside of a fabric, and that of tenant"
-            f" {ranks.externals[0]} is a rank",
-            hint="workload.ranks without external, or " + INSTEAD,
-        )
     if any(goes_by_packets(lab, one) for one in scenario.transports):
         build_domain()  # so that a compiler that is missing is told of before anything runs
     for fault in scenario.faults:
@@ -140,6 +132,11 @@ def simulated_approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
         found.append(NOT_EMULATED)
     if any(port.tenant for port in lab.plan.ports):
         found.append(f"VXLAN adds {VXLAN_BYTES} bytes between leaves; switches hash what is inside of it.")
+    overlay = lab.model.overlay
+    if overlay is not None and any(tenant.traffic_class for tenant in overlay.tenants):
+        found.append(
+            "The class of a tenant holds from its NICs on, where an emulated leaf gives it to the outer packet."
+        )
     qos = lab.plan.qos
     if qos is None:
         found.append("Switch queues are plain tail-drop at line rate: no ECN marking, no PFC pause, no shared buffer.")
