@@ -236,8 +236,13 @@ class Execution:
             program = next((plan for name, plan in plans.items() if workers[name][1] is one), None)
             if program is not None:
                 hosts.append(self._hosts_of(one, program))
-        endpoints, ranks = list(self._site.endpoints.values()), self._traffic.placement.nics
-        fabric = build_fabric(self._lab, endpoints, hosts, ranks=ranks, seed=self._traffic.seed)
+        fabric = build_fabric(
+            self._lab,
+            list(self._site.endpoints.values()),
+            hosts,
+            placed=self._traffic.placement.nics,
+            seed=self._traffic.seed,
+        )
         self._site.network = fabric.network
         for program in self._programs.values():
             for address, completions in program.completions.items():

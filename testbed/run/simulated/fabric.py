@@ -29,6 +29,7 @@ from testbed.protocols.simulation.link import LinkSettings
 from testbed.protocols.simulation.settings import KINDS
 from testbed.run.ideals.fabric_graph import fabric_graph
 from testbed.run.placed.lab import LiveLab, PlannedLab
+from testbed.run.transports.lab_transport import address_of
 
 PAUSE_REACTION_NS = 0
 """From the arrival of a pause frame until the port sends no more but what it has begun: as in HPCC's simulator, and as
@@ -87,13 +88,12 @@ def planned_lab(model: Lab, k: float = 1.0) -> PlannedLab:
 
 
 def build_fabric(
-    lab: LiveLab, endpoints: Sequence[Endpoint], hosts: Sequence[Hosts], *, ranks: Sequence[PortPlan] = (), seed: int
+    lab: LiveLab, endpoints: Sequence[Endpoint], hosts: Sequence[Hosts], *, placed: Sequence[PortPlan], seed: int
 ) -> SimulatedFabric:
-    """Build the network between these endpoints, each of which has the address of a NIC of the lab, and `hosts` of one
-    transport or of several.
+    """Build the network between these endpoints, each of which has the address of a NIC of a rank (`placed`), and
+    `hosts` of one transport or of several.
 
-    `ranks` are the ports that traffic has, with their addresses: routers outside of the fabric send from one that is no
-    port's own. `seed` is that of the run, which switches' hashes follow, too.
+    `seed` is that of the run, which switches' hashes follow, too.
     """
     made = {item.address: next(one.make for one in hosts if one.has(item.address)) for item in endpoints}
     network = FabricNetwork(
@@ -104,7 +104,7 @@ def build_fabric(
         hosts=made,
     )
     markings = [one.marking for one in hosts]
-    of_tenants, places = _tenant_classes(lab, ranks), dict[tuple[int, int], int]()
+    of_tenants, places = _tenant_classes(lab, placed), dict[tuple[int, int], int]()
     for address, nic in network.nics.items():
         place = next(place for place, one in enumerate(hosts) if one.has(address))
         dscp = of_tenants.get(address)
@@ -115,17 +115,17 @@ def build_fabric(
             place = places[place, dscp]
         nic.kinds = KINDS * place
     fabric = SimulatedFabric(network=network, k=lab.plan.k)
-    _Builder(lab, fabric, hosts, markings, ranks, run=seed).build()
+    _Builder(lab, fabric, hosts, markings, placed, run=seed).build()
     return fabric
 
 
-def _tenant_classes(lab: LiveLab, ranks: Sequence[PortPlan]) -> Mapping[str, int]:
+def _tenant_classes(lab: LiveLab, placed: Sequence[PortPlan]) -> Mapping[str, int]:
     """Return the DSCP of the class that switches put a tenant's packets into, by the addresses of its NICs."""
     overlay, qos = lab.model.overlay, lab.model.qos
     if overlay is None or qos is None:
         return {}
     named = {one.name: qos.profiles[0].dscp_of(one.traffic_class) for one in overlay.tenants if one.traffic_class}
-    return {str(nic.address.ip): named[nic.tenant] for nic in ranks if nic.address is not None and nic.tenant in named}
+    return {address_of(nic): named[nic.tenant] for nic in placed if nic.tenant in named}
 
 
 _Group = tuple[str, frozenset[str]]
@@ -141,7 +141,7 @@ class _Builder:
         fabric: SimulatedFabric,
         hosts: Sequence[Hosts],
         markings: Sequence[Marking],
-        ranks: Sequence[PortPlan],
+        placed: Sequence[PortPlan],
         *,
         run: int,
     ) -> None:
@@ -152,13 +152,13 @@ class _Builder:
         self._graph = fabric_graph(lab.model, lab.plan)
         self._ports = {f"{port.node}:{port.name}": port for port in lab.plan.ports}
         self._classes = _PortClasses(lab, markings, run)
-        placed = {f"{port.node}:{port.name}": port for port in ranks}
-        self._nics = {
-            name: str(port.address.ip)
-            for name, port in ((name, placed.get(name, port)) for name, port in self._ports.items())
-            if port.address is not None and str(port.address.ip) in self._network.nics
+        known = [nic for host in lab.plan.hosts for nic in host.nics if nic.address is not None]
+        self._placed = {
+            f"{nic.node}:{nic.name}": nic for nic in (*known, *placed) if address_of(nic) in self._network.nics
         }
-        """Address of each NIC that takes part, by "node:interface"."""
+        """The NICs that take part, by "node:interface"."""
+        self._nics = {name: address_of(nic) for name, nic in self._placed.items()}
+        """The address of each."""
 
     def build(self) -> None:
         links = self._graph.links
@@ -205,7 +205,7 @@ class _Builder:
     def _add_tunnels(self) -> None:
         """Have the leaves of tenants' NICs put their packets into those of VXLAN, and take them out again."""
         nics = self._network.nics
-        tenants = {name: address for name, address in self._nics.items() if self._ports[name].tenant}
+        tenants = {name: address for name, address in self._nics.items() if self._placed[name].tenant}
         if not tenants:
             return
         numbers = frozenset(nics[address].number for address in tenants.values())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from testbed.api.sweeps import read_sweep
-from testbed.base.errors import ScenarioError
 from testbed.record.record import Outcome, Record
 from testbed.run.simulated.sweep import run_simulated
 from testbed.run.sweep.runner import RecordOptions
@@ -93,8 +92,12 @@ def test_each_tenant_has_its_transport_and_its_network() -> None:
     assert shares is not None and shares > 300_000 * 8 / (50e9 / 20_000)
 
 
-def test_a_router_outside_is_refused_by_name() -> None:
-    text = TENANTS.replace("EXTERNAL", ", external: {leaf: p1-s1-rail1}")
-    text = text.replace("RANKS", "{tenant: red, external: red}")
-    with pytest.raises(ScenarioError, match="has no routers outside of a fabric, and that of tenant red is a rank"):
-        run(text)
+def test_a_router_outside_is_a_rank_as_others_are() -> None:
+    text = TENANTS.replace("EXTERNAL", ", external: {leaf: p1-s2-rail1, asn: 64999, prefixes: [198.51.100.0/24]}")
+    text = text.replace("RANKS", "{tenant: red, external: red, hosts: [p1-s1-h1]}").replace(
+        "kind: uet, cc: none", "kind: tcp"
+    )
+    record = run(text)
+    assert record.verdict.outcome is Outcome.PASS, record.verdict.reasons
+    [one] = record.points[0].runs
+    assert all(check.ok for check in one.checks) and one.transfers.end_s[0] is not None
