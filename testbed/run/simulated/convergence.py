@@ -76,5 +76,6 @@ class Convergence:
             f" {self.carrier_ns / MILLISECOND:g} ms, a silent neighbour by {silence}, the end of its session"
             f" {self.reaction_ns / MILLISECOND:g} ms, each choice of routes {self.process_ns / MILLISECOND:g} ms, the"
             f" kernel's table {self.install_ns / MILLISECOND:g} ms, each update the delay of its link, a session"
-            f" that comes back {self.establish_ns / MILLISECOND:g} ms, the start of daemons {self.start_ns / MILLISECOND:g} ms."
+            f" that comes back {self.establish_ns / MILLISECOND:g} ms, the start of daemons"
+            f" {self.start_ns / MILLISECOND:g} ms."
         ]

@@ -93,7 +93,9 @@ def test_each_tenant_has_its_transport_and_its_network() -> None:
 
 
 def test_a_router_outside_is_a_rank_as_others_are() -> None:
-    text = TENANTS.replace("EXTERNAL", ", external: {leaf: p1-s2-rail1, asn: 64999, prefixes: [198.51.100.0/24]}")
+    text = TENANTS.replace(
+        "EXTERNAL", ", external: {leaf: p1-s2-rail1, asn: 64999, prefixes: [198.51.100.0/24], rate: 40G}"
+    )
     text = text.replace("RANKS", "{tenant: red, external: red, hosts: [p1-s1-h1]}").replace(
         "kind: uet, cc: none", "kind: tcp"
     )
