@@ -16,7 +16,15 @@ name: tenants
 topology:
   inline:
     name: tenants
-    fabric: {design: rail-optimized, segments: 2, hosts: 2, gpus: 1, spines: 2, nic: {rate: 400G}, uplink: {rate: 800G}}
+    fabric:
+      design: rail-optimized
+      segments: 2
+      hosts: 2
+      gpus: 1
+      spines: 2
+      nic: {rate: 400G}
+      uplink: {rate: 800G}
+      overlay: evpn
     tenants:
       red: {subnets: {web: {prefix: 10.1.0.0/24, nics: ["p1-s1-h1:rail1", "p1-s2-h1:rail1"]}}EXTERNAL}
 transport: {kind: uet, cc: none}
