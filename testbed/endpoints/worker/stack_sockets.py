@@ -108,11 +108,11 @@ class StackLoop:
         for stack in self.stacks.values():
             changed = stack.changed
             while changed:
-                item = changed.popleft()
-                item.noted = False
-                fd = self._of.get(item)
-                if fd is not None:
-                    active.append(fd)
+                what = changed.popleft()
+                what.noted = False
+                number = self._of.get(what)
+                if number is not None:
+                    active.append(number)
         while active:
             fd = active.popleft()
             inside = self._inside.get(fd)
