@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from ipaddress import IPv4Address
 from typing import Final
 
+from testbed.base.datapath.abi import BalancingMode
 from testbed.protocols.simulation.errors import ConfigurationError, Deadlock
 from testbed.protocols.simulation.events import Actor, Ended, Events
 from testbed.protocols.simulation.faults import Impairments
@@ -16,7 +17,7 @@ from testbed.protocols.simulation.nic import Endpoint, NicHost, NicInput
 from testbed.protocols.simulation.port import OutputPort
 from testbed.protocols.simulation.seeded import SeededRandom
 from testbed.protocols.simulation.settings import FabricPortSettings, SwitchSettings
-from testbed.protocols.simulation.switch import FabricSwitch, InputPort, PortArrivals
+from testbed.protocols.simulation.switch import STATIC, FabricSwitch, InputPort, PortArrivals
 
 UET_PORT: Final = 4793
 """The UDP port of UET (UE Specification 1.0, section 3.5.3), which switches hash where nothing else is said."""
@@ -26,7 +27,8 @@ class FabricNetwork:
     """NICs by IPv4 address, switches by name, lines and ports by the name of the line, under one clock.
 
     `overhead_bytes` is what a datagram costs on the wire beside its payload; `host` is what NICs are made of, and
-    `hosts` what those at some addresses are.
+    `hosts` what those at some addresses are. `order` has the number by which switches pin each address to a path; by
+    default that of the endpoint.
     Deterministic for a seed: every line, port and switch has a random number generator of its own, seeded with the seed
     and its name, so that an impairment here leaves the draws there as they were.
     """
@@ -40,6 +42,7 @@ class FabricNetwork:
         destination_port: int = UET_PORT,
         host: type[NicHost] = NicHost,
         hosts: Mapping[str, type[NicHost]] | None = None,
+        order: Mapping[str, int] | None = None,
     ) -> None:
         self.seed = seed
         self.events = Events()
@@ -62,6 +65,7 @@ class FabricNetwork:
         """How many NICs each group has."""
         self._ways: dict[tuple[str, ...], tuple[OutputPort, ...]] = {}
         """The ports of lines, as switches have them: one tuple for all routes that are the same."""
+        self._order = list(range(len(addresses))) if order is None else [order.get(address, 0) for address in addresses]
         self.nics: dict[str, NicHost] = {}
         self._nic_behind: dict[str, NicHost] = {}
         self._nic_inputs: dict[str, NicInput] = {}
@@ -93,6 +97,8 @@ class FabricNetwork:
             raise ConfigurationError(f"there are two nodes named {name}")
         random = SeededRandom(f"{self.seed} {name} flowlets")
         switch = FabricSwitch(name, settings, self._packed, self.destination_port, random, len(self._members))
+        if settings.balancing is BalancingMode.STATIC:
+            switch.pins = [number // settings.stride for number in self._order]
         self.fabric_switches[name] = switch
         return switch
 
@@ -141,12 +147,16 @@ class FabricNetwork:
                 account.pauses(port, port.line.delay_ns + reaction_ns)
 
     def route(self, switch: str, destination: str, lines: Sequence[str]) -> None:
-        """The lines out of `switch` towards the NIC at `destination` and its group; several are of equal cost."""
-        key = tuple(lines)
+        """The lines out of `switch` towards the NIC at `destination` and its group; several are of equal cost.
+
+        One that stands there several times has as many shares, but of a switch that pins destinations, which counts
+        paths.
+        """
+        found, nic = self.fabric_switches[switch], self.nics[destination]
+        key = tuple(dict.fromkeys(lines) if found.balancing == STATIC else lines)
         ports = self._ways.get(key)
         if ports is None:
-            ports = self._ways[key] = tuple(self.outputs[name] for name in lines)
-        found, nic = self.fabric_switches[switch], self.nics[destination]
+            ports = self._ways[key] = tuple(self.outputs[name] for name in key)
         group = self._group_of[nic.number]
         if self._members[group] == 1:
             found.routes[group] = ports

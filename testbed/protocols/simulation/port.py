@@ -27,6 +27,8 @@ CONTROL: Final = 2
 NOTIFICATION: Final = 3
 TRIMMED: Final = 4
 """Some of `PacketKind`, as numbers that a compiler knows."""
+NS_PER_BYTE_PER_S: Final = 8_000_000_000
+"""Nanoseconds times bit/s that make a byte."""
 OF_TRANSPORT: Final = 8
 """`settings.KINDS`."""
 ADMIT: Final = 0
@@ -160,6 +162,15 @@ class OutputPort(Actor):
             if queue.priority == priority:
                 return queue
         raise KeyError(priority)
+
+    def load_bytes(self, now: i64) -> i64:
+        """Return the bytes that wait here, with what the line has yet to send of the packet that it sends."""
+        held: i64 = 0
+        for queue in self.queues:
+            held += queue.bytes
+        if self.free > now:
+            held += (self.free - now) * self.line.rate_bps // NS_PER_BYTE_PER_S
+        return held
 
     # --- packets come ------------------------------------------------------------------------------------
 

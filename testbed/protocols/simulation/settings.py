@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from testbed.base.datapath.abi import BalancingMode
+from testbed.base.datapath.abi import FIVE_TUPLE, BalancingMode, HashField
 from testbed.base.datapath.traffic_class import ClassPlan
 
 KINDS: Final = 8
@@ -40,9 +40,17 @@ class FabricPortSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchSettings:
-    """`buffer_bytes` is what its queues share, 0 for no bound; `gap_ns` is that of flowlets."""
+    """`buffer_bytes` is what its queues share, 0 for no bound; `gap_ns` is that of flowlets.
+
+    Where it adapts, a flow keeps to its path until another has `hysteresis_bytes` fewer queued; 0 with no `flowlets`:
+    each packet goes where the least is. Where it pins destinations, `stride` of them in a row share a path.
+    """
 
     balancing: BalancingMode = BalancingMode.FLOW
     seed: int = 0
     gap_ns: int = 0
     buffer_bytes: int = 0
+    hash_fields: tuple[HashField, ...] = FIVE_TUPLE
+    flowlets: bool = False
+    hysteresis_bytes: int = 0
+    stride: int = 1

@@ -55,7 +55,7 @@ class Transport:
     kind: TransportKind = DEFAULT_TRANSPORT
     cc: str | None = None
     paths: str | None = None
-    """UET: a value of `transport.uet.paths.PathKind`."""
+    """UET: a value of `transport.uet.paths.PathKind`. Of transports with connections: `hashed` (None), or `planned`."""
     traffic_class: str | None = None
     """The `qos:` class whose DSCP the packets carry; None: the lossless or first ECN class there is, else the default
     class."""
@@ -164,6 +164,8 @@ class Workload:
     parameters: Mapping[str, Parameter] = field(default_factory=lambda: _NO_PARAMETERS)
     ranks: Ranks = field(default_factory=Ranks)
     duration: Duration | None = None
+    admission_bytes: int = 0
+    """So many bytes may come to a rank at a time; 0: any."""
     time_limit: Duration = field(default_factory=lambda: Duration.parse("60s"))
     """Wall-clock (virtual: guest) time after which a run is ended and its record says so."""
 

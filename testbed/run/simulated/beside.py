@@ -87,6 +87,8 @@ class Happening:
     def end(self) -> None:
         """The traffic has ended."""
         self._ended_ns = self._network.now
+        if self._faults is not None:
+            self._faults.end()
         if self._probes is not None:
             self._probes.end()
 

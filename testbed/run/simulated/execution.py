@@ -350,7 +350,7 @@ class Execution:
         """Read all counters, as they are after the last acknowledgement."""
         observation, qos = run.measured.observation, self._lab.plan.tables
         observation.scale_up, run.planes = self._domains.readings(), self._domains.balance()
-        observation.sent = count_ports(fabric, with_drops=qos is None)
+        observation.sent = count_ports(fabric, () if qos is None else self._lab.plan.port_numbers)
         network = fabric.network
         run.hops, run.seconds = network.hops, self._seconds
         run.sent = sum(nic.sent for nic in network.nics.values())

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address
 
 from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.endpoints.sockets import Marking
-from testbed.lab.core.model import DelayBy, Lab
+from testbed.lab.core.model import AdaptPer, DelayBy, Lab
 from testbed.lab.core.model.overlay import VXLAN_BYTES
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import PortPlan
@@ -96,12 +97,15 @@ def build_fabric(
     `seed` is that of the run, which switches' hashes follow, too.
     """
     made = {item.address: next(one.make for one in hosts if one.has(item.address)) for item in endpoints}
+    tables = lab.plan.tables
+    order = {str(IPv4Address(one)): number for number, one in enumerate(tables.destinations if tables else ())}
     network = FabricNetwork(
         endpoints,
         seed=seed,
         overhead_bytes=OVERHEAD_BYTES,
         destination_port=next((one.port for one in hosts if one.port), 0),
         hosts=made,
+        order=order or None,
     )
     markings = [one.marking for one in hosts]
     of_tenants, places = _tenant_classes(lab, placed), dict[tuple[int, int], int]()
@@ -273,6 +277,10 @@ class _PortClasses:
             seed=buffer.seed_in(self._run),
             gap_ns=buffer.gap_ns,
             buffer_bytes=max(0, buffer.shared_bytes - buffer.headroom_bytes),
+            hash_fields=buffer.hash_fields,
+            flowlets=buffer.per is AdaptPer.FLOWLET,
+            hysteresis_bytes=buffer.hysteresis_bytes,
+            stride=buffer.stride,
         )
 
     def port(self, port: PortPlan) -> FabricPortSettings:
