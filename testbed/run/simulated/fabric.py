@@ -129,7 +129,8 @@ def _tenant_classes(lab: LiveLab, placed: Sequence[PortPlan]) -> Mapping[str, in
     if overlay is None or qos is None:
         return {}
     named = {one.name: qos.profiles[0].dscp_of(one.traffic_class) for one in overlay.tenants if one.traffic_class}
-    return {address_of(nic): named[nic.tenant] for nic in placed if nic.tenant in named}
+    found = ((address_of(nic), named.get(nic.tenant)) for nic in placed)
+    return {address: dscp for address, dscp in found if dscp is not None}
 
 
 _Group = tuple[str, frozenset[str]]
