@@ -18,6 +18,7 @@ from testbed.base.version import __version__
 from testbed.console.action import PageAction
 from testbed.console.answers import RefusedRequest, encode, not_found
 from testbed.console.counters.history import KEPT_S, TICK_S
+from testbed.console.failures import RETRY_S, PartFailure, PartFailures
 from testbed.console.files import StartDirectories
 from testbed.console.live.lab import WatchedLab
 from testbed.console.machine.labs import LabRow, LabsWatch
@@ -80,8 +81,9 @@ class Console:
         self._recorded: dict[Source, Feed] = {}
         self._opening: dict[str, asyncio.Future[WatchedLab]] = {}
         self._watching: dict[tuple[str, str], threading.Event] = {}
-        self._trust = TrustWatch(self._tell_trust, self._is_looked_at)
-        self._labs = LabsWatch(state, self._tell_labs, self._is_looked_at, self._states_of)
+        self.failures = PartFailures(self._tell_failures)
+        self._trust = TrustWatch(self._tell_trust, self._is_looked_at, self.failures)
+        self._labs = LabsWatch(state, self._tell_labs, self._is_looked_at, self._states_of, self.failures)
         self._stopped = threading.Event()
         self._ticker = threading.Thread(target=self._tick_on, name="ticker", daemon=True)
         self.tick_cpu_s = 0.0
@@ -94,14 +96,14 @@ class Console:
         self._labs.start()
         self._ticker.start()
 
-    async def close(self) -> None:
-        """End all that goes on: streams, tasks, threads."""
+    async def close(self, tell: Callable[[str], None] = lambda sentence: None) -> None:
+        """End all that goes on: streams, tasks, threads. `tell` gets a sentence where that takes long."""
         self._stopped.set()
         for stop in list(self._watching.values()):  # whose threads take themselves out
             stop.set()
         for feed in self._feeds():
             feed.close()
-        await self.tasks.close()
+        await self.tasks.close(tell)
         await asyncio.to_thread(self._close_threads)
         self.readers.close()
 
@@ -147,7 +149,7 @@ class Console:
         return await asyncio.shield(self._opening[name])
 
     def _open(self, name: str) -> WatchedLab:
-        return WatchedLab(name, self.state, self.loop, self.common)
+        return WatchedLab(name, self.state, self.loop, self.common, self.failures)
 
     def _opened(self, name: str, done: asyncio.Future[WatchedLab]) -> None:
         self._opening.pop(name, None)
@@ -200,10 +202,20 @@ class Console:
                 ).start()
 
     def _watch_view(self, view: View, source: WatchedLab, stop: threading.Event) -> None:
-        assert view.watch is not None
+        watch = view.watch
+        assert watch is not None
+        part = f'the view "{view.title}" of {source.name}'
+
+        def publish(data: object) -> None:
+            self.failures.clear(part)
+            source.publish_view(view.name, data)
+
         try:
-            view.watch(source, lambda data: source.publish_view(view.name, data), stop)
+            while not self.failures.run(part, lambda: watch(source, publish, stop)):
+                if stop.wait(RETRY_S):
+                    break
         finally:
+            self.failures.clear(part)
             if self._watching.get((source.base, view.name)) is stop:
                 self._watching.pop((source.base, view.name), None)
 
@@ -261,6 +273,7 @@ class Console:
                 "labs": self._shown_labs(self._labs.latest),
                 "tasks": self.tasks.to_json(0),
                 "write": self.write,
+                "failing": self.failures.latest,
             }
         )
 
@@ -282,6 +295,9 @@ class Console:
     def _tell_labs(self, rows: tuple[LabRow, ...]) -> None:
         self._publish("labs", self._shown_labs(rows))
 
+    def _tell_failures(self, failures: tuple[PartFailure, ...]) -> None:
+        self._publish("failing", failures)
+
     def _tell_task(self, task: Task, lines: list[str]) -> None:
         self._publish("task", task.to_json(0) | {"new": lines})
         if task.ended:
@@ -296,7 +312,7 @@ class Console:
             schedule.take(time.monotonic_ns())
             for lab in list(self._live.values()):
                 if not lab.ended:
-                    lab.tick()
+                    self.failures.run(f"the counters of {lab.name}", lab.tick)
             self.ticks += 1
             self.tick_cpu_s = time.thread_time()
 
