@@ -66,9 +66,7 @@ def judge(t: float, busy: float, steal: float, late_ns: int | None, *, memory_fr
 class TrustWatch:
     """Looks at the machine in a thread of its own, seldom while nobody looks; calls `changed` with what it finds."""
 
-    def __init__(
-        self, changed: Callable[[Trust], None], looked_at: Callable[[], bool], failures: PartFailures
-    ) -> None:
+    def __init__(self, changed: Callable[[Trust], None], looked_at: Callable[[], bool], failures: PartFailures) -> None:
         self._changed = changed
         self._looked_at = looked_at
         self._failures = failures
