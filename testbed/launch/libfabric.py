@@ -68,21 +68,11 @@ def serve_provider(lab: RunningLab, nics: Sequence[PortPlan]) -> Iterator[Served
                 processes.append(process)
                 process.tell(encode(settings))
             for process in processes:
-                _await_ready(process)
+                process.await_ready(START_TIMEOUT_S, hint="another program may have the UET endpoint of a host")
             yield ServedProvider(directory, processes)
         finally:
             stop_all(processes, STOP_TIMEOUT_S)
             shutil.rmtree(provider, ignore_errors=True)
-
-
-def _await_ready(process: LineProcess) -> None:
-    answer = process.hear(START_TIMEOUT_S)
-    if not answer.get("ready"):
-        raise DriverError(
-            f"the libfabric provider cannot be served: {answer.get('error')}",
-            operation="libfabric",
-            hint="another program may have the UET endpoint of a host",
-        )
 
 
 @contextlib.contextmanager

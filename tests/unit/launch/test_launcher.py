@@ -414,7 +414,8 @@ def test_a_rank_that_breaks_off_ends_the_others(lab: FakeLaunchLab, code: str, e
 
 @pytest.mark.parametrize("late", [False, True], ids=["before the others wait", "while they wait"])
 def test_a_rank_that_ends_without_mpi_init_ends_those_that_wait_for_it(lab: FakeLaunchLab, late: bool) -> None:
-    early = f"import os, sys, time\nif os.environ['PMI_RANK'] == '2':\n    time.sleep({1.0 if late else 0.0})\n    sys.exit(0)\n"
+    early = "import os, sys, time\nif os.environ['PMI_RANK'] == '2':\n"
+    early += f"    time.sleep({1.0 if late else 0.0})\n    sys.exit(0)\n"
     launched = Launched(lab, python(f"{early}{CLIENT}"), pmi=True)
     result = launched.ended()
     assert result.exit_code == 1
