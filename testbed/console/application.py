@@ -136,6 +136,7 @@ def _machine_routes(console: Console) -> list[BaseRoute]:
         get("console", lambda call: console.described()),
         get("cost", lambda call: console.cost()),
         get("labs", lambda call: console.labs()),
+        post("machines/open", _open_there, changes=False),
         get("tasks", lambda call: console.tasks.to_json()),
         get("tasks/{task}", lambda call: console.tasks.find(call.path["task"]).to_json(None)),
         post("tasks/{task}/cancel", _cancel),
@@ -155,6 +156,14 @@ def _machine_routes(console: Console) -> list[BaseRoute]:
 async def _cancel(call: Any) -> dict[str, Any]:
     call.console.tasks.cancel(call.path["task"])
     return {}
+
+
+def _open_there(call: Any) -> dict[str, str]:
+    if call.console.others is None:
+        raise not_found("this console was told of no other machines", hint="start it with --also ssh://HOST")
+    from testbed.console.machine.others import answer_open
+
+    return answer_open(call.console.others, call.body)
 
 
 def _write_file(call: Any) -> dict[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from testbed.base.names import check_lab_name
 from testbed.base.version import __version__
@@ -30,6 +30,9 @@ from testbed.console.view import Readers, View
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.observe.sampler import TickSchedule
 
+if TYPE_CHECKING:
+    from testbed.console.machine.others import OtherMachines
+
 MOST_STREAMS = 256
 MOST_SHELLS = 16
 
@@ -38,13 +41,15 @@ MOST_SHELLS = 16
 class ConsoleSettings:
     """The settings of a console. `opens` is the address that a page shows first; None: the list of labs.
 
-    `only` is the one lab that it shows, where it is a service of that lab.
+    `only` is the one lab that it shows, where it is a service of that lab, and `also` names other machines, whose labs
+    it lists, too, as `--on` takes them.
     """
 
     roots: tuple[Path, ...]
     write: bool = False
     opens: str | None = None
     only: str | None = None
+    also: tuple[str, ...] = ()
 
 
 class Console:
@@ -84,6 +89,7 @@ class Console:
         self.failures = PartFailures(self._tell_failures)
         self._trust = TrustWatch(self._tell_trust, self._is_looked_at, self.failures)
         self._labs = LabsWatch(state, self._tell_labs, self._is_looked_at, self._states_of, self.failures)
+        self.others: OtherMachines | None = None
         self._stopped = threading.Event()
         self._ticker = threading.Thread(target=self._tick_on, name="ticker", daemon=True)
         self.tick_cpu_s = 0.0
@@ -94,6 +100,8 @@ class Console:
         """Begin to read the machine and the labs."""
         self._trust.start()
         self._labs.start()
+        if self.others is not None:
+            self.others.start()
         self._ticker.start()
 
     async def close(self, tell: Callable[[str], None] = lambda sentence: None) -> None:
@@ -110,6 +118,8 @@ class Console:
     def _close_threads(self) -> None:
         self._trust.close()
         self._labs.close()
+        if self.others is not None:
+            self.others.close()
         if self._ticker.is_alive():
             self._ticker.join(timeout=5)
         for lab in list(self._live.values()):
@@ -186,7 +196,8 @@ class Console:
         return () if found is None or found.ended else found.now().state.nodes
 
     def _shown_labs(self, rows: Sequence[LabRow]) -> tuple[LabRow, ...]:
-        return tuple(row for row in rows if self.settings.only in (None, row.name))
+        own = tuple(row for row in rows if self.settings.only in (None, row.name))
+        return own if self.others is None else own + self.others.labs
 
     def watch_views(self, source: WatchedLab) -> None:
         """Let the views that watch a lab begin, where they have not: a page looks at it."""
@@ -274,6 +285,7 @@ class Console:
                 "tasks": self.tasks.to_json(0),
                 "write": self.write,
                 "failing": self.failures.latest,
+                "machines": () if self.others is None else self.others.machines,
             }
         )
 
@@ -294,6 +306,15 @@ class Console:
 
     def _tell_labs(self, rows: tuple[LabRow, ...]) -> None:
         self._publish("labs", self._shown_labs(rows))
+
+    def others_changed(self) -> None:
+        """Tell pages of the labs of other machines. In any thread."""
+        self._publish("machines", () if self.others is None else self.others.machines)
+        self._publish("labs", self._shown_labs(self._labs.latest))
+
+    def is_looked_at(self) -> bool:
+        """Tell whether a page looks. In any thread."""
+        return self._is_looked_at()
 
     def _tell_failures(self, failures: tuple[PartFailure, ...]) -> None:
         self._publish("failing", failures)

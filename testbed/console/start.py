@@ -101,6 +101,16 @@ async def _serve(
         tables=[table.to_json() for table in TABLES.values()],
         play=PlayedRecords().play,
     )
+    if serving.settings.also:  # which takes SSH, and the start of most consoles does not
+        from testbed.console.machine.others import OtherMachines
+
+        console.others = OtherMachines(
+            serving.settings.also,
+            console.others_changed,
+            console.is_looked_at,
+            console.failures,
+            write=serving.settings.write,
+        )
     link = _Link(serving, listener, tell)
     app: ASGIApp = ConsoleGuard(
         application(console, link.sessions, secure=serving.tls is not None, told=link.used),

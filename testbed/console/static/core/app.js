@@ -10,7 +10,7 @@ const MOST_MOMENTS = 240;
 export class App {
   constructor() {
     this.address = new Store({...EMPTY, ...parse(location.hash)});
-    this.live = new Store({console: null, labs: [], tasks: [], trust: null, connected: false, lab: null, columns: null, t: null, state: null, shown: null, events: [], failed: null, gone: null, failing: [], loggedOut: false});
+    this.live = new Store({console: null, labs: [], tasks: [], trust: null, connected: false, lab: null, columns: null, t: null, state: null, shown: null, events: [], failed: null, gone: null, failing: [], machines: [], loggedOut: false});
     this.toasts = new Store({list: []});
     this.dialogs = new Store({list: []});
     this.views = new Store({list: []});
@@ -77,7 +77,7 @@ export class App {
   async start() {
     const [console, labs] = await Promise.all([this.get("console"), this.get("labs")]);
     this.live.set({console, labs});
-    const here = this.address.get(), first = console.open || (labs.length === 1 ? labs[0].base : null);
+    const here = this.address.get(), first = console.open || (labs.length === 1 ? labs[0].base || null : null);
     if (here.base === null && !here.view && first) this.go({base: first, view: "map"}, {replace: true});  // which opens it
     else if (here.base) await this.open(here.base);
     else this.stream.follow("/api/stream");
@@ -140,7 +140,7 @@ export class App {
   }
 
   on_snapshot(data) {
-    const next = {labs: data.labs || this.live.get().labs, tasks: data.tasks || [], trust: data.trust || null, failing: data.failing || []};
+    const next = {labs: data.labs || this.live.get().labs, tasks: data.tasks || [], trust: data.trust || null, failing: data.failing || [], machines: data.machines || []};
     if (data.columns) {
       next.columns = columnsOf(data.columns);
       next.state = data.state;
@@ -175,6 +175,7 @@ export class App {
     this.live.set(this.address.get().moment === null && shown ? {state, shown: {...shown, state}} : {state});
   }
 
+  on_machines(machines) { this.live.set({machines}); }
   on_failing(failing) { this.live.set({failing}); }
   on_event(event) { this.live.set({events: [...this.live.get().events.slice(-499), event]}); }
   on_trust(trust) { this.live.set({trust}); }

@@ -97,7 +97,7 @@ const Bar = ({app, view}) => {
     <div class="where">
       <select aria-label="Lab" value=${base || ""} onChange=${event => app.go({base: event.target.value || null, view: event.target.value ? (view === "labs" ? "map" : view) : "labs"})}>
         <option value="">Labs …</option>
-        ${labs.map(one => html`<option key=${one.base} value=${one.base}>${one.machine ? `${one.machine}: ` : ""}${one.name}</option>`)}
+        ${labs.filter(one => one.base).map(one => html`<option key=${one.base} value=${one.base}>${one.machine ? `${one.machine}: ` : ""}${one.name}</option>`)}
         ${base && !here && html`<option value=${base}>${lab ? lab.name : base.replace("/api/", "")}</option>`}
       </select>
       ${base && html`<${Health} app=${app} here=${here} />`}

@@ -1,5 +1,5 @@
 // The stream of a lab or run: snapshots, differences, events. Closed while nobody sees the page, resumed from where it was.
-const EVENTS = ["snapshot", "tick", "state", "event", "shape", "gone", "trust", "labs", "task", "view", "failing"];
+const EVENTS = ["snapshot", "tick", "state", "event", "shape", "gone", "trust", "labs", "task", "view", "failing", "machines"];
 const AGAIN_MS = 1500;
 
 export class Stream {
