@@ -16,8 +16,15 @@ from .conftest import LAB, Desk
 pytestmark = [pytest.mark.browser, pytest.mark.netns, pytest.mark.frr, pytest.mark.process, pytest.mark.timeout(900)]
 SLOW = 120_000
 PAUSE = {
-    **{"paused": "spine1:down1", "by": "leaf1:up1", "traffic_class": "lossless", "share": 0.5, "now": True},
-    **{"since_s": 0, "total_s": 0, "storm": False, "freed": False},
+    "paused": "spine1:down1",
+    "by": "leaf1:up1",
+    "traffic_class": "lossless",
+    "share": 0.5,
+    "now": True,
+    "since_s": 0,
+    "total_s": 0,
+    "storm": False,
+    "freed": False,
 }
 BRANCH = {"node": "spine1", "cause": "pause", "queue": "", "queue_bytes": 0, "pauses": [], "branches": []}
 ROOT = {"node": "leaf1", "cause": "queue", "queue": "", "queue_bytes": 0, "pauses": [PAUSE], "branches": [BRANCH]}
