@@ -71,7 +71,7 @@ class CountingEndpoint:
 
 class NoSockets:
     receivers: tuple[int, ...] = ()
-    blocked_fd, retry_at, blocked, passes = -1, 0, False, False
+    blocked_fd, retry_at, blocked, passes, drained = -1, 0, False, False, True
 
     def __init__(self) -> None:
         self.arrivals: list[int] = []
