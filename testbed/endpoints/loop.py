@@ -334,18 +334,19 @@ class Loop:
         may_stay = self._tick_ns > 0 and fd == sockets.receivers[0]
         if may_stay and self._turned_at < port.receive_at:
             return
-        for _ in range(_MOST_RECEIVES):
+        for turn in range(_MOST_RECEIVES):
             datagrams = sockets.receive(fd)
-            if not datagrams:
-                return
             now = time.monotonic_ns()
-            delay.hold(datagrams, now - self._period_ns // 2, sockets.arrivals)
-            due_at = delay.next_due()
-            if due_at is not None and (port.wake_at is None or due_at < port.wake_at):
-                port.wake_at = due_at
-            if not may_stay or not sockets.arrivals:
+            if datagrams:
+                delay.hold(datagrams, now - self._period_ns // 2, sockets.arrivals)
+                due_at = delay.next_due()
+                if due_at is not None and (port.wake_at is None or due_at < port.wake_at):
+                    port.wake_at = due_at
+                if not may_stay or not sockets.arrivals:
+                    return
+            elif not turn:
                 return
-            if sockets.drained:
+            if not datagrams or sockets.drained:
                 left_ns = min(delay.least_ns - 2 * self._tick_ns, LEAVING_TICKS * self._tick_ns)
                 port.receive_at = now + left_ns
                 return
