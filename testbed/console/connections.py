@@ -47,7 +47,7 @@ class StallTimer:
             transport.abort()
 
 
-class HttpConnection(HttpToolsProtocol):
+class BrowserConnection(HttpToolsProtocol):
     """An HTTP connection that is given up with a browser that stalls."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
@@ -67,7 +67,7 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
 
-class WebSocketConnection(WebSocketsSansIOProtocol):
+class BrowserWebSocket(WebSocketsSansIOProtocol):
     """A WebSocket that is given up with a browser that stalls, or answers no ping (RFC 6455, 5.5.2) in time."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:

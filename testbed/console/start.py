@@ -19,7 +19,7 @@ from testbed.base.errors import TestbedError
 from testbed.base.linux.namespaces import NETNS_DIRECTORY
 from testbed.console.application import application
 from testbed.console.browser import LinkFile
-from testbed.console.connections import HttpConnection, WebSocketConnection
+from testbed.console.connections import BrowserConnection, BrowserWebSocket
 from testbed.console.console import Console, ConsoleSettings
 from testbed.console.files import StartDirectories
 from testbed.console.guard import ConsoleGuard, Names
@@ -140,8 +140,8 @@ async def _serve(
 def _configuration(app: ASGIApp, tls: Tls | None) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=HttpConnection,
-        ws=WebSocketConnection,
+        http=BrowserConnection,
+        ws=BrowserWebSocket,
         ws_max_size=_LARGEST_MESSAGE,
         ws_per_message_deflate=False,
         loop="asyncio",

@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 
 from testbed.console import connections
-from testbed.console.connections import HttpConnection, WebSocketConnection
+from testbed.console.connections import BrowserConnection, BrowserWebSocket
 from testbed.console.listening import Tls
 from testbed.console.start import _configuration, _Server
 
@@ -174,5 +174,5 @@ def test_a_websocket_that_answers_stays_under_tls(tls: Tls) -> None:
 
 def test_the_console_serves_by_these() -> None:
     config = _configuration(listen, None)
-    assert (config.http, config.ws) == (HttpConnection, WebSocketConnection)
+    assert (config.http, config.ws) == (BrowserConnection, BrowserWebSocket)
     assert config.ws_ping_interval and config.ws_ping_timeout

@@ -96,7 +96,7 @@ export class App {
     if (!known) location.reload();
     this.stream.last = "";
     this.stream.open();
-    if (base) await this.open(base);
+    if (base && !this.live.get().lab) await this.open(base);
     return true;
   }
 
