@@ -21,6 +21,8 @@ PULL = 64
 """Datagrams asked of an endpoint at a time."""
 PULLS_PER_TURN = 2
 """After so many the other endpoints and descriptors have their turn: what they wait is what acknowledgements wait."""
+PULLS_OF_SMALL = 8
+"""A paced endpoint is asked so often in a turn at most, where its packets are so small that its NIC still has room."""
 MOST_TICKS = 4
 """With turns that take longer than ticks, what has arrived is taken to have waited for half of so many at most."""
 LEAVING_TICKS = 16
@@ -463,10 +465,13 @@ def _pull_urgent(port: _Port, pacer: Pacer, now: int) -> None:
 
 
 def _pull_paced(port: _Port, pacer: Pacer, now: int) -> None:
-    """Send what is urgent, and as many more as the NIC is to have."""
-    limit = min(PULL, port.endpoint.urgent + pacer.room(now))
-    datagrams = port.endpoint.transmit(now, limit) if limit else []
-    if datagrams:
-        pacer.sent(datagrams, now)
-        port.sockets.send(datagrams)
-    pacer.held_back = len(datagrams) == limit
+    """Send what is urgent, and as many more as the NIC is to have: of small packets it takes more than of full ones."""
+    for _ in range(PULLS_OF_SMALL):
+        limit = min(PULL, port.endpoint.urgent + pacer.room(now))
+        datagrams = port.endpoint.transmit(now, limit) if limit else []
+        if datagrams:
+            pacer.sent(datagrams, now)
+            port.sockets.send(datagrams)
+        pacer.held_back = len(datagrams) == limit
+        if not datagrams or not pacer.held_back or port.sockets.blocked:
+            return
