@@ -81,11 +81,6 @@ def say_refused(error: Exception) -> None:
     """Tell why we cannot be at work. The starter raises `CapabilityError` for what the machine lacks, `DriverError` for
     all else.
     """
-    is_ours = isinstance(error, TestbedError)
-    say(
-        {
-            "error": error.message if is_ours else str(error),
-            "hint": error.hint if is_ours else None,
-            "missing": error.missing if isinstance(error, CapabilityError) else None,
-        }
-    )
+    message, hint = (error.message, error.hint) if isinstance(error, TestbedError) else (str(error), None)
+    missing = error.missing if isinstance(error, CapabilityError) else None
+    say({"error": message, "hint": hint, "missing": missing})
