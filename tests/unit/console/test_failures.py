@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -28,6 +28,18 @@ class Told:
     def __call__(self, found: tuple[PartFailure, ...]) -> None:
         self.now = found
         self.times += 1
+
+
+class FakeCanary:
+    """A canary that is no process, and tells nothing."""
+
+    def __init__(self, period_ms: float) -> None: ...
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+    def read(self) -> None:
+        return None
 
 
 def broken() -> None:
@@ -68,6 +80,7 @@ def test_the_thread_of_trust_goes_on_after_an_error(monkeypatch: pytest.MonkeyPa
     told, seen, failed = Told(), threading.Event(), threading.Event()
     monkeypatch.setattr(trust, "_IDLE_EVERY_S", 0.01)
     monkeypatch.setattr(trust, "EVERY_S", 0.01)
+    monkeypatch.setattr(trust, "Canary", FakeCanary)
     real, times = trust.read_cpu_times, [0]
 
     def read() -> Any:

@@ -50,7 +50,7 @@ def test_rows_say_whose_they_are_and_miss_what_is_not_known() -> None:
     far, broken = rows_of(THERE, LISTED.encode())
     assert (far.name, far.machine, far.base, far.hosts, far.k, far.design) == ("far", THERE, "", 4, 1000.0, "")
     assert (broken.name, broken.state) == ("broken", "unknown")
-    with pytest.raises(ValueError, match=""):
+    with pytest.raises(ValueError, match="Expecting value"):
         rows_of(THERE, b"no JSON")
 
 

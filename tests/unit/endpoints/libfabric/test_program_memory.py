@@ -59,7 +59,8 @@ def test_room_is_as_long_as_asked_for(length: int) -> None:
 
 
 def test_large_receives_have_half_of_what_the_kernel_maps_for_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program_memory, "most_mappings", lambda: program_memory._Mapping.live + 3)
+    most = program_memory._Mapping.live + 3
+    monkeypatch.setattr(program_memory, "most_mappings", lambda: most)
     rooms = [room_for(1 << 16) for _ in range(3)]
     with pytest.raises(MemoryError, match="large receives wait"):
         room_for(1 << 16)
