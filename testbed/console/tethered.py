@@ -43,9 +43,9 @@ def main() -> None:
     os.dup2(null, 0)
     os.close(null)
     threading.Thread(target=end_with, args=(tether,), name="tether", daemon=True).start()
-    from testbed.cli import main as run
+    import runpy
 
-    run()
+    runpy.run_module("testbed", run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
