@@ -107,11 +107,29 @@ def build_fabric(
         hosts=made,
         order=order or None,
     )
+    markings = [one.marking for one in hosts]
+    of_tenants, places = _tenant_classes(lab, placed), dict[tuple[int, int], int]()
     for address, nic in network.nics.items():
-        nic.kinds = KINDS * next(place for place, one in enumerate(hosts) if one.has(address))
+        place = next(place for place, one in enumerate(hosts) if one.has(address))
+        dscp = of_tenants.get(address)
+        if dscp is not None:
+            if (place, dscp) not in places:
+                places[place, dscp] = len(markings)
+                markings.append(Marking(data=dscp, retransmission=dscp, control=dscp, notification=dscp))
+            place = places[place, dscp]
+        nic.kinds = KINDS * place
     fabric = SimulatedFabric(network=network, k=lab.plan.k)
-    _Builder(lab, fabric, hosts, placed, run=seed).build()
+    _Builder(lab, fabric, hosts, markings, placed, run=seed).build()
     return fabric
+
+
+def _tenant_classes(lab: LiveLab, placed: Sequence[PortPlan]) -> Mapping[str, int]:
+    """Return the DSCP of the class that switches put a tenant's packets into, by the addresses of its NICs."""
+    overlay, qos = lab.model.overlay, lab.model.qos
+    if overlay is None or qos is None:
+        return {}
+    named = {one.name: qos.profiles[0].dscp_of(one.traffic_class) for one in overlay.tenants if one.traffic_class}
+    return {address_of(nic): named[nic.tenant] for nic in placed if nic.tenant in named}
 
 
 _Group = tuple[str, frozenset[str]]
@@ -122,7 +140,14 @@ class _Builder:
     """The tables that a fabric is built from."""
 
     def __init__(
-        self, lab: LiveLab, fabric: SimulatedFabric, hosts: Sequence[Hosts], placed: Sequence[PortPlan], *, run: int
+        self,
+        lab: LiveLab,
+        fabric: SimulatedFabric,
+        hosts: Sequence[Hosts],
+        markings: Sequence[Marking],
+        placed: Sequence[PortPlan],
+        *,
+        run: int,
     ) -> None:
         self._lab = lab
         self._fabric = fabric
@@ -130,8 +155,11 @@ class _Builder:
         self._hosts = hosts
         self._graph = fabric_graph(lab.model, lab.plan)
         self._ports = {f"{port.node}:{port.name}": port for port in lab.plan.ports}
-        self._classes = _PortClasses(lab, [one.marking for one in hosts], run)
-        self._placed = {f"{nic.node}:{nic.name}": nic for nic in placed if address_of(nic) in self._network.nics}
+        self._classes = _PortClasses(lab, markings, run)
+        known = [nic for host in lab.plan.hosts for nic in host.nics if nic.address is not None]
+        self._placed = {
+            f"{nic.node}:{nic.name}": nic for nic in (*known, *placed) if address_of(nic) in self._network.nics
+        }
         """The NICs that take part, by "node:interface"."""
         self._nics = {name: address_of(nic) for name, nic in self._placed.items()}
         """The address of each."""

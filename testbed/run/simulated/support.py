@@ -132,6 +132,11 @@ def simulated_approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
         found.append(NOT_EMULATED)
     if any(port.tenant for port in lab.plan.ports):
         found.append(f"VXLAN adds {VXLAN_BYTES} bytes between leaves; switches hash what is inside of it.")
+    overlay = lab.model.overlay
+    if overlay is not None and any(tenant.traffic_class for tenant in overlay.tenants):
+        found.append(
+            "The class of a tenant holds from its NICs on, where an emulated leaf gives it to the outer packet."
+        )
     qos = lab.plan.qos
     if qos is None:
         found.append("Switch queues are plain tail-drop at line rate: no ECN marking, no PFC pause, no shared buffer.")

@@ -81,7 +81,7 @@ def passes(record: Record) -> None:
     for point in record.points:
         for run in point.runs:
             assert [check.name for check in run.checks if not check.ok] == []
-    assert record.outcome is Outcome.PASS
+    assert record.verdict.outcome is Outcome.PASS, record.verdict.reasons
 
 
 @pytest.mark.parametrize("text", [BYTES, INCAST, DURATION, REQUESTS, STORAGE], ids=lambda text: text.split()[1])
