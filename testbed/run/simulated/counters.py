@@ -75,12 +75,12 @@ def count_fabric(fabric: SimulatedFabric, lab: LiveLab) -> LabMaps:
     return maps
 
 
-def counted_since_begin(maps: LabMaps, now_ns: int) -> Snapshot:
-    """Return what a run has counted, which began at 0 with nothing: the memory of the maps itself, which has hundreds
-    of megabytes in a large fabric."""
+def counted_since(begin_ns: int, maps: LabMaps, now_ns: int) -> Snapshot:
+    """Return what a run has counted, which began with nothing: the memory of the maps itself, which has hundreds of
+    megabytes in a large fabric."""
     return Snapshot(
         time_ns=now_ns,
-        seconds=now_ns / 1e9,
+        seconds=max(0, now_ns - begin_ns) / 1e9,
         queues=maps.by_port("queues"),
         ingress=maps.by_port("ingress"),
         pauses=maps.by_port("pauses"),

@@ -9,7 +9,7 @@ from typing import ClassVar
 from testbed.base.errors import TestbedError
 from testbed.lab.core.model import Lab
 from testbed.lab.features.scale_up.counters.balance import PlaneBalance
-from testbed.record.record import EPOCH, Check, RunResult
+from testbed.record.record import EPOCH, Check
 from testbed.run.faults.registry import lab_fault
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.probes.planning import QUEUED_RTTS, plan_probes
@@ -86,20 +86,6 @@ class SimulatedPoint(PointRuns):
             probes=probes,
             unqueued_s=unqueued_s,
         )
-
-    def lost(self, index: int, why: str) -> RunOutcome:
-        """Return what is known of a run whose process died: nothing, and that is why the point is invalid."""
-        title = "The process of the run came to its end"
-        result = RunResult(
-            index=index,
-            seed=self.traffic[index - 1].seed,
-            started=EPOCH,
-            elapsed_s=0.0,
-            metrics={},
-            checks=[Check(name="process", title=title, value=1, limit=0, ok=False, message=why)],
-            complete=False,
-        )
-        return RunOutcome(result=result)
 
     def _checks(self, done: SimulatedRun) -> list[Check]:
         """Return what the trust checks of the data say; those of the machine have nothing to judge here."""
