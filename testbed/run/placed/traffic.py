@@ -23,6 +23,7 @@ from testbed.run.schema.model import Scenario
 from testbed.run.schema.transports import TRANSPORTS, TransportKind
 from testbed.run.transports.lab_transport import LabTransport
 from testbed.run.transports.registry import transport_on
+from testbed.workload.admission import with_admission
 from testbed.workload.kinds.kind import FabricView, ranks_per_domain
 from testbed.workload.planes import over_planes
 from testbed.workload.registry import build_workload, workload_kind
@@ -41,8 +42,9 @@ class RunTraffic:
     """The part that each of several transports carries; none where one carries all."""
 
 
-def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
-    """Makes the traffic of the run with this seed. Raises `ScenarioError` where the lab cannot carry it."""
+def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int, folds_large: bool = False) -> RunTraffic:
+    """Makes the traffic of the run with this seed, with rings of more than a million transfers as one step where
+    `folds_large`. Raises `ScenarioError` where the lab cannot carry it."""
     placement = place_ranks(lab.model, lab.plan, scenario.workload.ranks, seed=seed)
     kind = workload_kind(scenario.workload.kind)
     if scenario.workload.is_program:
@@ -50,11 +52,14 @@ def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
     groups = _apart(scenario, lab, placement, knows_hosts=kind.knows_hosts)
     try:
         if scenario.workload.ranks.joined:
-            workload = _joined(scenario, lab, placement, seed)
+            workload = _joined(scenario, lab, placement, seed, folds_large=folds_large)
         elif len(groups) > 1:
-            workload = _side_by_side(scenario, lab, placement, groups, seed)
+            workload = _side_by_side(scenario, lab, placement, groups, seed, folds_large=folds_large)
         else:
-            workload = _build(scenario, lab, placement, range(len(placement.nics)), seed)
+            workload = _build(scenario, lab, placement, range(len(placement.nics)), seed, folds_large=folds_large)
+            if kind.collective and _crosses_planes(lab, placement, workload):
+                groups = _by_plane(lab, placement)
+                workload = _side_by_side(scenario, lab, placement, groups, seed, folds_large=folds_large)
     except WorkloadError as error:
         raise ScenarioError(f"workload {scenario.workload.kind}: {error.message}", hint=error.hint) from error
     try:
@@ -66,6 +71,8 @@ def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
     by_packets = goes_by_packets(lab.model, scenario.transport) and not scenario.tenant_transports
     workload = inside_domains(workload, [domains.of(node) for node in nodes] if by_packets else nodes)
     check_in_switch(lab.model, workload)
+    if scenario.workload.admission_bytes:
+        workload = with_admission(workload, scenario.workload.admission_bytes)
     nics = placement.nics
     carriers: dict[int, LabTransport] = {}
     parts = split_traffic(lab, workload, nics, scenario.transport, scenario.tenant_transports)
@@ -116,6 +123,13 @@ def _apart(
     return {} if knows_hosts else _by_plane(lab, placement)
 
 
+def _crosses_planes(lab: LiveLab, placement: RankPlacement, workload: Workload) -> bool:
+    """Tell whether two ranks talk to each other that are in different planes."""
+    planes = planes_apart(lab.model)
+    of = [planes.get(placement.leaf(rank), 0) for rank in range(len(placement.nics))] if planes else []
+    return bool(planes) and any(of[source] != of[destination] for source, destination in fabric_pairs(workload))
+
+
 def _by_plane(lab: LiveLab, placement: RankPlacement) -> dict[str, tuple[int, ...]]:
     """Return the ranks of each plane; {} where there is one."""
     planes = planes_apart(lab.model)
@@ -125,17 +139,27 @@ def _by_plane(lab: LiveLab, placement: RankPlacement) -> dict[str, tuple[int, ..
 
 
 def _side_by_side(
-    scenario: Scenario, lab: LiveLab, placement: RankPlacement, groups: Mapping[str, tuple[int, ...]], seed: int
+    scenario: Scenario,
+    lab: LiveLab,
+    placement: RankPlacement,
+    groups: Mapping[str, tuple[int, ...]],
+    seed: int,
+    *,
+    folds_large: bool,
 ) -> Workload:
     """Builds the workload for every group by itself, each with another seed, and runs them side by side."""
     tenants = [
-        Tenant(name=name, workload=_build(scenario, lab, placement, ranks, seed * 1009 + number), ranks=ranks)
+        Tenant(
+            name=name,
+            workload=_build(scenario, lab, placement, ranks, seed * 1009 + number, folds_large=folds_large),
+            ranks=ranks,
+        )
         for number, (name, ranks) in enumerate(groups.items(), start=1)
     ]
     return mix_tenants(tenants, ranks=len(placement.nics), name=scenario.workload.kind)
 
 
-def _joined(scenario: Scenario, lab: LiveLab, placement: RankPlacement, seed: int) -> Workload:
+def _joined(scenario: Scenario, lab: LiveLab, placement: RankPlacement, seed: int, *, folds_large: bool) -> Workload:
     """Builds the workload for NICs, whose ports in all planes are one rank. A collective has its share of the bytes in
     each plane. Raises `ScenarioError` where NICs have no ports in several planes."""
     ports = placement.nic_ports(planes_apart(lab.model))
@@ -144,12 +168,14 @@ def _joined(scenario: Scenario, lab: LiveLab, placement: RankPlacement, seed: in
             f"the NICs of {lab.model.name} that are chosen have no ports in several planes",
             hint="ranks without joined, or fabric: {nic: {ports: 2}, planes: 2}",
         )
-    workload = _build(scenario, lab, placement, tuple(one[0] for one in ports), seed)
+    firsts = tuple(one[0] for one in ports)
+    workload = _build(scenario, lab, placement, firsts, seed, folds_large=folds_large)
     if workload.collectives:
         shares = {"bytes": _share_of_bytes(scenario, len(ports[0]))}
         parameters = {**scenario.workload.parameters, **shares}
         shared = replace(scenario, workload=replace(scenario.workload, parameters=parameters))
-        return _side_by_side(shared, lab, placement, _by_plane(lab, placement), seed)
+        groups = _by_plane(lab, placement)
+        return _side_by_side(shared, lab, placement, groups, seed, folds_large=folds_large)
     striped = TRANSPORTS[scenario.transport.kind.value].stripes_over_planes
     rng = random.Random(f"planes {seed}")
     return over_planes(workload, ports, ranks=len(placement.nics), striped=striped, rng=rng)
@@ -169,7 +195,13 @@ def _share_of_bytes(scenario: Scenario, planes: int) -> Value:
 
 
 def _build(
-    scenario: Scenario, lab: LiveLab, placement: RankPlacement, ranks: tuple[int, ...] | range, seed: int
+    scenario: Scenario,
+    lab: LiveLab,
+    placement: RankPlacement,
+    ranks: tuple[int, ...] | range,
+    seed: int,
+    *,
+    folds_large: bool,
 ) -> Workload:
     nics = [placement.nics[rank] for rank in ranks]
     domains = scale_up_domains(lab.model, lab.plan.k)
@@ -185,6 +217,7 @@ def _build(
         leaf_of=lambda rank: nics[rank].peer.partition(":")[0],
         domain_of=lambda rank: domains.of(nics[rank].node),
         rate_of=lambda rank: nics[rank].line_rate_bps,
+        folds_large=folds_large,
     )
     return build_workload(scenario.workload.kind, scenario.workload.parameters, fabric)
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from typing import ClassVar
 
 from testbed.base.errors import ScenarioError, TestbedError
-from testbed.record.record import PointResult, RunResult
+from testbed.record.record import EPOCH, Check, PointResult, RunResult
 from testbed.run.faults.outcome import error_words
 from testbed.run.ideals.point_ideals import PointIdeals
 from testbed.run.measuring.assembled import assemble_point, assemble_run
@@ -65,12 +66,16 @@ class PointRuns:
     `ScenarioError` where the lab cannot carry the traffic.
     """
 
+    folds_large: ClassVar[bool] = False
+    """Rings of more than a million transfers may be one step of its traffic."""
+
     def __init__(self, point: Point, whole: LiveLab) -> None:
         self.point = point
         self.whole = whole
         self.lab = whole.of_network(*point.scenario.workload.ranks.networks_in(whole.model))
         self.traffic: Sequence[RunTraffic] = [
-            make_traffic(point.scenario, self.lab, seed=seed) for seed in point.scenario.repeat.seeds
+            make_traffic(point.scenario, self.lab, seed=seed, folds_large=self.folds_large)
+            for seed in point.scenario.repeat.seeds
         ]
 
     @property
@@ -84,6 +89,20 @@ class PointRuns:
     def run_result(self, index: int, started: str, measured: Measured) -> RunResult:
         """Put a run together, for the trust checks to judge. `index` counts from 1."""
         return assemble_run(index, started, self.traffic[index - 1], measured, self.lab, self.whole, self.ideals)
+
+    def lost(self, index: int, why: str, *, started: str = EPOCH) -> RunOutcome:
+        """Return what is known of a run whose process died: nothing, and that is why the point is invalid."""
+        title = "The process of the run came to its end"
+        result = RunResult(
+            index=index,
+            seed=self.traffic[index - 1].seed,
+            started=started,
+            elapsed_s=0.0,
+            metrics={},
+            checks=[Check(name="process", title=title, value=1, limit=0, ok=False, message=why)],
+            complete=False,
+        )
+        return RunOutcome(result=result)
 
     def outcome(self, runs: Sequence[RunOutcome], approximations: Sequence[str]) -> PointOutcome:
         """Put these runs of it together, those that there are."""

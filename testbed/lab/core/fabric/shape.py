@@ -111,7 +111,7 @@ class Shape:
 
     @property
     def all_hosts(self) -> int:
-        """Those of all segments."""
+        """The hosts of all segments."""
         return sum(self.unequal) or self.pods * self.segments * self.hosts
 
     @property
