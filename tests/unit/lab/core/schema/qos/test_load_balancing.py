@@ -76,7 +76,7 @@ def test_the_fields_of_a_hash() -> None:
 
 def test_the_kernel_is_told_its_fields() -> None:
     text = f"{POD}qos: {{preset: uec, load_balancing: {{hash: {{by: kernel, fields: [source, destination]}}}}}}\n"
-    plan = plan_lab(load_topology_text(text), k=1)
+    plan = plan_lab(load_topology_text(text, file="t.yml"), k=1)
     said = {item.value for item in plan.operations if isinstance(item, SetSysctl) and item.key.endswith("hash_fields")}
     assert said == {"3"}
 
@@ -124,8 +124,10 @@ def test_tables_are_planned_where_they_are_needed(mode: str, pins: bool, adapts:
 
 def test_the_queues_behind_interfaces_keep_the_numbers_of_a_lab_that_is_up() -> None:
     text = f"{POD}qos: {{preset: uec, load_balancing: {{mode: adaptive}}}}\n"
-    before = plan_lab(load_topology_text(text), k=1)
-    after = keep_numbers(plan_lab(load_topology_text(text.replace("spines: 2", "spines: 3")), k=1), numbers_of(before))
+    before = plan_lab(load_topology_text(text, file="t.yml"), k=1)
+    after = keep_numbers(
+        plan_lab(load_topology_text(text.replace("spines: 2", "spines: 3"), file="t.yml"), k=1), numbers_of(before)
+    )
     assert after.tables is not None
     ports = {(item.node, item.ifindex): item.port for item in after.operations if isinstance(item, InstallPort)}
     nodes = [buffer.node for buffer in after.tables.buffers]
