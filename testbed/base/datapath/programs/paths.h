@@ -119,10 +119,12 @@ static __always_inline struct paths *ask_paths(struct __sk_buff *skb, const stru
 	return found->count > 1 ? found : NULL;
 }
 
-/* How many destinations of the lab have a lower address (host order). */
+/* The number of a destination (host order); of one that is not known, its place among those that are. */
 __noinline __u32 place_of(__u32 address, __u32 count)
 {
 	struct paths *search = own_paths();
+	struct address *found;
+	__u32 place;
 
 	if (!search)
 		return 0;
@@ -138,7 +140,9 @@ __noinline __u32 place_of(__u32 address, __u32 count)
 		else
 			search->high = middle;
 	}
-	return search->low;
+	place = search->low;
+	found = bpf_map_lookup_elem(&addresses, &place);
+	return found && found->address == address ? found->number : place;
 }
 
 /* The port of a switch that is behind an interface, in the upper 32 bits, and the bytes that all its queues hold; 0 for

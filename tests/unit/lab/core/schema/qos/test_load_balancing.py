@@ -94,7 +94,7 @@ def test_destinations_are_numbered_by_their_addresses_and_tiers_divide_what_is_l
     tables = plan.tables
     assert tables is not None
     addresses = [nic.address.ip for host in plan.hosts for nic in host.nics if nic.address is not None]
-    assert list(tables.destinations) == sorted(map(int, addresses))
+    assert list(tables.destinations) == [(int(one), number) for number, one in enumerate(sorted(addresses))]
     strides = {buffer.node: buffer.stride for buffer in tables.buffers if buffer.node}
     roles = {node.name: node.role for node in lab.switches}
     by_role = {str(role): {strides[name] for name, own in roles.items() if own is role} for role in set(roles.values())}
@@ -108,7 +108,7 @@ def test_hosts_of_a_leaf_are_divided_evenly_over_the_paths_to_it() -> None:
     _, plan = multi_pod("static")
     assert plan.tables is not None
     buffer = replace(plan.tables.buffers[1], stride=1)
-    first = [IPv4Address(one) for one in plan.tables.destinations[:8]]
+    first = [IPv4Address(one) for one, _ in plan.tables.destinations[:8]]
     assert [pinned_path(plan.tables, buffer, one, 4) for one in first] == [0, 1, 2, 3, 0, 1, 2, 3]
 
 
