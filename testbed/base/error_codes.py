@@ -176,6 +176,7 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "no-default": "No class takes the packets that no other class names.",
             "not-of-a-host": "A setting of switches is given for hosts.",
             "not-of-a-port": "A setting of whole switches is given for one port.",
+            "not-adaptive": "A key of adaptive load balancing is given for another mode.",
             "pfc-of-lossy": "A class that is not lossless has pause thresholds.",
             "pfc-thresholds": "The thresholds XOFF and XON of a class are not in order.",
             "qos": "The lab has no section `qos`, and its ports are to be planned.",
@@ -184,6 +185,7 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "two-defaults": "Two classes say that they take what no other class names.",
             "unknown-class": "There is no such traffic class.",
             "unknown-dscp": "A value is not a DSCP: 0 to 63, or one of their names.",
+            "unknown-field": "There is no such field of a packet that a switch could hash.",
             "unknown-mode": "There is no such mode of load balancing.",
             "unknown-preset": "There is no such preset.",
             "unknown-priority": "No lossless traffic class has this priority.",
@@ -209,6 +211,10 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "unknown-transport": "There is no such transport.",
             "unknown-workload": "There is no such workload.",
             "workload": "The workload cannot be made on this lab with these parameters.",
+        },
+        "Pools of machines": {
+            "bad-machine": "A machine is not written as [user@]host[:port][/directory].",
+            "duplicate-machine": "A machine of a pool is named twice.",
         },
         "Traces and traffic matrices": {
             "bad-ends": "A flow is not written as source->destination.",

@@ -53,6 +53,7 @@ INTERPRETED = (
     "testbed/run/simulated/sweep.py",
     "testbed/run/simulated/execution.py",
     "testbed/run/simulated/time_scale.py",
+    "testbed/run/simulated/timed.py",
     "testbed/endpoints/worker/buffers.py",
     "testbed/endpoints/worker/copies.py",
     "testbed/endpoints/worker/domain.py",

@@ -163,9 +163,7 @@ class ProgramRun:
             if self._rings is not None:
                 self._go_on_with_rings(self._rings, self._traffic)  # to be ready for what comes first
             if self._program.requests:
-                from testbed.endpoints.worker.http.request_traffic import RequestTraffic  # most programs have none
-
-                self._requests = RequestTraffic(self._program, self._loop, self, self._clock_ns)
+                self._requests = self._make_requests()
                 self._requests.listen()
         except (TrafficError, MemoryError) as error:
             self.on_failed(str(error) or "there is not enough memory")
@@ -175,6 +173,11 @@ class ProgramRun:
     def _make_traffic(self) -> Traffic:
         transport = worker_transport(self._program.transport.kind)
         return transport.make_traffic(self._program, self._loop, self.buffers, self)
+
+    def _make_requests(self) -> RequestTraffic:
+        from testbed.endpoints.worker.http.request_traffic import RequestTraffic  # most programs have none
+
+        return RequestTraffic(self._program, self._loop, self, self._clock_ns)
 
     def connect(self) -> None:
         if self._traffic is None or self._over or self._announce_ready or self._begin_ns:

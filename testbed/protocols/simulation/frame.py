@@ -51,8 +51,9 @@ class Frame:
         self.wire_bytes: i64 = size + WIRE_OVERHEAD_BYTES
         self.group: i64 = destination
         """Number of the group of hosts, with the same routes, that the destination is of."""
-        self.flow: i64 = source << 40 | destination << 16 | entropy
-        """The numbers that switches hash, of 24, 24 and 16 bits."""
+        self.flow: i64 = source << 48 | destination << 32 | entropy
+        """The numbers that switches hash, of 16, 16 and 32 bits: TCP's entropy has the destination's port above the
+        source's, UDP's the source's alone."""
         self.ce = False
         self.trimmed = False
         self.last_hop = False

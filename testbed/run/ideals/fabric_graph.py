@@ -34,7 +34,8 @@ def fabric_graph(lab: Lab, plan: LabPlan) -> FabricGraph:
     by interface are taken; which ones a switch takes is not planned. Without planned routes, shortest paths serve.
 
     The next hops of a route are in the order in which the kernel's group has them, and hashes choose among them: zebra
-    sorts them by gateway, here the link-local address that the neighbour's port has by its MAC.
+    sorts them by weight and gateway, here the link-local address that the neighbour's port has by its MAC. One with a
+    weight stands there as often.
     """
     if _latest and _latest[0][0] is lab and _latest[0][1] is plan:
         return _latest[0][2]
@@ -120,10 +121,13 @@ def _as_routed(
             routes[group] = {
                 name: tuple(
                     numbers[f"{name}:{interface}"]
-                    for _, interface in sorted((gateway[name, interface], interface) for interface in interfaces)
+                    for weight, _, interface in sorted(
+                        (weight, gateway[name, interface], interface) for interface, weight in hops
+                    )
+                    for _ in range(weight)
                 )
                 for name, table in tables.items()
-                if (interfaces := table.next_hops(address.ip))
+                if (hops := table.next_hops(address.ip))
             }
             if several:  # no other NIC has this group; its leaves have the route to it, or its subnet
                 beside = {name: graph.next_hops(name, endpoint) for name in tables if name not in routes[group]}
@@ -146,10 +150,13 @@ class _Table:
             self._by_length[route.prefix.prefixlen][int(route.prefix.network_address)] = route
         self._lengths = sorted(self._by_length, reverse=True)
 
-    def next_hops(self, address: IPv4Address) -> tuple[str, ...]:
+    def next_hops(self, address: IPv4Address) -> list[tuple[str, int]]:
+        """The interfaces to an address, each with its weight."""
         for length in self._lengths:
             mask = (1 << 32) - (1 << (32 - length))
             route = self._by_length[length].get(int(address) & mask)
             if route is not None:
-                return route.interfaces[: route.next_hops]
-        return ()
+                interfaces = route.interfaces[: route.next_hops]
+                weights = route.weights[: route.next_hops] or (1,) * len(interfaces)
+                return list(zip(interfaces, weights, strict=True))
+        return []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,6 +37,7 @@ def empty_maps(lab: LiveLab) -> LabMaps:
     ports = len(lab.plan.port_numbers) + 1
     of_ports = {"ports": ports, "queues": ports * CLASSES, "ingress": ports * CLASSES}
     of_ports |= {"pauses": ports * CLASSES, "curves": ports * CLASSES}
+    of_ports |= {"addresses": len(qos.destinations), "egresses": len(qos.egresses)}
     counts = {"lab": 1, "profiles": len(qos.profiles), "buffers": len(qos.buffers), **of_ports}
     maps = LabMaps({name: np.zeros(counts[name], kind) for name, kind in MAPS.items()})
     fill_maps(maps, qos, [item for item in lab.plan.operations if isinstance(item, InstallPort)])
@@ -50,6 +53,8 @@ def count_fabric(fabric: SimulatedFabric, lab: LiveLab) -> LabMaps:
     peers = {f"{port.node}:{port.name}": port.peer for port in lab.plan.ports}
     queues, pauses, curves = (maps.by_port(name) for name in ("queues", "pauses", "curves"))
     for name, port in network.outputs.items():
+        if name not in numbers:
+            continue  # of a network without classes
         number = numbers[name]
         for queue in port.queues:
             if not queue.in_packets and not queue.pauses:
@@ -83,12 +88,12 @@ def counted_since(begin_ns: int, maps: LabMaps, now_ns: int) -> Snapshot:
     )
 
 
-def count_ports(fabric: SimulatedFabric, *, with_drops: bool) -> dict[tuple[str, str], PortCounters]:
-    """Return what each port has sent; `with_drops`: and dropped, where no class counts that."""
+def count_ports(fabric: SimulatedFabric, classes: Container[str]) -> dict[tuple[str, str], PortCounters]:
+    """Return what each port has sent, and dropped where it is none of those with `classes`, which count that."""
     found = {}
     for name, port in fabric.network.outputs.items():
         node, _, interface = name.partition(":")
-        dropped = sum(sum(queue.drops_packets) for queue in port.queues) if with_drops else 0
+        dropped = sum(sum(queue.drops_packets) for queue in port.queues) if name not in classes else 0
         found[node, interface] = PortCounters(tx_bytes=port.line.bytes, tx_packets=port.line.frames, tx_dropped=dropped)
     return found
 
@@ -105,7 +110,7 @@ def _count_arrivals(maps: LabMaps, number: int, name: str, port: OutputPort, fab
     """Count what came in at the far end of a line, whose port has this number, and what the wire has lost."""
     network = fabric.network
     entered = network.inputs.get(name)
-    arrivals = network.nic_behind(name).arrivals if entered is None else entered.arrivals
+    arrivals = network.arrivals_at(name)
     ingress = maps.by_port("ingress")[number]
     for priority, counted in arrivals.by_priority.items() if arrivals is not None else ():
         ingress["in_packets"][priority] = counted.packets

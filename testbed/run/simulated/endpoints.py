@@ -1,37 +1,25 @@
-"""Hosts on the simulator: a worker's own program, on simulated time instead of a loop."""
+"""Hosts on the simulator: a worker's own program, on simulated time."""
 
 from __future__ import annotations
 
-import select
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from testbed.endpoints.worker.datagrams.datagram_traffic import DatagramTraffic
 from testbed.endpoints.worker.domain import Domains
 from testbed.endpoints.worker.program import Program, Step
+from testbed.endpoints.worker.stack_sockets import StackLoop, StackSockets
 from testbed.endpoints.worker.traffic import Traffic
 from testbed.endpoints.worker.worker import Event, ProgramRun
 from testbed.run.simulated.site import RunSite
 from testbed.run.simulated.transport_registry import simulated_transport
 
+if TYPE_CHECKING:
+    from testbed.endpoints.worker.http.request_traffic import RequestTraffic
+
 ASKED_EVERY: Final = 4_096
 """After so many actions of endpoints, whoever watches is told how far the run is, and may end it."""
-
-
-class NoLoop:
-    """A stand-in for a worker's loop: no sockets, nothing to wait for."""
-
-    def watch(self, fd: int, callback: Callable[[int], None], events: int = select.EPOLLIN) -> None: ...
-
-    def modify(self, fd: int, events: int) -> None: ...
-
-    def unwatch(self, fd: int) -> None: ...
-
-    def run_once(self, until: int | None = 0) -> bool:
-        return False
-
-    def close(self) -> None: ...
 
 
 class ProgramsWatch:
@@ -70,7 +58,9 @@ class SimulatedProgram(ProgramRun):
         on_end: Callable[[SimulatedProgram], None],
         domains: Domains | None = None,
     ) -> None:
-        super().__init__(program, NoLoop(), self._hear, clock_ns=site.now, domains=domains)
+        self._stacks = StackLoop()
+        self._stacks.on_ready = self.act
+        super().__init__(program, self._stacks, self._hear, clock_ns=site.now, domains=domains)
         self.failure = ""
         """Why it cannot go on; "" as long as it can."""
         self.ready = False
@@ -87,8 +77,9 @@ class SimulatedProgram(ProgramRun):
 
     @property
     def completions(self) -> Mapping[str, deque[Any]]:
-        """The operations that have ended at each of its endpoints, by address; none before it is prepared."""
-        return self._traffic.completions if isinstance(self._traffic, DatagramTraffic) else {}
+        """What has happened at each of its endpoints and was not looked at yet, by address: operations that have ended,
+        or connections on which there is something new. None before it is prepared."""
+        return self._traffic.completions if isinstance(self._traffic, DatagramTraffic) else self._stacks.changed
 
     def set_up(self) -> None:
         """Reach whom it is to reach, now that the network is there. It is `ready` then, or later."""
@@ -102,7 +93,10 @@ class SimulatedProgram(ProgramRun):
 
     def act(self) -> None:
         """Look at what has ended, begin what is due, and see to it that this happens again in time."""
+        self._stacks.serve()
         self.turn()
+        while self._stacks.serve():  # what has begun may write at once
+            self.turn()
         due, network = self.deadline(), self._site.network
         if due is not None and network is not None and (self._armed is None or due < self._armed):
             self._armed = due
@@ -136,7 +130,13 @@ class SimulatedProgram(ProgramRun):
 
     def _make_traffic(self) -> Traffic:
         transport = simulated_transport(self._program.transport.kind)
-        return transport.make_traffic(self._program, self._site, self.buffers, self)
+        return transport.make_traffic(self._program, self._site, self.buffers, self, self._stacks)
+
+    def _make_requests(self) -> RequestTraffic:
+        from testbed.endpoints.worker.http.request_traffic import RequestTraffic  # most programs have none
+
+        sockets = StackSockets(self._site, self._stacks)
+        return RequestTraffic(self._program, self._stacks, self, self._site.now, sockets)
 
     def _hear(self, event: Event) -> None:
         kind = event["event"]

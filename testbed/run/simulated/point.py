@@ -9,7 +9,7 @@ from typing import ClassVar
 from testbed.base.errors import TestbedError
 from testbed.lab.core.model import Lab
 from testbed.lab.features.scale_up.counters.balance import PlaneBalance
-from testbed.record.record import EPOCH, Check, RunResult
+from testbed.record.record import EPOCH, Check
 from testbed.run.faults.registry import lab_fault
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.probes.planning import QUEUED_RTTS, plan_probes
@@ -18,6 +18,7 @@ from testbed.run.simulated.beside import Beside
 from testbed.run.simulated.execution import SimulatedRun, execute
 from testbed.run.simulated.fabric import planned_lab
 from testbed.run.simulated.time_scale import REAL_TIME, time_scale
+from testbed.run.simulated.timed import execute_timed
 from testbed.run.sweep.point_runs import PointRuns, RunOutcome, RunRaised
 from testbed.run.sweep.points import Point
 from testbed.run.transports.registry import transport_on
@@ -51,16 +52,18 @@ class SimulatedPoint(PointRuns):
 
     def _run(self, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
         scenario = self.scenario
-        transport = transport_on(self.lab, scenario.transport)
-        limit_s = scenario.workload.time_limit.seconds
-        done = execute(
-            self.lab,
-            transport,
-            self.traffic[index - 1],
-            limit_s=limit_s,
-            on_progress=on_progress,
-            beside=self._beside(self.traffic[index - 1]),
+        traffic, duration = self.traffic[index - 1], scenario.workload.duration
+        first = traffic.parts[0] if traffic.parts else None
+        transport = transport_on(
+            self.lab if first is None else first.view(self.lab),
+            scenario.transport if first is None else first.transport,
         )
+        beside = self._beside(traffic)
+        if duration is not None:
+            done = execute_timed(self.lab, transport, traffic, duration, on_progress=on_progress, beside=beside)
+        else:
+            limit_s = scenario.workload.time_limit.seconds
+            done = execute(self.lab, transport, traffic, limit_s=limit_s, on_progress=on_progress, beside=beside)
         measured, result = done.measured, None
         if measured.anything:
             result = self.run_result(index, EPOCH, measured)
@@ -75,23 +78,14 @@ class SimulatedPoint(PointRuns):
         if self.lab.plan.k != REAL_TIME and any(lab_fault(fault).may_lose for fault in scenario.faults):
             probes = plan_probes(scenario, self.lab, traffic, cpus=PLANNED_CPUS)
         if probes is None:
-            return Beside(faults=scenario.faults)
+            return Beside(faults=scenario.faults, convergence_ns=scenario.convergence_ns)
         unqueued_s = max(THRESHOLD_S, QUEUED_RTTS * self.ideals.base_rtt_s)
-        return Beside(faults=scenario.faults, probes=probes, unqueued_s=unqueued_s)
-
-    def lost(self, index: int, why: str) -> RunOutcome:
-        """Return what is known of a run whose process died: nothing, and that is why the point is invalid."""
-        title = "The process of the run came to its end"
-        result = RunResult(
-            index=index,
-            seed=self.traffic[index - 1].seed,
-            started=EPOCH,
-            elapsed_s=0.0,
-            metrics={},
-            checks=[Check(name="process", title=title, value=1, limit=0, ok=False, message=why)],
-            complete=False,
+        return Beside(
+            faults=scenario.faults,
+            convergence_ns=scenario.convergence_ns,
+            probes=probes,
+            unqueued_s=unqueued_s,
         )
-        return RunOutcome(result=result)
 
     def _checks(self, done: SimulatedRun) -> list[Check]:
         """Return what the trust checks of the data say; those of the machine have nothing to judge here."""
