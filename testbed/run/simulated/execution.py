@@ -31,7 +31,7 @@ from testbed.run.placed.scale_up import carried_domains
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.placed.traffic_parts import TrafficPart, split_traffic
 from testbed.run.simulated.beside import NOTHING_BESIDE, Beside, Happening
-from testbed.run.simulated.counters import QueueSampler, count_fabric, count_ports, counted_since_begin
+from testbed.run.simulated.counters import QueueSampler, count_fabric, count_ports, counted_since
 from testbed.run.simulated.endpoints import ProgramsWatch, SimulatedProgram
 from testbed.run.simulated.fabric import Hosts, SimulatedFabric, build_fabric
 from testbed.run.simulated.scale_up import SimulatedDomains
@@ -358,7 +358,7 @@ class Execution:
         if qos is None or observation.table is None:
             return
         maps = count_fabric(fabric, self._lab)
-        observation.growth = counted_since_begin(maps, network.now - self._begin_ns)
+        observation.growth = counted_since(self._begin_ns, maps, network.now)
         observation.samples = None if sampler is None else sampler.samples()
         marks = maps.by_port("curves")
         observation.marking = marking_curves(qos, observation.table, np.zeros_like(marks), marks)

@@ -116,8 +116,8 @@ def test_segments_out_of_order_are_told_in_blocks() -> None:
 
 
 def test_a_lost_tail_is_found_by_a_probe_rather_than_by_a_time_out() -> None:
-    # RFC 8985, section 7.2: after twice the round trip; where one segment alone is on its way, whose acknowledgement may
-    # be late on purpose, after the time-out of a delayed acknowledgement, 200 ms in Linux
+    # RFC 8985, section 7.2: after twice the round trip; where one segment alone is on its way, whose acknowledgement
+    # may be late on purpose, after the time-out of a delayed acknowledgement, 200 ms in Linux
     for lost, most_ms in (((9, 10), 100), ((10,), 280)):
         wire = TcpWire(drop=lambda source, count, segment, lost=lost: source == HERE and count in lost)
         connection = wire.connect()
