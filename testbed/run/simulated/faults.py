@@ -208,6 +208,8 @@ class _PlaneDown(_Fault):
         ports = self.site.links.ports
         mine = {name: port for name, port in ports.items() if plane_of_switch(port.node) == self.target}
         return [name for name, port in mine.items() if port.peer not in mine or name < port.peer]
+
+
 def _at_port(action: Callable[[int, str], None], name: str, now: int) -> None:
     action(now, name)
 
