@@ -16,7 +16,7 @@ from testbed.workload.oracles.fabric_graph import DirectedLink, FabricGraph, sho
 _TIERS = {Role.RAIL: "", Role.LEAF: "", Role.SPINE: "spine-", Role.SUPER_SPINE: "super-spine-"}
 
 
-def fabric_graph(lab: Lab, plan: LabPlan) -> FabricGraph:
+def fabric_graph(lab: Lab, plan: LabPlan, *, by_gateway: bool = False) -> FabricGraph:
     """Endpoints and links are named "node:interface": a link by the port that sends into it.
 
     A NIC of a host that speaks BGP is one endpoint, that of the port which has its address, and so is the aggregate of
@@ -28,7 +28,8 @@ def fabric_graph(lab: Lab, plan: LabPlan) -> FabricGraph:
     by interface are taken; which ones a switch takes is not planned. Without planned routes, shortest paths serve.
 
     The next hops of a route are in the order in which the kernel's group has them, and hashes choose among them: zebra
-    sorts them by gateway, here the link-local address that the neighbour's port has by its MAC.
+    sorts them by gateway, here the link-local address that the neighbour's port has by its MAC. Without planned routes
+    they are in the order of the links, or in the kernel's with `by_gateway`.
     """
     ports = {(port.node, port.name): port for port in plan.ports}
     hosts = {node.name for node in lab.nodes if node.kind is not NodeKind.SWITCH}
@@ -52,9 +53,14 @@ def fabric_graph(lab: Lab, plan: LabPlan) -> FabricGraph:
         if link.kind is not LinkKind.PEER
         for near, far in ((link.a, link.b), (link.b, link.a))
     ]
+    routed = any(plan.expected_routes.values())
+    if by_gateway and not routed:
+        mac = {(port.node, port.name): port.mac for port in plan.ports}
+        peers = {f"{port.node}:{port.name}": port.peer.partition(":") for port in plan.ports}
+        links.sort(key=lambda link: (mac.get((peers[link.name][0], peers[link.name][2]), ""), link.name))
     graph = shortest_path_graph(links, list(dict.fromkeys(endpoints)))
     ports |= {(nic.node, nic.name): nic for nic in joined.values()}
-    return _as_routed(graph, plan, ports, joined) if any(plan.expected_routes.values()) else graph
+    return _as_routed(graph, plan, ports, joined) if routed else graph
 
 
 _Joined = Mapping[tuple[str, str], PortPlan]

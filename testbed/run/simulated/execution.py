@@ -67,14 +67,15 @@ def execute(
     limit_s: float,
     on_progress: Callable[[float], bool],
     faults: tuple[Fault, ...] = (),
+    data_limit_bytes: int = DATA_LIMIT_BYTES,
 ) -> SimulatedRun:
     """Run the traffic of one run. `on_progress` gets the share of bytes that have arrived, and returns whether to stop.
 
     `limit_s` is in simulated time. What goes wrong with the traffic is told by the result. Raises `ScenarioError` for
-    a workload that does not fit the ranks.
+    a workload that does not fit the ranks. Collectives carry data as far as `data_limit_bytes` go.
     """
     with without_collector():
-        return _Execution(lab, transport, traffic, limit_s, on_progress).run(faults)
+        return _Execution(lab, transport, traffic, limit_s, on_progress, data_limit_bytes).run(faults)
 
 
 class _Execution:
@@ -87,6 +88,7 @@ class _Execution:
         traffic: RunTraffic,
         limit_s: float,
         on_progress: Callable[[float], bool],
+        data_limit_bytes: int,
     ) -> None:
         self._lab = lab
         self._transport = transport
@@ -103,7 +105,7 @@ class _Execution:
             seed=traffic.seed,
             domains=scale_up_domains(lab.model, TIME_SCALE),
         )
-        self._checked = choose_checked(traffic.workload, DATA_LIMIT_BYTES)
+        self._checked = choose_checked(traffic.workload, data_limit_bytes)
         self._site = RunSite(traffic.seed)
         self._programs: dict[str, SimulatedProgram] = {}
         self._watch = ProgramsWatch(0, self._look)

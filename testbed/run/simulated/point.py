@@ -8,6 +8,7 @@ from dataclasses import replace
 from testbed.base.errors import TestbedError
 from testbed.lab.core.model import Lab
 from testbed.record.record import EPOCH, Check, RunResult
+from testbed.run.placed.placed_workload import DATA_LIMIT_BYTES
 from testbed.run.simulated.execution import SimulatedRun, execute
 from testbed.run.simulated.fabric import planned_lab
 from testbed.run.sweep.point_runs import PointRuns, RunOutcome, RunRaised
@@ -19,6 +20,9 @@ from testbed.run.trust.ports import check_balance, check_lossless
 
 class SimulatedPoint(PointRuns):
     """A point on its planned lab."""
+
+    data_limit_bytes = DATA_LIMIT_BYTES
+    """Collectives carry data, which is checked, as far as it goes."""
 
     def __init__(self, point: Point, model: Lab) -> None:
         super().__init__(point, planned_lab(model))
@@ -46,6 +50,7 @@ class SimulatedPoint(PointRuns):
             limit_s=limit_s,
             on_progress=on_progress,
             faults=scenario.faults,
+            data_limit_bytes=self.data_limit_bytes,
         )
         measured, result = done.measured, None
         if measured.anything:

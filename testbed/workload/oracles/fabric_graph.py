@@ -312,4 +312,3 @@ class _HopsTowards(Mapping[str, tuple[int, ...]]):
 
     def __len__(self) -> int:
         return sum(away > 1 for away in self._distances)
-

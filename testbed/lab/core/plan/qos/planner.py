@@ -73,9 +73,7 @@ class QosPlanner:
     switch's buffer cannot hold what its queues reserve.
     """
 
-    def __init__(
-        self, lab: Lab, k: float, reaction_ns: int = DEFAULT_REACTION_NS, *, any_size: bool = False
-    ) -> None:
+    def __init__(self, lab: Lab, k: float, reaction_ns: int = DEFAULT_REACTION_NS, *, any_size: bool = False) -> None:
         if lab.qos is None:
             raise PlanError(f"{lab.name} has no qos", field="qos", code="qos")
         if 2 * len(lab.links) > MAX_PORTS and not any_size:
