@@ -9,6 +9,7 @@ switch, or into one, together.
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -93,33 +94,38 @@ class FlowPaths:
 
     def _hash(self, plan: LabPlan, transport: LabTransport, channels: Sequence[Channel]) -> None:
         seeds = switch_seeds(plan, self._placement.seed)
-        self._routes = [self._hashed(channel, transport.protocol, seeds) for channel in channels]
+        stripes = int(transport.transport.options.get("qps", 1))
+        self._routes = [self._hashed(channel, transport.protocol, seeds, stripes) for channel in channels]
         self._fabric: Floats = np.array(self.graph.capacities)
         self._shares, self._loaded = self._routes, len(self.graph.links)
         self._of_link: Indexes = np.arange(self._loaded)
 
-    def _hashed(self, channel: Channel, protocol: int, seeds: Mapping[str, int]) -> Route:
+    def _hashed(self, channel: Channel, protocol: int, seeds: Mapping[str, int], stripes: int) -> Route:
+        """The route of a channel whose messages are cut into `stripes`, each from a port of its own."""
         source, destination = (self._placement.ranks[rank] for rank in (channel.source, channel.destination))
         assert source.address is not None and destination.address is not None
-        five = FiveTuple(
-            source=source.address.ip,
-            destination=destination.address.ip,
-            protocol=protocol,
-            source_port=channel.source_port,
-            destination_port=channel.destination_port,
-        )
         drawn: random.Random | None = None
+        used: defaultdict[int, float] = defaultdict(float)
+        for stripe in range(stripes):
+            five = FiveTuple(
+                source=source.address.ip,
+                destination=destination.address.ip,
+                protocol=protocol,
+                source_port=channel.source_port + stripe,
+                destination_port=channel.destination_port,
+            )
 
-        def choose(node: str, links: int) -> int:
-            nonlocal drawn
-            seed = seeds.get(node)
-            if seed is not None:
-                return (port_hash(five, seed) & 0xFFFFFFFF) * links >> 32
-            drawn = drawn or random.Random(f"{self._placement.seed} {channel.index}")
-            return drawn.randrange(links)
+            def choose(node: str, links: int, five: FiveTuple = five) -> int:
+                nonlocal drawn
+                seed = seeds.get(node)
+                if seed is not None:
+                    return (port_hash(five, seed) & 0xFFFFFFFF) * links >> 32
+                drawn = drawn or random.Random(f"{self._placement.seed} {channel.index}")
+                return drawn.randrange(links)
 
-        path = self.graph.path(_place(source), _place(destination), choose)
-        return Route(np.array(path, dtype=np.int64), np.ones(len(path)))
+            for link in self.graph.path(_place(source), _place(destination), choose):
+                used[link] += 1 / stripes
+        return _route(used)
 
     # --- all paths ----------------------------------------------------------------------------------------
 

@@ -97,7 +97,7 @@ def checked_choice(point: Point, lab: LiveLab) -> tuple[LabTransport, PathChoice
             point,
             f"--backend flows loses nothing, and RoCE's packets are of {where}: with recovery: {recovery}, each that is"
             " lost has all behind it sent again, and flows would be three times too fast",
-            hint="a lossless class (qos: {preset: lossless-roce}), another recovery; or " + PACKETS,
+            hint="a lossless class (qos: {preset: dcqcn}), another recovery; or " + PACKETS,
         )
     return transport, choice
 
