@@ -32,12 +32,13 @@ from testbed.workload.steps import Combine, Compute, Ring, Step, Transfer, Workl
 
 MOST_NICS = 512
 SEEDS = 3
-MOST_HOPS = 3_000_000
-"""The packets on lines, in one run, up to which nothing is cut: some twenty seconds on one CPU."""
+MOST_HOPS = 4_000_000
+"""The packets on lines, in one run, up to which nothing is cut: half a minute on one CPU."""
 HOPS_A_PACKET = 6
 """Lines on the way of a packet, with those of what acknowledges it."""
 LEAST_BDPS = 8
 """Messages are cut to no less."""
+LEAST_RANKS = 16
 TRAINING_STAGES, TRAINING_REPLICAS, TRAINING_BATCHES = 2, 4, 2
 _PER_RANK = frozenset(
     kind.value.replace("_", "-")
@@ -186,7 +187,7 @@ def _smaller(sweep: Sweep, point: FlowPoint) -> tuple[str, Point, Lab]:
         raise ScenarioError(f"{model.name} has more than {MOST_NICS} NICs, and no design that could be smaller")
     if scenario.workload.ranks.hosts or scenario.faults:
         raise ScenarioError(f"hosts and links that are named are not there in a design of {MOST_NICS} NICs")
-    size = _training_ranks(point) if scenario.workload.kind == "training-step" else MOST_NICS
+    size = _ranks_wanted(point)
     shape = _Shape.of(model)
     small = shape.within(max(size, shape.least))
     settings: dict[str, Scalar] = {**scenario.topology.set, **small.settings(shape)}
@@ -281,10 +282,20 @@ def _values(point: FlowPoint) -> Values:
     return Values(parameters=known, written=workload.parameters, bdp_bytes=bdp)
 
 
-def _training_ranks(point: FlowPoint) -> int:
-    values = _values(point)
-    stages = min(values.whole("pipeline"), TRAINING_STAGES)
-    return values.whole("tensor") * stages * TRAINING_REPLICAS
+def _ranks_wanted(point: FlowPoint) -> int:
+    """Return how many ranks a smaller point has: of a ring, whose transfers grow with their square, as many as packets
+    can be moved for without other messages."""
+    kind, values = point.scenario.workload.kind, _values(point)
+    if kind == "training-step":
+        return values.whole("tensor") * min(values.whole("pipeline"), TRAINING_STAGES) * TRAINING_REPLICAS
+    if kind not in _PER_RANK:
+        return MOST_NICS
+    block = -(-values.bytes("bytes", unit=4) // len(point.traffic[0].placement.nics))
+    packets = -(-min(block, LEAST_BDPS * values.bdp_bytes) // point.ideals.framing.payload_bytes)
+    ranks = MOST_NICS
+    while ranks > LEAST_RANKS and 2 * ranks * (ranks - 1) * packets * HOPS_A_PACKET > MOST_HOPS:
+        ranks //= 2
+    return ranks
 
 
 def _parameters(point: FlowPoint, ranks: int, wanted: int) -> Mapping[str, Parameter]:
