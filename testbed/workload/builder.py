@@ -32,8 +32,9 @@ Frontier = dict[int, tuple[int, ...]]
 NOTHING: Mapping[int, tuple[int, ...]] = {}
 """No rank waits for anything."""
 
-MAX_STEPS = 1_000_000
-"""More than any emulated fabric carries in one run; a wrong parameter ends in a message, not in swapping."""
+MAX_STEPS = 1 << 20
+"""An all-to-all of 1,024 ranks fits. More than any emulated fabric carries in one run; a wrong parameter ends in a
+message, not in swapping."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,15 +71,18 @@ class StepBuilder:
 
     `ranks_per_domain` says which ranks share a scale-up domain (consecutive ones): transfers between those go over its
     network. 0 means that every rank is a domain of its own. With `folds` a ring collective is one step
-    (`testbed.workload.steps.Ring`).
+    (`testbed.workload.steps.Ring`), with `folds_large` one of more transfers than `MAX_STEPS`.
     """
 
-    def __init__(self, ranks: int, *, ranks_per_domain: int = 0, folds: bool = False) -> None:
+    def __init__(
+        self, ranks: int, *, ranks_per_domain: int = 0, folds: bool = False, folds_large: bool = False
+    ) -> None:
         if ranks < 1:
             raise WorkloadError(f"a workload has at least one rank, not {ranks}", field="ranks")
         self.ranks = ranks
         self.ranks_per_domain = ranks_per_domain
         self.folds = folds
+        self.folds_large = folds_large
         self._steps: list[Step] = []
         self._collectives: list[Collective] = []
         self._notes: list[str] = []

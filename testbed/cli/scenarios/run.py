@@ -77,7 +77,7 @@ def run(
     from testbed.cli.scenarios.named_files import read_sweeps
 
     flows = is_flows(backend, keep=keep, prove_scale=prove_scale, dry_run=dry_run)
-    simulated = not flows and is_simulation(backend, keep=keep, prove_scale=prove_scale, dry_run=dry_run)
+    simulated = not flows and is_simulation(backend, keep=keep, prove_scale=prove_scale)
     sweeps = read_sweeps(files, set, seed=seed, repeat=repeat, only=only, warn=True)
     if flows:
         from testbed.run.flows.support import check_flows_supported
@@ -90,11 +90,16 @@ def run(
     if dry_run:
         if steady is not None:
             raise TestbedError("--dry-run: nothing is run, and --steady is about many runs", hint="leave one out")
-        from testbed.cli.scenarios.dry_run import print_dry_run
-
         if format is options.RecordFormat.CALABRIA:
             raise TestbedError("--dry-run: nothing is measured that a sheet could have", hint="leave one out")
-        print_dry_run(sweeps, format.of_rows)
+        if simulated:
+            from testbed.cli.scenarios.dry_simulation import print_dry_simulation
+
+            print_dry_simulation(sweeps, format.of_rows)
+        else:
+            from testbed.cli.scenarios.dry_run import print_dry_run
+
+            print_dry_run(sweeps, format.of_rows)
         return
     command = RunCommand(
         keep=keep,
@@ -134,7 +139,7 @@ def _check_steady(command: RunCommand) -> None:
             raise TestbedError(f"{name}: --steady runs each scenario anew, several times", hint="leave one out")
 
 
-def is_simulation(backend: str, *, keep: bool = False, prove_scale: bool = False, dry_run: bool = False) -> bool:
+def is_simulation(backend: str, *, keep: bool = False, prove_scale: bool = False) -> bool:
     """Tell whether no lab is to be deployed. Raises `TestbedError` for what is no backend, or asks for a lab."""
     if backend == EMULATION:
         return False
@@ -154,8 +159,6 @@ def is_simulation(backend: str, *, keep: bool = False, prove_scale: bool = False
         raise TestbedError("--keep: a simulation has no lab", hint="leave it out")
     if prove_scale:
         raise TestbedError("--prove-scale: a simulation has no time scale", hint="leave it out")
-    if dry_run:
-        raise TestbedError("--dry-run: a simulation touches nothing", hint="`testbed validate` checks the scenario")
     return True
 
 

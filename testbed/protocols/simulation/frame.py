@@ -41,8 +41,8 @@ class Frame:
         self.entropy: i64 = entropy
         self.priority: i64 = priority
         """A `Priority`, as a plain int."""
-        self._header = header
-        self._payload = payload
+        self.header = header
+        self.payload = payload
         size: i64 = len(header) + len(payload)
         self.size: i64 = size
         """Bytes of UDP payload, as much as is left of it."""
@@ -51,12 +51,15 @@ class Frame:
         self.wire_bytes: i64 = size + WIRE_OVERHEAD_BYTES
         self.group: i64 = destination
         """Number of the group of hosts, with the same routes, that the destination is of."""
-        self.flow: i64 = source << 40 | destination << 16 | entropy
-        """The numbers that switches hash, of 24, 24 and 16 bits."""
+        self.flow: i64 = source << 48 | destination << 32 | entropy
+        """The numbers that switches hash, of 16, 16 and 32 bits: TCP's entropy has the destination's port above the
+        source's, UDP's the source's alone."""
         self.ce = False
         self.trimmed = False
         self.last_hop = False
         """It was trimmed by the last switch."""
+        self.tunnelled = False
+        """It is in an outer packet, as on the way between two VTEPs."""
         self.kind: i64 = priority
         """A `PacketKind`: its class, where ports have classes."""
         self.curve_bin: i64 = -1
@@ -69,12 +72,12 @@ class Frame:
     @property
     def data(self) -> bytes:
         """UDP payload, as much as is left of it: a copy, where it is in two parts."""
-        return self._header + self._payload if len(self._payload) else self._header
+        return self.header + self.payload if len(self.payload) else self.header
 
     @data.setter
     def data(self, data: bytes) -> None:
-        self._header = data
-        self._payload = b""
+        self.header = data
+        self.payload = b""
         self.size = len(data)
 
     def trim(self, payload_bytes: i64, last_hop: bool) -> None:
@@ -85,12 +88,13 @@ class Frame:
         self.last_hop = last_hop
 
     def copy(self) -> Frame:
-        other = Frame(self.source, self.destination, self.entropy, self.priority, self._header, self._payload)
+        other = Frame(self.source, self.destination, self.entropy, self.priority, self.header, self.payload)
         other.length = self.length
         other.group = self.group
         other.ce = self.ce
         other.trimmed = self.trimmed
         other.last_hop = self.last_hop
+        other.tunnelled = self.tunnelled
         other.kind = self.kind
         other.wire_bytes = self.wire_bytes
         return other

@@ -42,6 +42,7 @@ class Line:
         self.frames: i64 = 0
         self.bytes: i64 = 0
         self.blackholed = 0
+        self.blackholed_bytes: i64 = 0
         self.impairer: Impairer | None = None
         self.impairers: list[Impairer] = []
         self._events = events
@@ -67,6 +68,7 @@ class Line:
         free = now - (-wire_bytes * BIT_NS_PER_BYTE // self.rate_bps)
         if not self.up:
             self.blackholed += 1
+            self.blackholed_bytes += wire_bytes
             return free
         arrival = free + self.delay_ns
         jitter = self._jitter_ns

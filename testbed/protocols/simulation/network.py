@@ -237,8 +237,9 @@ class FabricNetwork:
         dropped = sum(
             sum(queue.drops_packets) + queue.wred_packets for port in self.outputs.values() for queue in port.queues
         )
-        of_nics = sum(nic.delivered + nic.refused + nic.unroutable for nic in self.nics.values())
-        return of_nics + of_lines + dropped + self.in_flight()
+        of_nics = sum(nic.delivered + nic.refused + nic.unroutable + nic.tapped for nic in self.nics.values())
+        no_route = sum(switch.no_route_packets for switch in self.fabric_switches.values())
+        return of_nics + of_lines + dropped + no_route + self.in_flight()
 
     @property
     def hops(self) -> int:

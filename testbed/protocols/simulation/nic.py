@@ -107,6 +107,10 @@ class NicHost(Actor):
         """Bytes of UDP payload as it arrived."""
         self.refused = 0
         """Frames that arrived while the host was dead."""
+        self.tap: Callable[[Frame, int], bool] | None = None
+        """Takes frames out of the endpoint's way: what it returns True for, the endpoint does not get."""
+        self.tapped = 0
+        """Frames that it took."""
         self.last_active: i64 = 0
         self._numbers = numbers
         self._events = events
@@ -126,6 +130,9 @@ class NicHost(Actor):
             arrivals.count(frame)
         if not self.alive:
             self.refused += 1
+            return
+        if self.tap is not None and self.tap(frame, now):
+            self.tapped += 1
             return
         data = frame.data
         self.delivered += 1

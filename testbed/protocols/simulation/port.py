@@ -127,6 +127,10 @@ class OutputPort(Actor):
         self.last_hop = last_hop
         """A NIC is at the line's end."""
         self.host: NicHost | None = None
+        self.tunnel_bytes: i64 = 0
+        """What an outer packet adds to packets that leave by this port, the uplink of a VTEP; 0: it is none."""
+        self.tenants: frozenset[int] = frozenset()
+        """The hosts whose packets have one, by number."""
         self.queues = tuple(ClassQueue(item, settings) for item in settings.classes)
         self.trim_bytes: i64 = settings.trim_bytes
         self.overhead_bytes: i64 = overhead_bytes
@@ -159,9 +163,16 @@ class OutputPort(Actor):
 
     def offer(self, now: i64, frame: Frame, source: InputPort | None) -> None:
         """Send, queue, mark, cut or drop a packet that came in at `source`; None: the host's own."""
+        if self.tunnel_bytes:
+            self._tunnel(frame)
         queue = self._by_kind[frame.kind]
         size = frame.wire_bytes
-        if queue.trims and frame.size > self.trim_bytes and self._admission(queue, size, None) != ADMIT:
+        if (  # UDP alone is trimmed, as in an emulated lab
+            queue.trims
+            and frame.entropy <= 0xFFFF
+            and frame.size > self.trim_bytes
+            and self._admission(queue, size, None) != ADMIT
+        ):
             queue.trimmed_packets += 1
             frame.trim(self.trim_bytes, self.last_hop)
             frame.wire_bytes = self.trim_bytes + self.overhead_bytes
@@ -208,6 +219,12 @@ class OutputPort(Actor):
         if not self.draining and not queue.paused:
             self.draining = True
             self._events.put(self.free, self, None)
+
+    def _tunnel(self, frame: Frame) -> None:
+        """Put a tenant's packet into an outer one, or take it out where it is delivered (RFC 7348)."""
+        if self.last_hop == frame.tunnelled and frame.source in self.tenants:
+            frame.tunnelled = not self.last_hop
+            frame.wire_bytes += self.tunnel_bytes if frame.tunnelled else -self.tunnel_bytes
 
     def _admission(self, queue: ClassQueue, size: i64, account: HeldAccount | None) -> i64:
         """Decide whether a packet may wait."""

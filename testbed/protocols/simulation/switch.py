@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 WORD: Final = (1 << 64) - 1
 HALF: Final = (1 << 32) - 1
 UDP: Final = 17
+TCP: Final = 6
 SPRAY_STEP: Final = 0x9E3779B1
 """Multiples of the golden ratio fill any number of equal paths evenly."""
 REMEMBERED: Final = 1 << 20
@@ -42,13 +43,15 @@ def mix(value: int) -> int:
     return value ^ value >> 33
 
 
-def flow_hash(source: bytes, destination: bytes, source_port: int, destination_port: int, seed: int) -> int:
-    """Return the 64-bit hash of a UDP flow between two IPv4 addresses, as the emulated switches compute it."""
+def flow_hash(
+    source: bytes, destination: bytes, source_port: int, destination_port: int, seed: int, protocol: int = UDP
+) -> int:
+    """Return the 64-bit hash of a flow between two IPv4 addresses, as the emulated switches compute it."""
     order = sys.byteorder
     addresses = int.from_bytes(source, order) << 32 | int.from_bytes(destination, order)
     both = source_port.to_bytes(2, "big") + destination_port.to_bytes(2, "big")
     flow = mix(addresses ^ seed << 17)
-    return mix((flow + (int.from_bytes(both, order) << 8 | UDP) + seed) & WORD)
+    return mix((flow + (int.from_bytes(both, order) << 8 | protocol) + seed) & WORD)
 
 
 class SwitchMemory:
@@ -165,6 +168,17 @@ class FabricSwitch:
         self._flowlets: dict[int, tuple[int, int]] = {}
         """By flow: when its last packet came, and the salt of its hash."""
         self._random = random
+        self.reroutes = False
+        """Its routes may go while it runs; else there is one to every host."""
+        self.no_route_packets: i64 = 0
+        self.no_route_bytes: i64 = 0
+
+    def discard(self, frame: Frame) -> None:
+        """Drop a packet that has no route."""
+        if not self.reroutes:
+            raise ConfigurationError(f"{self.name} has no route to host {frame.destination}")
+        self.no_route_packets += 1
+        self.no_route_bytes += frame.wire_bytes
 
     def ports_to(self, frame: Frame) -> tuple[OutputPort, ...]:
         """Return the ports of equal cost towards a packet's destination; none without a route."""
@@ -196,6 +210,9 @@ class FabricSwitch:
     def _full_hash(self, frame: Frame) -> int:
         addresses = self._addresses
         source, destination = addresses[frame.source], addresses[frame.destination]
+        ports: int = frame.entropy
+        if ports > 0xFFFF:
+            return flow_hash(source, destination, ports & 0xFFFF, ports >> 16, self.seed, TCP)
         return flow_hash(source, destination, frame.entropy, self._destination_port, self.seed)
 
 
@@ -235,7 +252,7 @@ class InputPort(Actor):
         if count == 1:
             ports[0].offer(now, frame, self)
         elif not count:
-            raise ConfigurationError(f"{switch.name} has no route to host {frame.destination}")
+            switch.discard(frame)
         elif switch.balancing == SPRAY:
             number = self._sprayed
             self._sprayed = number + 1

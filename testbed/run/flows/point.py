@@ -52,7 +52,7 @@ class FlowPoint(PointRuns):
     known = KNOWN
 
     def __init__(self, point: Point, model: Lab, *, folds: bool | None = None) -> None:
-        whole = flow_lab(model)
+        whole = flow_lab(model, point.scenario)
         self.folds = _ranks_of(point, model) > FOLDED_RANKS if folds is None else folds
         super().__init__(point, whole, folds=self.folds)
         self.transport, self.choice = checked_choice(point, self.lab)

@@ -11,7 +11,8 @@ from testbed.run.placed.scale_up import goes_by_packets
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.schema.model import NO_TENANT, Scenario
 from testbed.run.schema.transports import TransportKind
-from testbed.run.simulated.fabric import TIME_SCALE, planned_lab
+from testbed.run.simulated.fabric import planned_lab
+from testbed.run.simulated.time_scale import time_scale
 from testbed.run.sweep.points import Point, Sweep
 from testbed.run.transports.lab_transport import LabTransport, PathChoice
 from testbed.run.transports.registry import path_choice, transport_on
@@ -116,11 +117,15 @@ def refusal(point: Point, message: str, *, hint: str) -> ScenarioError:
     return ScenarioError(f"{message} ({point.name})" if point.name else message, hint=hint)
 
 
-def flow_lab(model: Lab) -> PlannedLab:
-    """Plan a lab for flows, a large one in outline. Raises `PlanError` where there can be no such lab, and
-    `ScenarioError` where the shortest ways are not those of its routing."""
+def flow_lab(model: Lab, scenario: Scenario) -> PlannedLab:
+    """Plan a lab for flows, a large one in outline, at the time scale that its packets are simulated at.
+
+    Raises `PlanError` where there can be no such lab, and `ScenarioError` where the shortest ways are not those of its
+    routing.
+    """
+    k = time_scale(model, scenario)
     if len(model.links) <= MOST_PLANNED_LINKS:
-        return planned_lab(model)
+        return planned_lab(model, k)
     if {link.kind for link in model.links} - {LinkKind.ACCESS, LinkKind.FABRIC} or model.overlay is not None:
         raise ScenarioError(
             f"{model.name} has {len(model.links):,} links, and more than a fabric of hosts and switches",
@@ -128,7 +133,7 @@ def flow_lab(model: Lab) -> PlannedLab:
         )
     from testbed.lab.core.plan.lab import outline_lab
 
-    return PlannedLab(model=model, plan=outline_lab(model, k=TIME_SCALE))
+    return PlannedLab(model=model, plan=outline_lab(model, k=k))
 
 
 def flow_approximations(lab: LiveLab, transport: LabTransport, choice: PathChoice, *, folds: bool) -> list[str]:

@@ -36,11 +36,15 @@ class RunTraffic:
     """The part that each of several transports carries; none where one carries all."""
 
 
-def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int, folds: bool = False) -> RunTraffic:
-    """Makes the traffic of the run with this seed; with `folds` a ring collective is one step.
+def make_traffic(
+    scenario: Scenario, lab: LiveLab, *, seed: int, folds: bool = False, folds_large: bool = False
+) -> RunTraffic:
+    """Makes the traffic of the run with this seed; a ring collective is one step with `folds`, and one of more than a
+    million transfers with `folds_large`.
 
     Raises `ScenarioError` where the lab cannot carry it.
     """
+    folded = {"folds": folds, "folds_large": folds_large}
     placement = place_ranks(lab.model, lab.plan, scenario.workload.ranks, seed=seed)
     kind = workload_kind(scenario.workload.kind)
     if scenario.workload.is_program:
@@ -50,9 +54,9 @@ def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int, folds: bool = F
         per_rail = lab.model.isolated_rails and not kind.knows_hosts
     try:
         if per_rail and len(placement.rails) > 1:
-            workload = _side_by_side(scenario, lab, placement, seed, folds=folds)
+            workload = _side_by_side(scenario, lab, placement, seed, **folded)
         else:
-            workload = _build(scenario, lab, placement, range(len(placement.nics)), seed, folds=folds)
+            workload = _build(scenario, lab, placement, range(len(placement.nics)), seed, **folded)
     except WorkloadError as error:
         raise ScenarioError(f"workload {scenario.workload.kind}: {error.message}", hint=error.hint) from error
     try:
@@ -102,12 +106,12 @@ def lab_transports(scenario: Scenario, lab: LiveLab) -> list[LabTransport]:
     return [transport_on(part.view(lab), part.transport) for part in traffic.parts]
 
 
-def _side_by_side(scenario: Scenario, lab: LiveLab, placement: RankPlacement, seed: int, *, folds: bool) -> Workload:
+def _side_by_side(scenario: Scenario, lab: LiveLab, placement: RankPlacement, seed: int, **folded: bool) -> Workload:
     """Builds the workload for every rail by itself, each with another seed, and runs them side by side."""
     tenants = [
         Tenant(
             name=f"rail{number}",
-            workload=_build(scenario, lab, placement, ranks, seed * 1009 + number, folds=folds),
+            workload=_build(scenario, lab, placement, ranks, seed * 1009 + number, **folded),
             ranks=ranks,
         )
         for number, ranks in enumerate(placement.rails, start=1)
@@ -121,8 +125,7 @@ def _build(
     placement: RankPlacement,
     ranks: tuple[int, ...] | range,
     seed: int,
-    *,
-    folds: bool,
+    **folded: bool,
 ) -> Workload:
     nics = [placement.nics[rank] for rank in ranks]
     domains = scale_up_domains(lab.model, lab.plan.k)
@@ -136,7 +139,7 @@ def _build(
         leaf_of=lambda rank: nics[rank].peer.partition(":")[0],
         domain_of=lambda rank: domains.of(nics[rank].node),
         rate_of=lambda rank: nics[rank].line_rate_bps,
-        folds=folds,
+        **folded,
     )
     return build_workload(scenario.workload.kind, scenario.workload.parameters, fabric)
 

@@ -12,6 +12,7 @@ from testbed.lab.core.drivers.netlink.port_programs import fill_maps
 from testbed.lab.core.plan.operations import InstallPort
 from testbed.lab.observe.port_table import PortTable
 from testbed.lab.observe.sampler import MOST_QUEUES, Samples
+from testbed.lab.observe.telemetry import Snapshot
 from testbed.protocols.simulation import ClassQueue, OutputPort
 from testbed.protocols.simulation.port import DROP_BUFFER, DROP_HEADROOM, DROP_TAIL
 from testbed.protocols.simulation.switch import HeldAccount
@@ -47,13 +48,16 @@ def count_fabric(fabric: SimulatedFabric, lab: LiveLab) -> LabMaps:
     assert qos is not None
     numbers = lab.plan.port_numbers
     peers = {f"{port.node}:{port.name}": port.peer for port in lab.plan.ports}
-    queues, pauses = maps.by_port("queues"), maps.by_port("pauses")
+    queues, pauses, curves = (maps.by_port(name) for name in ("queues", "pauses", "curves"))
     for name, port in network.outputs.items():
         number = numbers[name]
         for queue in port.queues:
+            if not queue.in_packets and not queue.pauses:
+                continue  # as most classes of most ports: nothing was counted
             _count_queue(queues[number, queue.priority], queue)
-            curve = maps.by_port("curves")[number, queue.priority]
-            curve["packets"], curve["marked"] = queue.packets_by_bin, queue.marked_by_bin
+            if queue.ecn:
+                curve = curves[number, queue.priority]
+                curve["packets"], curve["marked"] = queue.packets_by_bin, queue.marked_by_bin
             pause = pauses[number, queue.priority]
             pause["xoff_received"] = queue.pauses
             pause["paused_ns"] = port.paused_ns(queue.priority, network.now)
@@ -64,6 +68,19 @@ def count_fabric(fabric: SimulatedFabric, lab: LiveLab) -> LabMaps:
             maps.buffers[index]["used_bytes"] = found.used_bytes
             maps.buffers[index]["max_bytes"] = found.max_bytes
     return maps
+
+
+def counted_since_begin(maps: LabMaps, now_ns: int) -> Snapshot:
+    """Return what a run has counted, which began at 0 with nothing: the memory of the maps itself, which has hundreds
+    of megabytes in a large fabric."""
+    return Snapshot(
+        time_ns=now_ns,
+        seconds=now_ns / 1e9,
+        queues=maps.by_port("queues"),
+        ingress=maps.by_port("ingress"),
+        pauses=maps.by_port("pauses"),
+        buffers=maps.buffers,
+    )
 
 
 def count_ports(fabric: SimulatedFabric, *, with_drops: bool) -> dict[tuple[str, str], PortCounters]:
@@ -94,8 +111,8 @@ def _count_arrivals(maps: LabMaps, number: int, name: str, port: OutputPort, fab
         ingress["in_packets"][priority] = counted.packets
         ingress["in_bytes"][priority] = counted.bytes
         ingress["ce_packets"][priority] = counted.ce_packets
-    ingress["lost_packets"][port.queues[0].priority] = port.line.lost_frames
-    ingress["lost_bytes"][port.queues[0].priority] = port.line.lost_bytes
+    ingress["lost_packets"][port.queues[0].priority] = port.line.lost_frames + port.line.blackholed
+    ingress["lost_bytes"][port.queues[0].priority] = port.line.lost_bytes + port.line.blackholed_bytes
     for account in () if entered is None else entered.accounts:
         if account.xoff_bytes:
             _count_account(ingress[account.priority], maps.by_port("pauses")[number, account.priority], account)

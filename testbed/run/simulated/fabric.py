@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.endpoints.sockets import Marking
 from testbed.lab.core.model import DelayBy, Lab
+from testbed.lab.core.model.overlay import VXLAN_BYTES
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.operations import PLAIN_QUEUE_PACKETS, InstallPort
@@ -28,8 +29,6 @@ from testbed.protocols.simulation.link import LinkSettings
 from testbed.run.ideals.fabric_graph import fabric_graph
 from testbed.run.placed.lab import LiveLab, PlannedLab
 
-TIME_SCALE = 1.0
-"""Simulated time is that of the real fabric."""
 PAUSE_REACTION_NS = 0
 """From the arrival of a pause frame until the port sends no more but what it has begun: as in HPCC's simulator, and as
 good as in an emulated lab, whose hundreds of microseconds are some ten nanoseconds of the fabric at a time scale of
@@ -50,7 +49,15 @@ class SimulatedFabric:
     """The network, and the buffer of each switch by its node's name. Lines are named after the port that sends."""
 
     network: FabricNetwork
+    k: float = 1.0
+    """The time scale that its rates and delays have."""
     buffers: dict[str, SwitchMemory] = field(default_factory=dict)
+    ends: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """By line, the nodes of the network that it leads from and to: a switch by its name, a NIC by its address."""
+    delays: dict[str, int] = field(default_factory=dict)
+    """By line, its propagation as it was built, ns."""
+    planned: Callable[[], Mapping[str, Mapping[str, tuple[str, ...]]]] = dict
+    """Gives the lines by which each switch reaches each NIC, by their names and addresses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +70,9 @@ class Hosts:
     marking: Marking
 
 
-def planned_lab(model: Lab) -> PlannedLab:
-    """Plan a lab for the simulator, at the real fabric's rates. Raises `PlanError` where there can be no such lab."""
-    plan = plan_lab(model, k=TIME_SCALE, auto_delay=DelayBy.KERNEL, reaction_ns=PAUSE_REACTION_NS)
+def planned_lab(model: Lab, k: float = 1.0) -> PlannedLab:
+    """Plan a lab for the simulator at a time scale. Raises `PlanError` where there can be no such lab."""
+    plan = plan_lab(model, k=k, auto_delay=DelayBy.KERNEL, reaction_ns=PAUSE_REACTION_NS, any_size=True)
     return PlannedLab(model=model, plan=plan)
 
 
@@ -80,7 +87,7 @@ def build_fabric(
     network = FabricNetwork(
         endpoints, seed=seed, overhead_bytes=OVERHEAD_BYTES, destination_port=hosts.port, host=hosts.make
     )
-    fabric = SimulatedFabric(network=network)
+    fabric = SimulatedFabric(network=network, k=lab.plan.k)
     _Builder(lab, fabric, hosts.marking, pipeline_ns=pipeline_ns, run=seed).build()
     return fabric
 
@@ -122,6 +129,8 @@ class _Builder:
                 self._connect(link.name, ends[0], ends[1])
         for name in list(self._network.outputs):
             self._network.obey(name, PAUSE_REACTION_NS)
+        self._add_tunnels()
+        self._fabric.planned = lambda: {name: dict(self._routes_of(name)) for name in switches}
         for name in switches:
             for (_, near), members in groups.items():
                 for endpoint in members if name in near else members[:1]:
@@ -140,6 +149,26 @@ class _Builder:
             found[self._graph.group_of.get(endpoint, endpoint), frozenset(near[endpoint])].append(endpoint)
         return found
 
+    def _routes_of(self, switch: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield the address of each NIC that a switch has routes to, and the lines that lead there."""
+        links = self._graph.links
+        for endpoint, address in self._nics.items():
+            if hops := self._graph.next_hops(switch, endpoint):
+                yield address, tuple(links[number].name for number in hops)
+
+    def _add_tunnels(self) -> None:
+        """Have the leaves of tenants' NICs put their packets into those of VXLAN, and take them out again."""
+        nics = self._network.nics
+        tenants = {name: address for name, address in self._nics.items() if self._ports[name].tenant}
+        if not tenants:
+            return
+        numbers = frozenset(nics[address].number for address in tenants.values())
+        vteps = {target for _, (source, target) in self._fabric.ends.items() if source in tenants.values()}
+        for line, (source, _) in self._fabric.ends.items():
+            if source in vteps:
+                port = self._network.outputs[line]
+                port.tunnel_bytes, port.tenants = VXLAN_BYTES, numbers
+
     def _place(self, node: str) -> str | None:
         """Return what the network calls a node of the graph; None for a NIC that takes no part."""
         return node if node not in self._graph.group_of else self._nics.get(node)
@@ -153,14 +182,16 @@ class _Builder:
     def _connect(self, name: str, source: str, target: str) -> None:
         port = self._ports[name]
         to_nic = target in self._network.nics
+        self._fabric.ends[name] = (source, target)
         packet_ns = (port.mtu_bytes + ETHERNET_BYTES) * 8 * 10**9 // port.rate_bps
+        self._fabric.delays[name] = delay_ns = port.delay_ns + (self._pipeline_ns if to_nic else 0)
         self._network.connect(
             name,
             source,
             target,
             LinkSettings(
                 rate_bps=port.rate_bps,
-                delay_ns=port.delay_ns + (self._pipeline_ns if to_nic else 0),
+                delay_ns=delay_ns,
                 impairments=Impairments(loss=port.loss) if port.loss else None,
                 jitter_ns=round(NIC_JITTER_PACKETS * packet_ns) if source in self._network.nics else 0,
             ),

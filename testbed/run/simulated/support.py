@@ -5,12 +5,18 @@ from __future__ import annotations
 from testbed.base.datapath.markers import MARKERS
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.model import Lab
+from testbed.lab.core.model.overlay import VXLAN_BYTES
+from testbed.protocols.scale_up.domain.build import build as build_domain
+from testbed.run.measuring.scale_up_loads import NOT_EMULATED
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.scale_up import goes_by_packets
-from testbed.run.schema.model import NO_TENANT, Scenario
+from testbed.run.schema.model import Scenario
+from testbed.run.simulated.beside import convergence_of
 from testbed.run.simulated.fabric import NIC_JITTER_PACKETS, OVERHEAD_BYTES
 from testbed.run.simulated.faults import INSTEAD, check_fault
-from testbed.run.simulated.transport_registry import simulated_names
+from testbed.run.simulated.time_scale import is_timed
+from testbed.run.simulated.timed import TIMED
+from testbed.run.simulated.transport_registry import simulated_names, simulated_transport
 from testbed.run.sweep.points import Point, Sweep
 from testbed.run.transports.registry import transport_on
 
@@ -45,25 +51,23 @@ def _check_scenario(point: Point, lab: Lab) -> None:
             f"--backend simulation carries {' and '.join(able)}, and not {kind}",
             hint=hint.format(able[-1]) + INSTEAD,
         )
-    if scenario.by_programs:
+    simulated_transport(kind).check(scenario.transport)
+    if scenario.by_programs and kind not in TIMED:
         raise _refusal(
             point,
-            "--backend simulation runs workloads of a given size, and this one sends for a given time",
-            hint="workload.bytes instead of workload.duration",
+            f"--backend simulation has flows of {' and '.join(TIMED)} alone for a given time, and not of {kind}",
+            hint="workload.bytes instead of workload.duration, or " + INSTEAD,
         )
     ranks = scenario.workload.ranks
-    if any(name != NO_TENANT for name in (*ranks.tenants_in(lab), *ranks.externals)):
+    if ranks.externals:
         raise _refusal(
             point,
-            "--backend simulation knows no VXLAN, and the ranks are in tenants",
-            hint="workload.ranks without tenant, on a topology without tenants",
+            "--backend simulation has no routers outside of a fabric, and that of tenant"
+            f" {ranks.externals[0]} is a rank",
+            hint="workload.ranks without external, or " + INSTEAD,
         )
     if goes_by_packets(lab, scenario.transport):
-        raise _refusal(
-            point,
-            "--backend simulation has no packets inside scale-up domains, whose transfers take their links' time",
-            hint="transport: {scale_up: time}, or " + INSTEAD,
-        )
+        build_domain()  # so that a compiler that is missing is told of before anything runs
     for fault in scenario.faults:
         check_fault(fault)
 
@@ -93,14 +97,21 @@ def _refusal(point: Point, message: str, *, hint: str) -> ScenarioError:
 def simulated_approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
     """Say what a simulated run does not reproduce of the fabric it models: a sentence each, most telling first."""
     found = [
-        "Simulated at k = 1: packets, queues and links are events of a program; nothing of this machine's kernel, and"
-        " none of its routing daemons, takes part.",
+        f"Simulated at k = {lab.plan.k:g}: packets, queues and links are events of a program; nothing of this"
+        " machine's kernel, and none of its routing daemons, takes part.",
         f"A datagram costs a port its payload and {OVERHEAD_BYTES} bytes of headers, as in an emulated lab: no"
         " preamble, checksum and gap.",
         f"A packet leaves its NIC up to {NIC_JITTER_PACKETS:.0%} of a full packet's time late, at random, so that hosts"
         " which begin together do not stay in step.",
-        "Routes are those that BGP is planned to have converged to, and never change.",
+        "Routes are those that BGP is planned to have converged to"
+        + (", until faults change them." if any(map(is_timed, scenario.faults)) else ", and never change."),
     ]
+    if any(is_timed(fault) for fault in scenario.faults):
+        found += convergence_of(lab.plan).sentences()
+    if goes_by_packets(lab.model, scenario.transport):
+        found.append(NOT_EMULATED)
+    if any(port.tenant for port in lab.plan.ports):
+        found.append(f"VXLAN adds {VXLAN_BYTES} bytes between leaves; switches hash what is inside of it.")
     qos = lab.plan.qos
     if qos is None:
         found.append("Switch queues are plain tail-drop at line rate: no ECN marking, no PFC pause, no shared buffer.")

@@ -81,6 +81,7 @@ def _build(kind: CollectiveKind) -> Builder:
             iterations=values.whole("iterations"),
             name=kind.value.replace("_", "-"),
             folds=fabric.folds,
+            folds_large=fabric.folds_large,
         )
 
     return build

@@ -256,7 +256,6 @@ def test_there_is_no_sheet_of_what_is_not_measured(sweep: Path, options: str, me
         ("--backend simulatoin", "did you mean simulation"),
         ("--backend simulation --keep", "--keep: a simulation has no lab"),
         ("--backend simulation --prove-scale", "--prove-scale: a simulation has no time scale"),
-        ("--backend simulation --dry-run", "--dry-run: a simulation touches nothing"),
     ],
 )
 def test_what_a_simulation_has_no_use_for_is_refused(sweep: Path, options: str, message: str) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from testbed.endpoints.sockets import Marking
 from testbed.endpoints.worker.datagrams.uet_traffic import UetTraffic
 from testbed.endpoints.worker.program import Program, Settings
+from testbed.endpoints.worker.stack_sockets import StackLoop
 from testbed.endpoints.worker.traffic import Listener, Traffic
 from testbed.endpoints.worker.transports.uet import UetSettings
 from testbed.protocols.datagram import Incoming, Outgoing
@@ -54,7 +55,9 @@ class FepHost(NicHost):
         return fep.urgent
 
 
-def make_traffic(program: Program, site: RunSite, buffers: CollectiveBuffers | None, listener: Listener) -> Traffic:
+def make_traffic(
+    program: Program, site: RunSite, buffers: CollectiveBuffers | None, listener: Listener, loop: StackLoop
+) -> Traffic:
     """Return the traffic of one host's program."""
     settings = program.transport
     assert isinstance(settings, UetSettings)

@@ -113,4 +113,4 @@ def test_a_sweep_of_an_outlined_lab_is_planned_no_further(monkeypatch: pytest.Mo
         f"name: x\ntopology: {{file: {TOPOLOGIES / 'uec-spray.yml'}}}\nworkload: {{kind: permutation, bytes: 4bdp}}\n"
     )
     [point] = sweep.points
-    assert support.flow_lab(sweep.lab_of(point)).plan.expected_routes == {}
+    assert support.flow_lab(sweep.lab_of(point), point.scenario).plan.expected_routes == {}
