@@ -36,9 +36,13 @@ PORT_MAPS: Mapping[str, tuple[tuple[int, ...], ...]] = MappingProxyType(
 """Access interface numbers by rail slot (0-based) and host (0-based), as a figure draws them."""
 
 
+PLANE_LETTERS = "abcdefgh"
+"""The names of planes of switches, of which there are at most eight."""
+
+
 def plane_letter(plane: int) -> str:
-    """ "a".."d" for planes 1..4, "" for 0 (single-port NICs)."""
-    return "" if plane == 0 else "abcd"[plane - 1]
+    """ "a".."h" for planes 1..8, "" for 0 (there is one plane)."""
+    return "" if plane == 0 else PLANE_LETTERS[plane - 1]
 
 
 def nic_name(nic: int, plane: int, *, shared: bool) -> str:
