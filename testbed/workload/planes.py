@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from testbed.base.errors import WorkloadError
 from testbed.workload.draws import draw_below
-from testbed.workload.steps import Compute, Slice, Step, Transfer, Workload
+from testbed.workload.steps import Compute, Ring, Slice, Step, Transfer, Workload
 
 RankPorts = Sequence[int]
 """The ports of a NIC, as ranks of the whole, in the order of planes."""
@@ -42,6 +42,7 @@ def over_planes(
             moved.append((len(steps),))
             steps.append(replace(old, number=len(steps), rank=ports[old.rank][0], after=after))
             continue
+        assert not isinstance(old, Ring), "collectives are refused"
         if old.scale_up:
             parts = [(0, old.size_bytes)]
         elif striped:

@@ -144,9 +144,7 @@ def test_adaptive_spraying_avoids_a_slow_uplink_and_oblivious_does_not() -> None
     assert oblivious / reps > 1.3
 
 
-LOSSY = ROCE.replace(
-    "preset: dcqcn, base_rtt: 12us", "preset: uec, base_rtt: 12us, load_balancing: {mode: flow}"
-)
+LOSSY = ROCE.replace("preset: dcqcn, base_rtt: 12us", "preset: uec, base_rtt: 12us, load_balancing: {mode: flow}")
 
 
 @pytest.mark.parametrize(
