@@ -1,4 +1,4 @@
-"""The numbers of a design, and those of a smaller one of the same: fewer pods and segments, then fewer hosts and spines.
+"""The numbers of a design, and those of a smaller one: fewer pods and segments, then fewer hosts and spines.
 
 Spines and super-spines go with what is below them, so that the tiers keep their oversubscription as far as whole
 switches allow.
@@ -36,7 +36,8 @@ class TwinShape:
         hosts = {node.name for node in model.nodes if node.kind is NodeKind.HOST}
         nics = sum((link.a.node in hosts) + (link.b.node in hosts) for link in model.links)
         tops = {node.name for node in model.switches if node.role is Role.SUPER_SPINE}
-        above = {link.b.node for link in model.links if link.b.node in tops and link.a.node == _first_spine(model)}
+        spine = next((node.name for node in model.switches if node.role is Role.SPINE), "")
+        above = {link.b.node for link in model.links if link.a.node == spine and link.b.node in tops}
         return cls(
             pods=max(place.pod for place in places),
             segments=max(place.segment for place in places),
@@ -65,9 +66,9 @@ class TwinShape:
         hosts, spines = self.hosts, self.spines
         while pods * segments * hosts * self.nics_a_host > nics and hosts > 2 and hosts % 2 == 0 and spines % 2 == 0:
             hosts, spines = hosts // 2, spines // 2
-        share = segments * hosts / (self.segments * self.hosts)
         groups = min(self.groups, max(1, spines))
-        tops = groups * max(1, round(self.super_spines * share / groups)) if self.super_spines else 0
+        above = max(1, round(self.super_spines / self.groups * segments / self.segments))  # each spine
+        tops = groups * above if self.super_spines else 0
         return replace(self, pods=pods, segments=segments, hosts=hosts, spines=spines, super_spines=tops, groups=groups)
 
     def settings(self, before: TwinShape) -> Mapping[str, Scalar]:
@@ -76,7 +77,3 @@ class TwinShape:
         names["groups"] = "super_spine_groups"
         changed = {name: key for name, key in names.items() if getattr(self, name) != getattr(before, name)}
         return {f"fabric.{key}": getattr(self, name) for name, key in changed.items()}
-
-
-def _first_spine(model: Lab) -> str:
-    return next((node.name for node in model.switches if node.role is Role.SPINE), "")

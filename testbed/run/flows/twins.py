@@ -35,6 +35,8 @@ MOST_NICS = 512
 SEEDS = 3
 MOST_HOPS = 4_000_000
 """The packets on lines, in one run, up to which nothing is cut: half a minute on one CPU."""
+SMALLER_HOPS = 1_500_000
+"""Those of a smaller point, which has as few NICs: ten seconds on one CPU."""
 HOPS_A_PACKET = 6
 """Lines on the way of a packet, with those of what acknowledges it."""
 LEAST_BDPS = 8
@@ -114,10 +116,10 @@ def make_twin(sweep: Sweep, point: FlowPoint) -> Twin:
     try:
         if nics > MOST_NICS:
             words, twin, lab = _smaller(sweep, point)
-        scenario = twin.scenario
+        scenario, most_hops = twin.scenario, MOST_HOPS if nics <= MOST_NICS else SMALLER_HOPS
         twin = replace(twin, scenario=replace(scenario, repeat=replace(scenario.repeat, runs=SEEDS)))
         check_supported(_alone(sweep, twin, lab))
-        packets = TwinRuns(twin, lab)
+        packets = TwinRuns(twin, lab, most_hops=most_hops)
         flows = TwinFlows(twin, lab, folds=point.folds, cut_to=packets.cut_to)
     except (ScenarioError, PlanError, SpecError, WorkloadError) as error:
         return Twin(words=words, failure=f"there is none: {error_text(error)}")
@@ -215,17 +217,22 @@ def _values(point: FlowPoint) -> Values:
 
 
 def _ranks_wanted(point: FlowPoint) -> int:
-    """Return how many ranks a smaller point has: of a ring, whose transfers grow with their square, as many as packets
-    can be moved for without other messages."""
-    kind, values = point.scenario.workload.kind, _values(point)
+    """Return how many ranks a smaller point has: as many as packets can be moved for without other messages, as far as
+    these are not cut anyway. Transfers of a ring and of an all-to-all grow with the square of their ranks."""
+    kind, values, traffic = point.scenario.workload.kind, _values(point), point.traffic[0]
     if kind == "training-step":
         return values.whole("tensor") * min(values.whole("pipeline"), TRAINING_STAGES) * TRAINING_REPLICAS
-    if kind not in _PER_RANK:
-        return MOST_NICS
-    block = -(-values.bytes("bytes", unit=4) // len(point.traffic[0].placement.nics))
-    packets = -(-min(block, LEAST_BDPS * values.bdp_bytes) // point.ideals.framing.payload_bytes)
-    ranks = MOST_NICS
-    while ranks > LEAST_RANKS and 2 * ranks * (ranks - 1) * packets * HOPS_A_PACKET > MOST_HOPS:
+    payload, longest, ranks = point.ideals.framing.payload_bytes, LEAST_BDPS * values.bdp_bytes, MOST_NICS
+    here = len(traffic.placement.nics)
+
+    def hops(ranks: int) -> float:
+        if kind in _PER_RANK:
+            block = -(-values.bytes("bytes", unit=4) // here)
+            return 2 * ranks * (ranks - 1) * _hops([min(block, longest)], payload)
+        sizes = [min(step.size_bytes, longest) for step in traffic.workload.transfers if not step.scale_up]
+        return _hops(sizes, payload) * (ranks / here) ** (2 if kind == "all-to-all" else 1)
+
+    while ranks > LEAST_RANKS and hops(ranks) > SMALLER_HOPS:
         ranks //= 2
     return ranks
 

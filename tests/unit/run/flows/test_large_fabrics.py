@@ -1,4 +1,4 @@
-"""The large topologies and scenarios that we ship are read, have the published counts, and twins that packets can be."""
+"""The large topologies and scenarios that we ship: they have the published counts, and twins that packets can be."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def test_a_twin_is_smaller_and_keeps_what_tiers_can_carry(name: str) -> None:
     assert small.super_spines % small.groups == 0
 
     def ratio(shape: TwinShape) -> float:
-        """Hosts under a spine, over the super-spines of its group."""
-        return shape.segments * shape.hosts / (shape.super_spines / shape.groups)
+        """Segments under a spine, over the super-spines of its group."""
+        return shape.segments / (shape.super_spines / shape.groups)
 
     assert ratio(small) == pytest.approx(ratio(whole), rel=0.2)
     tiny = whole.within(64)
