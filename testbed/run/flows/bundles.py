@@ -126,7 +126,7 @@ class LinkBundles:
             if not hops:
                 raise NoPath(f"no path from {node} to {destination}")
             counts = Counter(self._of_link[list(hops)].tolist())
-            if any(count != self._fan_out[bundle] for bundle, count in counts.items()):
+            if self._classes and any(count != self._fan_out[bundle] for bundle, count in counts.items()):
                 raise _UnevenError
             found = self._memo[hops] = [(bundle, count / len(hops)) for bundle, count in counts.items()]
         return found
