@@ -39,6 +39,7 @@ from testbed.lab.core.plan.interfaces import (
     same_names,
 )
 from testbed.lab.core.plan.lab_plan import ExpectedRoute, HostPlan, LabPlan, Neighbor, PortPlan, SwitchPlan
+from testbed.lab.core.plan.link_bandwidths import link_bandwidths
 from testbed.lab.core.plan.link_delays import mechanism
 from testbed.lab.core.plan.operations import (
     PLAIN_QUEUE_PACKETS,
@@ -54,6 +55,7 @@ from testbed.lab.core.plan.operations import (
     StartRouting,
     VethEnd,
 )
+from testbed.lab.core.plan.qos.path_tables import with_paths
 from testbed.lab.core.plan.qos.planner import QUEUE_PACKETS, QueuePlanner
 from testbed.lab.core.plan.rails import Rails
 from testbed.lab.core.plan.routes import PlannedSession, Speaker, expect_routes
@@ -221,11 +223,13 @@ class LabPlanner:
         switches, routed_hosts, expected = self._speakers()
         routers, of_routers = self.overlay.externals.routers(self.asns)
         overlay = self.overlay.plan(expected, self.indexes)
+        operations = tuple(self._operations(ports, hosts, switches, (*routed_hosts, *routers)))
+        tables = self.queues.tables
         return LabPlan(
             lab=self.lab.name,
             slot=self.slot,
             k=self.k,
-            operations=tuple(self._operations(ports, hosts, switches, (*routed_hosts, *routers))),
+            operations=operations,
             ports=tuple(ports),
             switches=switches,
             routed_hosts=routed_hosts,
@@ -235,7 +239,7 @@ class LabPlanner:
             overlay=overlay,
             qos=self.queues.plans.get(BACKEND),
             qos_beside={name: plan for name, plan in self.queues.plans.items() if name != BACKEND},
-            tables=self.queues.tables,
+            tables=None if tables is None else with_paths(tables, hosts, operations),
             link_groups=self.link_groups.plan(self.indexes, self.macs, overlay),
             management=self.management.plan,
             carriers={network.name: network.carrier for network in self.lab.networks if network.carrier},
@@ -379,6 +383,7 @@ class LabPlanner:
         """The BGP neighbours of every switch of a network and both directions of every session."""
         neighbors: dict[str, list[Neighbor]] = defaultdict(list)
         sessions: list[PlannedSession] = []
+        bandwidths = link_bandwidths(view)
         for link in view.links:
             if link.kind is not LinkKind.FABRIC:
                 continue
@@ -394,6 +399,8 @@ class LabPlanner:
                         remote_role=remote_role,
                         remote_asn=self.asns[remote.name],
                         remote_interface=other.interface,
+                        tells_bandwidth=bandwidths.told(link, end),
+                        takes_bandwidth=bandwidths.taken(link, end),
                     )
                 )
                 sessions.append(
@@ -404,6 +411,8 @@ class LabPlanner:
                         sender_mac=self.macs[end.node, end.interface],
                         to_client=remote_role.tier < role.tier,
                         from_client=role.tier < remote_role.tier,
+                        told_bandwidth=bandwidths.told(link, end),
+                        taken_bandwidth=bandwidths.taken(link, other),
                     )
                 )
         return neighbors, sessions

@@ -27,6 +27,10 @@ CONTROL: Final = 2
 NOTIFICATION: Final = 3
 TRIMMED: Final = 4
 """Some of `PacketKind`, as numbers that a compiler knows."""
+NS_PER_BYTE_PER_S: Final = 8_000_000_000
+"""Nanoseconds times bit/s that make a byte."""
+OF_TRANSPORT: Final = 8
+"""`settings.KINDS`."""
 ADMIT: Final = 0
 DROP_TAIL: Final = 1
 DROP_BUFFER: Final = 2
@@ -159,6 +163,15 @@ class OutputPort(Actor):
                 return queue
         raise KeyError(priority)
 
+    def load_bytes(self, now: i64) -> i64:
+        """Return the bytes that wait here, with what the line has yet to send of the packet that it sends."""
+        held: i64 = 0
+        for queue in self.queues:
+            held += queue.bytes
+        if self.free > now:
+            held += (self.free - now) * self.line.rate_bps // NS_PER_BYTE_PER_S
+        return held
+
     # --- packets come ------------------------------------------------------------------------------------
 
     def offer(self, now: i64, frame: Frame, source: InputPort | None) -> None:
@@ -176,10 +189,10 @@ class OutputPort(Actor):
             queue.trimmed_packets += 1
             frame.trim(self.trim_bytes, self.last_hop)
             frame.wire_bytes = self.trim_bytes + self.overhead_bytes
-            frame.kind = TRIMMED
+            frame.kind += TRIMMED - frame.kind % OF_TRANSPORT
             queue.trimmed_bytes += size - frame.wire_bytes
             size = frame.wire_bytes
-            queue = self._by_kind[TRIMMED]
+            queue = self._by_kind[frame.kind]
         queue.in_packets += 1
         queue.in_bytes += size
         account: HeldAccount | None = None
@@ -193,7 +206,7 @@ class OutputPort(Actor):
             queue.drops_packets[verdict] += 1
             queue.drops_bytes[verdict] += size
             return
-        ect = not CONTROL <= frame.kind <= NOTIFICATION
+        ect = not CONTROL <= frame.kind % OF_TRANSPORT <= NOTIFICATION
         frame.curve_bin = -1
         if queue.ecn and not self._mark_arrival(queue, frame, size, ect):
             return

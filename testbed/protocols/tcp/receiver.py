@@ -24,6 +24,8 @@ LEAST_DELAY_NS: Final = 40 * MS
 MOST_DELAY_NS: Final = 200 * MS
 MOST_QUICK_ACKS: Final = 16
 WINDOW_SCALE: Final = 7
+DIALOGUE: Final = 1
+"""After so many answers acknowledgements wait for the next one (tcp_pingpong_thresh)."""
 
 
 class TcpReceiver:
@@ -219,11 +221,11 @@ class TcpReceiver:
 
     def _owe(self, now: int) -> None:
         """Decide when to acknowledge bytes in order (__tcp_ack_snd_check, tcp_send_delayed_ack)."""
-        if (self._quick and self._turns < 3) or self.next - self._acknowledged > self.mss:
+        if (self._quick and self._turns < DIALOGUE) or self.next - self._acknowledged > self.mss:
             self.ack_now = True
         if not self.ack_now and self.ack_due_ns < 0:
             delay = min(max(self._ato_ns, LEAST_DELAY_NS), MOST_DELAY_NS)
-            if self._rtt_ns and self._turns < 3:
+            if self._rtt_ns and self._turns < DIALOGUE:
                 delay = min(delay, max(self._rtt_ns, LEAST_DELAY_NS))
             self.ack_due_ns = now + delay
 
@@ -231,8 +233,11 @@ class TcpReceiver:
         """The delayed acknowledgement is due (tcp_delack_timer_handler)."""
         if 0 <= self.ack_due_ns <= now:
             self.ack_now = True
-            self._turns = 0
-            self._ato_ns = LEAST_DELAY_NS
+            if self._turns < DIALOGUE:
+                self._ato_ns = min(2 * self._ato_ns, MOST_DELAY_NS)
+            else:
+                self._turns = 0
+                self._ato_ns = LEAST_DELAY_NS
 
     def on_sent(self, now: int, *, with_data: bool) -> None:
         """An acknowledgement of all that has come was sent, by itself or with data."""
@@ -294,7 +299,7 @@ class TcpReceiver:
             self.ack_now = True
         if self._pushed and not self._ready_bytes:
             self._pushed = False
-            if self.ack_due_ns >= 0 and self._turns < 3:
+            if self.ack_due_ns >= 0 and self._turns < DIALOGUE:
                 self.ack_now = True
 
     def _adjust(self, now: int) -> None:

@@ -405,9 +405,9 @@ class TcpSender:
         news = AckNews()
         self._find_losses(news, now)
         if news.lost:
+            if self.recovery.state is not WindowState.LOSS:
+                news.sacked = 1  # so that the window lets one segment go (tcp_rack_reo_timeout)
             self.recovery.on_ack(news, self.unacknowledged, self.next)
-            if self.recovery.state is WindowState.RECOVERY and self.control.window <= self.flight.in_flight:
-                self.control.window = self.flight.in_flight + 1  # a fast retransmission is never held back
         self._rearm(now)
 
     def _on_timeout(self, now: int) -> None:

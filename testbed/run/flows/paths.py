@@ -16,17 +16,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from testbed.base.datapath.flow_hash import FiveTuple, port_hash
+from testbed.base.datapath.flow_hash import FiveTuple
 from testbed.base.errors import ScenarioError
-from testbed.lab.core.model import BalancingMode, HashEngine
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.run.flows.bundles import even_bundles
 from testbed.run.ideals.fabric_graph import fabric_graph
+from testbed.run.ideals.predictions import lab_choice
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.placed_workload import PlacedWorkload
 from testbed.run.transports.lab_transport import LabTransport, PathChoice
+from testbed.workload.oracles.ecmp import FlowChoice, place_flows
 from testbed.workload.oracles.fabric_graph import DirectedLink, FabricGraph, NoPath
 from testbed.workload.oracles.max_min import Floats, Indexes
+from testbed.workload.oracles.prediction import Flow
 
 if TYPE_CHECKING:
     from testbed.endpoints.worker.program import Channel
@@ -93,39 +95,53 @@ class FlowPaths:
     # --- one path -----------------------------------------------------------------------------------------
 
     def _hash(self, plan: LabPlan, transport: LabTransport, channels: Sequence[Channel]) -> None:
-        seeds = switch_seeds(plan, self._placement.seed)
+        """Place all channels; a message of one is cut into stripes, each from a port of its own, where it has `qps`."""
         stripes = int(transport.transport.options.get("qps", 1))
-        self._routes = [self._hashed(channel, transport.protocol, seeds, stripes) for channel in channels]
+        fives = [self._five(channel, transport.protocol, stripe) for channel in channels for stripe in range(stripes)]
+        placed = place_flows(
+            self.graph, [self._flow(one) for one in channels for _ in range(stripes)], self._choice(plan, fives)
+        )
+        self._routes = []
+        for number in range(len(channels)):
+            used: defaultdict[int, float] = defaultdict(float)
+            for path in placed[number * stripes : (number + 1) * stripes]:
+                for link in path:
+                    used[link] += 1 / stripes
+            self._routes.append(_route(used))
         self._fabric: Floats = np.array(self.graph.capacities)
         self._shares, self._loaded = self._routes, len(self.graph.links)
         self._of_link: Indexes = np.arange(self._loaded)
 
-    def _hashed(self, channel: Channel, protocol: int, seeds: Mapping[str, int], stripes: int) -> Route:
-        """The route of a channel whose messages are cut into `stripes`, each from a port of its own."""
+    def _choice(self, plan: LabPlan, fives: Sequence[FiveTuple]) -> FlowChoice:
+        """The lab's own choice of a path, by hash or by destination; a drawn one where that is not known."""
+        run = self._placement.seed
+        switches = set() if plan.qos is None else {buffer.node for buffer in plan.qos.buffers if buffer.node}
+        try:
+            own = lab_choice(plan, fives, run=run)
+        except ScenarioError:
+            own = None
+
+        def choose(flow: int, node: str, links: int) -> int:
+            if own is not None and node.partition(" ")[0] in switches:
+                return own(flow, node, links)
+            return random.Random(f"{run} {flow} {node}").randrange(links)
+
+        return choose
+
+    def _five(self, channel: Channel, protocol: int, stripe: int) -> FiveTuple:
         source, destination = (self._placement.ranks[rank] for rank in (channel.source, channel.destination))
         assert source.address is not None and destination.address is not None
-        drawn: random.Random | None = None
-        used: defaultdict[int, float] = defaultdict(float)
-        for stripe in range(stripes):
-            five = FiveTuple(
-                source=source.address.ip,
-                destination=destination.address.ip,
-                protocol=protocol,
-                source_port=channel.source_port + stripe,
-                destination_port=channel.destination_port,
-            )
+        return FiveTuple(
+            source=source.address.ip,
+            destination=destination.address.ip,
+            protocol=protocol,
+            source_port=channel.source_port + stripe,
+            destination_port=channel.destination_port,
+        )
 
-            def choose(node: str, links: int, five: FiveTuple = five) -> int:
-                nonlocal drawn
-                seed = seeds.get(node)
-                if seed is not None:
-                    return (port_hash(five, seed) & 0xFFFFFFFF) * links >> 32
-                drawn = drawn or random.Random(f"{self._placement.seed} {channel.index}")
-                return drawn.randrange(links)
-
-            for link in self.graph.path(_place(source), _place(destination), choose):
-                used[link] += 1 / stripes
-        return _route(used)
+    def _flow(self, channel: Channel) -> Flow:
+        ranks = self._placement.ranks
+        return Flow(source=_place(ranks[channel.source]), destination=_place(ranks[channel.destination]))
 
     # --- all paths ----------------------------------------------------------------------------------------
 
@@ -148,17 +164,6 @@ def _route(shares: Mapping[int, float]) -> Route:
 
 def _place(nic: PortPlan) -> str:
     return f"{nic.node}:{nic.name}"
-
-
-def switch_seeds(plan: LabPlan, run: int) -> dict[str, int]:
-    """Return the seeds of the switches whose hash is known in the run of this seed: those that hash in their ports."""
-    if plan.qos is None:
-        return {}
-    return {
-        buffer.node: buffer.seed_in(run)
-        for buffer in plan.qos.buffers
-        if buffer.node and buffer.hash is HashEngine.EBPF and buffer.mode is BalancingMode.FLOW
-    }
 
 
 def slowed_graph(graph: FabricGraph, rates: Mapping[str, int]) -> FabricGraph:

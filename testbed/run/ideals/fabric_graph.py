@@ -28,8 +28,9 @@ def fabric_graph(lab: Lab, plan: LabPlan, *, by_gateway: bool = False) -> Fabric
     by interface are taken; which ones a switch takes is not planned. Without planned routes, shortest paths serve.
 
     The next hops of a route are in the order in which the kernel's group has them, and hashes choose among them: zebra
-    sorts them by gateway, here the link-local address that the neighbour's port has by its MAC. Without planned routes
-    they are in the order of the links, or in the kernel's with `by_gateway`.
+    sorts them by weight and gateway, here the link-local address that the neighbour's port has by its MAC. One with a
+    weight stands there as often. Without planned routes they are in the order of the links, or in the kernel's with
+    `by_gateway`.
     """
     ports = {(port.node, port.name): port for port in plan.ports}
     hosts = {node.name for node in lab.nodes if node.kind is not NodeKind.SWITCH}
@@ -112,10 +113,13 @@ def _as_routed(
             routes[group] = {
                 name: tuple(
                     numbers[f"{name}:{interface}"]
-                    for _, interface in sorted((gateway[name, interface], interface) for interface in interfaces)
+                    for weight, _, interface in sorted(
+                        (weight, gateway[name, interface], interface) for interface, weight in hops
+                    )
+                    for _ in range(weight)
                 )
                 for name, table in tables.items()
-                if (interfaces := table.next_hops(address.ip))
+                if (hops := table.next_hops(address.ip))
             }
             if several:  # no other NIC has this group; its leaves have the route to it, or its subnet
                 beside = {name: graph.next_hops(name, endpoint) for name in tables if name not in routes[group]}
@@ -138,10 +142,13 @@ class _Table:
             self._by_length[route.prefix.prefixlen][int(route.prefix.network_address)] = route
         self._lengths = sorted(self._by_length, reverse=True)
 
-    def next_hops(self, address: IPv4Address) -> tuple[str, ...]:
+    def next_hops(self, address: IPv4Address) -> list[tuple[str, int]]:
+        """The interfaces to an address, each with its weight."""
         for length in self._lengths:
             mask = (1 << 32) - (1 << (32 - length))
             route = self._by_length[length].get(int(address) & mask)
             if route is not None:
-                return route.interfaces[: route.next_hops]
-        return ()
+                interfaces = route.interfaces[: route.next_hops]
+                weights = route.weights[: route.next_hops] or (1,) * len(interfaces)
+                return list(zip(interfaces, weights, strict=True))
+        return []

@@ -23,6 +23,7 @@ from testbed.run.schema.model import Scenario
 from testbed.run.schema.transports import TRANSPORTS, TransportKind
 from testbed.run.transports.lab_transport import LabTransport
 from testbed.run.transports.registry import transport_on
+from testbed.workload.admission import with_admission
 from testbed.workload.kinds.kind import FabricView, ranks_per_domain
 from testbed.workload.planes import over_planes
 from testbed.workload.registry import build_workload, workload_kind
@@ -73,6 +74,8 @@ def make_traffic(
     by_packets = goes_by_packets(lab.model, scenario.transport) and not scenario.tenant_transports
     workload = inside_domains(workload, [domains.of(node) for node in nodes] if by_packets else nodes)
     check_in_switch(lab.model, workload)
+    if scenario.workload.admission_bytes:
+        workload = with_admission(workload, scenario.workload.admission_bytes)
     nics = placement.nics
     carriers: dict[int, LabTransport] = {}
     parts = split_traffic(lab, workload, nics, scenario.transport, scenario.tenant_transports)

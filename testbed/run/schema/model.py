@@ -31,6 +31,7 @@ SCALE_UP_TIMEOUT_MS = 5_000
 """After so many ms of lab time a transfer inside a scale-up domain is given up, unless the scenario says otherwise."""
 
 _NOTHING: Mapping[str, Scalar] = MappingProxyType({})
+_NO_TIMES: Mapping[str, int] = MappingProxyType({})
 _NO_PARAMETERS: Mapping[str, Parameter] = MappingProxyType({})
 
 
@@ -54,7 +55,7 @@ class Transport:
     kind: TransportKind = DEFAULT_TRANSPORT
     cc: str | None = None
     paths: str | None = None
-    """UET: a value of `transport.uet.paths.PathKind`."""
+    """UET: a value of `transport.uet.paths.PathKind`. Of transports with connections: `hashed` (None), or `planned`."""
     traffic_class: str | None = None
     """The `qos:` class whose DSCP the packets carry; None: the lossless or first ECN class there is, else the default
     class."""
@@ -168,6 +169,8 @@ class Workload:
     parameters: Mapping[str, Parameter] = field(default_factory=lambda: _NO_PARAMETERS)
     ranks: Ranks = field(default_factory=Ranks)
     duration: Duration | None = None
+    admission_bytes: int = 0
+    """So many bytes may come to a rank at a time; 0: any."""
     time_limit: Duration = field(default_factory=lambda: Duration.parse("60s"))
     """Wall-clock (virtual: guest) time after which a run is ended and its record says so."""
 
@@ -279,6 +282,8 @@ class Scenario:
     faults: tuple[Fault, ...] = ()
     repeat: Repeat = field(default_factory=Repeat)
     probes: Probes = field(default_factory=Probes)
+    convergence_ns: Mapping[str, int] = field(default_factory=lambda: _NO_TIMES)
+    """Times by which a simulated lab notices failures, where the file states them (`schema.convergence`)."""
     matrix: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)
     """By dotted key: of this file where it begins with `transport.`, `workload.`, `faults` or `repeat.` or is
     `topology.file`, of the topology otherwise. The points are all combinations, the first key changing slowest."""

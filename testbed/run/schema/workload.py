@@ -14,7 +14,7 @@ from pydantic.json_schema import JsonSchemaValue
 
 from testbed.base.errors import Problem, SpecError, WorkloadError
 from testbed.base.lazy import LazyMapping
-from testbed.base.units import Duration
+from testbed.base.units import BYTES, Duration
 from testbed.base.validation.by_kind import ByKind
 from testbed.base.validation.engine import validate_partly
 from testbed.base.validation.fields import Checked, Flag, Length, NotNull, OneOf, Text, Whole, Written
@@ -162,6 +162,11 @@ class WorkloadSpec(SpecModel):
         description="Lets every pair send for so long, in whole seconds of lab time, over iperf3 or perftest, instead"
         " of a number of bytes.",
     )
+    admission: Written[Annotated[int, Whole(1, 1 << 40, measure=BYTES)]] = Field(
+        default=None,
+        description="Lets at most so many bytes come to a rank at a time, such as 256kB: senders wait until their"
+        " receiver clears them.",
+    )
     time_limit: Written[Annotated[Duration, Span(1, MAX_RUN)]] = Field(
         default=None, description="Ends a run after so much wall-clock time; the default is 60s."
     )
@@ -214,6 +219,7 @@ def resolve_workload(document: Document, directory: FilePath, problems: list[Pro
         parameters=written_values(spec, directory, without=("kind", *WorkloadSpec.model_fields)),
         ranks=Ranks() if spec.ranks is None else spec.ranks.ranks(),
         duration=spec.duration,
+        admission_bytes=spec.admission or 0,
         **({} if spec.time_limit is None else {"time_limit": spec.time_limit}),
     )
 
@@ -224,7 +230,7 @@ def _duration_problems(document: Document, kind: str, spec: WorkloadSpec) -> Ite
         message = f"the workload {kind} has no duration"
         yield document.problem("contradiction", ("workload", "duration"), message, hint=hint, key=True)
     elif document.has("workload.duration"):
-        for key in _BY_BYTES:
+        for key in (*_BY_BYTES, "admission"):
             if document.has(("workload", key)):
                 message = f"both duration and {key} are given"
                 yield document.problem("contradiction", ("workload", key), message, hint="keep one", key=True)

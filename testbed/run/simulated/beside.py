@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from testbed.lab.core.plan.lab_plan import LabPlan
@@ -24,6 +25,8 @@ class Beside:
     """What is to happen beside the traffic of a run."""
 
     faults: tuple[Fault, ...] = ()
+    convergence_ns: Mapping[str, int] = field(default_factory=dict)
+    """The times of `Convergence` that are not its own, by their names without `_ns`."""
     probes: ProbePlan | None = None
     unqueued_s: float = THRESHOLD_S
     """A probe that takes longer, and longer than queues explain, is lost."""
@@ -32,10 +35,13 @@ class Beside:
 NOTHING_BESIDE: Final = Beside()
 
 
-def convergence_of(plan: LabPlan) -> Convergence:
-    """Return the times by which the switches of a lab that is seen in its networks notice a failure."""
+def convergence_of(plan: LabPlan, stated_ns: Mapping[str, int]) -> Convergence:
+    """Return the times by which the switches of a lab that is seen in its networks notice a failure.
+
+    `stated_ns` are those of the scenario, by their names without `_ns`.
+    """
     bfd = next((switch.bfd for switch in plan.switches if switch.bfd is not None), None)
-    found = Convergence()
+    found = Convergence(**{f"{name}_ns": value for name, value in stated_ns.items()})
     if bfd is None:
         return found
     return replace(found, bfd_interval_ns=bfd.interval.ns, bfd_multiplier=bfd.multiplier)
@@ -60,7 +66,9 @@ class Happening:
         self._ended_ns = begin_ns
         self._faults: SimulatedFaults | None = None
         if beside.faults:
-            links = FaultyLinks(fabric, lab.whole.plan, convergence_of(lab.plan), seed=seed, begin_ns=begin_ns)
+            links = FaultyLinks(
+                fabric, lab.whole.plan, convergence_of(lab.plan, beside.convergence_ns), seed=seed, begin_ns=begin_ns
+            )
             self._faults = SimulatedFaults(beside.faults, SimulatedSite(fabric=fabric, links=links, domains=domains))
         self._probes = None if beside.probes is None else SimulatedProbes(beside.probes, fabric.network)
 
@@ -79,6 +87,8 @@ class Happening:
     def end(self) -> None:
         """The traffic has ended."""
         self._ended_ns = self._network.now
+        if self._faults is not None:
+            self._faults.end()
         if self._probes is not None:
             self._probes.end()
 

@@ -35,6 +35,7 @@ def empty_maps(lab: LiveLab) -> LabMaps:
     ports = len(lab.plan.port_numbers) + 1
     of_ports = {"ports": ports, "queues": ports * CLASSES, "ingress": ports * CLASSES}
     of_ports |= {"pauses": ports * CLASSES, "curves": ports * CLASSES}
+    of_ports |= {"addresses": len(qos.destinations), "egresses": len(qos.egresses)}
     counts = {"lab": 1, "profiles": len(qos.profiles), "buffers": len(qos.buffers), **of_ports}
     maps = LabMaps({name: np.zeros(counts[name], kind) for name, kind in MAPS.items()})
     fill_maps(maps, qos, [item for item in lab.plan.operations if isinstance(item, InstallPort)])
@@ -105,7 +106,7 @@ def _count_arrivals(maps: LabMaps, number: int, name: str, port: OutputPort, fab
     """Count what came in at the far end of a line, whose port has this number, and what the wire has lost."""
     network = fabric.network
     entered = network.inputs.get(name)
-    arrivals = network.nic_behind(name).arrivals if entered is None else entered.arrivals
+    arrivals = network.arrivals_at(name)
     ingress = maps.by_port("ingress")[number]
     for priority, counted in arrivals.by_priority.items() if arrivals is not None else ():
         ingress["in_packets"][priority] = counted.packets

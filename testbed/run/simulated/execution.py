@@ -12,7 +12,6 @@ from itertools import count
 import numpy as np
 
 from testbed.base.errors import ScenarioError, TestbedError
-from testbed.endpoints.sockets import Marking
 from testbed.endpoints.worker.domain import Domains
 from testbed.endpoints.worker.program import Program
 from testbed.lab.features.scale_up.counters.balance import PlaneBalance
@@ -22,6 +21,7 @@ from testbed.protocols.simulation.errors import SimulationError
 from testbed.run.emulated.workers import Event, WorkerFailed
 from testbed.run.measuring.marking import marking_curves
 from testbed.run.measuring.measured import Measured, TimeLimitReached
+from testbed.run.measuring.mixed_parts import CarriedPart, MixedParts
 from testbed.run.measuring.observation import Observation
 from testbed.run.measuring.reports import put_together, settle_digests
 from testbed.run.placed.channels import ChannelPlan
@@ -29,6 +29,7 @@ from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload, choose_checked, compile_programs
 from testbed.run.placed.scale_up import carried_domains
 from testbed.run.placed.traffic import RunTraffic
+from testbed.run.placed.traffic_parts import TrafficPart, split_traffic
 from testbed.run.simulated.beside import NOTHING_BESIDE, Beside, Happening
 from testbed.run.simulated.counters import QueueSampler, count_fabric, count_ports, counted_since_begin
 from testbed.run.simulated.endpoints import ProgramsWatch, SimulatedProgram
@@ -36,13 +37,16 @@ from testbed.run.simulated.fabric import Hosts, SimulatedFabric, build_fabric
 from testbed.run.simulated.scale_up import SimulatedDomains
 from testbed.run.simulated.site import RunSite
 from testbed.run.simulated.time_scale import REAL_TIME
-from testbed.run.simulated.transport_registry import simulated_transport
-from testbed.run.transports.lab_transport import LabTransport
+from testbed.run.simulated.transport_registry import SimulatedTransport, simulated_transport
+from testbed.run.transports.lab_transport import LabTransport, address_of
+from testbed.run.transports.registry import transport_on
 
 SAMPLES_PER_RTT = 4
 """Samples of each channel's state in a base round trip: as many as an emulated lab has at its usual scale."""
 SAMPLE_NS = 25_000_000
 """The time between two of them in a run at the lab's scale: as an emulated lab has it."""
+FIRST_NS = 1
+"""When ends of scale-up links begin: 0 is no time to them."""
 SET_UP_NS = 60_000_000_000
 """In so long all ends must have found each other."""
 QUEUE_SAMPLES_PER_RTT = 8
@@ -103,18 +107,13 @@ class Execution:
     ) -> None:
         self._lab = lab
         self._transport = transport
-        self._simulated = simulated_transport(transport.transport.kind.value)
         self._traffic = traffic
         self._limit_ns = round(limit_s * 1e9)
         self._on_progress = on_progress
-        self._placement = PlacedWorkload(
-            workload=traffic.workload,
-            ranks=traffic.placement.nics,
-            channels=self._plan_channels(),
-            k=lab.plan.k,
-            seed=traffic.seed,
-            domains=carried_domains(lab.model, lab.plan, transport.transport, lab.plan.k),
-        )
+        self._carried = self._carry()
+        self._mixed = MixedParts(traffic.workload, traffic.placement.nics, self._carried)
+        self._placement = self._mixed.placement
+        self._base_rtt_ns = max(one.transport.base_rtt_ns for one in self._carried)
         self._checked = choose_checked(traffic.workload, data_limit_bytes)
         self._site = RunSite(traffic.seed)
         self._domains = SimulatedDomains(lab.whole, self._site)
@@ -140,7 +139,7 @@ class Execution:
         for host, plan in plans.items():
             program = self._programs[host] = SimulatedProgram(plan, self._site, self._watch.on_end, domains)
             program.prepare()
-        fabric = self._build(self._simulated.marking_of(next(iter(plans.values())).transport))
+        fabric = self._build(plans)
         failure = self._failure() or self._set_up(fabric)
         observation = Observation(cpu=None, begin_ns=self._begin_ns)
         sampler = self._sampler(fabric, observation)
@@ -172,9 +171,34 @@ class Execution:
             self._traffic.workload, self._traffic.placement.nics, seed=self._traffic.seed
         )
 
+    def _carry(self) -> tuple[CarriedPart, ...]:
+        """Return the parts of the traffic with the transports that carry them, each with channels of its own."""
+        nics, seed = self._traffic.placement.nics, self._traffic.seed
+        if not self._traffic.parts:
+            [part] = split_traffic(self._lab, self._traffic.workload, nics, self._transport.transport)
+            return (self._carried_part(part, self._transport, self._plan_channels()),)
+        found = []
+        for part in self._traffic.parts:
+            transport = transport_on(part.view(self._lab), part.transport)
+            channels = transport.plan_channels(part.workload, nics, seed=seed)
+            found.append(self._carried_part(part, transport, channels))
+        return tuple(found)
+
+    def _carried_part(self, part: TrafficPart, transport: LabTransport, channels: ChannelPlan) -> CarriedPart:
+        lab, traffic = self._lab, self._traffic
+        placement = PlacedWorkload(
+            workload=part.workload,
+            ranks=traffic.placement.nics,
+            channels=channels,
+            k=lab.plan.k,
+            seed=traffic.seed,
+            domains=carried_domains(lab.model, lab.plan, part.transport, lab.plan.k),
+        )
+        return CarriedPart(part=part, transport=transport, placement=placement)
+
     def _put_together(self, reports: Mapping[str, Event], measured: Measured) -> None:
         """Put what hosts have reported into what was measured."""
-        put_together(self._placement, reports, self._checked, self._transport.ideals(), measured)
+        put_together(self._placement, reports, self._checked, self._mixed.ideals(), measured)
 
     def _time_over(self, measured: Measured) -> TestbedError | None:
         """Return what is wrong with a run whose time was over before its steps were."""
@@ -189,10 +213,11 @@ class Execution:
     # --- setting up --------------------------------------------------------------------------------------
 
     def _compile(self) -> dict[str, Program]:
-        transport, placement = self._transport, self._placement
+        nics = self._traffic.placement.nics
         plans = compile_programs(
-            placement,
-            self._simulated.settings_of(transport, placement),
+            self._placement,
+            self._mixed.settings(lambda one: _simulated(one).settings_of(one.transport, one.placement)),
+            pulled=lambda step: self._mixed.transport(step.source).pulls(step, nics),
             checked=self._checked,
             sample_ns=self._sample_ns,
         )
@@ -207,12 +232,18 @@ class Execution:
         self._bytes += sum(ring.rounds * sum(ring.sizes) for ring in of_rings)
         return plans
 
-    def _build(self, marking: Marking) -> SimulatedFabric:
+    def _build(self, plans: Mapping[str, Program]) -> SimulatedFabric:
+        workers = self._mixed.workers()
+        hosts = []
+        for one in self._carried:
+            program = next((plan for name, plan in plans.items() if workers[name][1] is one), None)
+            if program is not None:
+                hosts.append(self._hosts_of(one, program))
         fabric = build_fabric(
             self._lab,
             list(self._site.endpoints.values()),
-            Hosts(make=self._simulated.host, port=self._simulated.port, marking=marking),
-            pipeline_ns=self._transport.pipeline_ns,
+            hosts,
+            placed=self._traffic.placement.nics,
             seed=self._traffic.seed,
         )
         self._site.network = fabric.network
@@ -222,10 +253,22 @@ class Execution:
                 host.completions, host.on_completions = completions, program.act
         return fabric
 
+    def _hosts_of(self, one: CarriedPart, program: Program) -> Hosts:
+        """Return the hosts of a part, of which this is the program of one."""
+        simulated = _simulated(one)
+        nics = self._traffic.placement.nics
+        return Hosts(
+            make=simulated.host,
+            port=simulated.port,
+            marking=simulated.marking_of(program.transport),
+            pipeline_ns=one.transport.pipeline_ns,
+            addresses=frozenset(address_of(nics[rank]) for rank in one.part.ranks) if one.part.name else None,
+        )
+
     @property
     def _sample_ns(self) -> int:
         """The time between two samples of each channel's state: that of an emulated lab at the lab's scale."""
-        return max(1, self._transport.base_rtt_ns // SAMPLES_PER_RTT) if self._lab.plan.k == REAL_TIME else SAMPLE_NS
+        return max(1, self._base_rtt_ns // SAMPLES_PER_RTT) if self._lab.plan.k == REAL_TIME else SAMPLE_NS
 
     def _happening(self, beside: Beside, fabric: SimulatedFabric) -> Happening:
         return Happening(beside, fabric, self._lab, self._domains, seed=self._traffic.seed, begin_ns=self._begin_ns)
@@ -234,16 +277,18 @@ class Execution:
         if self._lab.plan.qos is None:
             return None
         observation.table = tabulate_ports(self._lab.plan)
-        return QueueSampler(fabric, observation.table, self._transport.base_rtt_ns // QUEUE_SAMPLES_PER_RTT)
+        return QueueSampler(fabric, observation.table, self._base_rtt_ns // QUEUE_SAMPLES_PER_RTT)
 
     # --- moving ------------------------------------------------------------------------------------------
 
     def _set_up(self, fabric: SimulatedFabric) -> TestbedError | None:
         """Have all programs reach whom they are to reach, so that they can begin together."""
         network, programs = fabric.network, self._programs.values()
-        for program in programs:
-            program.set_up()
         try:
+            if self._placement.domains.packets is not None:
+                network.run(until=FIRST_NS)
+            for program in programs:
+                program.set_up()
             if not all(program.ready for program in programs):
                 network.run(
                     until=SET_UP_NS,
@@ -291,8 +336,8 @@ class Execution:
     def _settle(self, fabric: SimulatedFabric) -> None:
         """Let the last acknowledgements arrive, so that nothing is on its way when counters are read."""
         network = fabric.network
-        deadline = network.now + SETTLE_RTTS * self._transport.base_rtt_ns
-        step = max(1, self._transport.base_rtt_ns // SAMPLES_PER_RTT)
+        deadline = network.now + SETTLE_RTTS * self._base_rtt_ns
+        step = max(1, self._base_rtt_ns // SAMPLES_PER_RTT)
         while network.in_flight() and network.now < deadline:
             network.run(until=network.now + step)
 
@@ -323,6 +368,10 @@ class Execution:
         # Counters change no more: after one look, all patience is over.
         clock_ns = count(PATIENCE_NS, PATIENCE_NS).__next__
         run.balance = reconcile(maps, observation.table, clock_ns=clock_ns, rest=lambda seconds: None)
+
+
+def _simulated(one: CarriedPart) -> SimulatedTransport:
+    return simulated_transport(one.transport.transport.kind.value)
 
 
 @contextmanager

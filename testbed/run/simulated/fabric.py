@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address
 
 from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.endpoints.sockets import Marking
-from testbed.lab.core.model import DelayBy, Lab
+from testbed.lab.core.model import AdaptPer, DelayBy, Lab
 from testbed.lab.core.model.overlay import VXLAN_BYTES
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import PortPlan
@@ -26,8 +27,10 @@ from testbed.protocols.simulation import (
 )
 from testbed.protocols.simulation.faults import Impairments
 from testbed.protocols.simulation.link import LinkSettings
+from testbed.protocols.simulation.settings import KINDS
 from testbed.run.ideals.fabric_graph import fabric_graph
 from testbed.run.placed.lab import LiveLab, PlannedLab
+from testbed.run.transports.lab_transport import address_of
 
 PAUSE_REACTION_NS = 0
 """From the arrival of a pause frame until the port sends no more but what it has begun: as in HPCC's simulator, and as
@@ -62,12 +65,21 @@ class SimulatedFabric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hosts:
-    """The properties that all hosts of a run share."""
+    """The properties that all hosts of one transport share."""
 
     make: type[NicHost]
     port: int
     """The UDP port of their transport."""
     marking: Marking
+    pipeline_ns: int = 0
+    """What NICs and switches add to every path, each way; it is added behind all queues, as an emulated lab's endpoints
+    do."""
+    addresses: frozenset[str] | None = None
+    """Where they are; None: everywhere."""
+
+    def has(self, address: str) -> bool:
+        """Tell whether the host at an address is one of them."""
+        return self.addresses is None or address in self.addresses
 
 
 def planned_lab(model: Lab, k: float = 1.0) -> PlannedLab:
@@ -77,42 +89,52 @@ def planned_lab(model: Lab, k: float = 1.0) -> PlannedLab:
 
 
 def build_fabric(
-    lab: LiveLab, endpoints: Sequence[Endpoint], hosts: Hosts, *, pipeline_ns: int, seed: int
+    lab: LiveLab, endpoints: Sequence[Endpoint], hosts: Sequence[Hosts], *, placed: Sequence[PortPlan], seed: int
 ) -> SimulatedFabric:
-    """Build the network between these endpoints, each of which has the address of a NIC of the lab.
+    """Build the network between these endpoints, each of which has the address of a NIC of a rank (`placed`), and
+    `hosts` of one transport or of several.
 
-    `seed` is that of the run, which switches' hashes follow, too. `pipeline_ns` is what NICs and switches add to every
-    path, each way; it is added behind all queues, as an emulated lab's endpoints do.
+    `seed` is that of the run, which switches' hashes follow, too.
     """
+    made = {item.address: next(one.make for one in hosts if one.has(item.address)) for item in endpoints}
+    tables = lab.plan.tables
+    order = {str(IPv4Address(one)): number for number, one in enumerate(tables.destinations if tables else ())}
     network = FabricNetwork(
-        endpoints, seed=seed, overhead_bytes=OVERHEAD_BYTES, destination_port=hosts.port, host=hosts.make
+        endpoints,
+        seed=seed,
+        overhead_bytes=OVERHEAD_BYTES,
+        destination_port=next((one.port for one in hosts if one.port), 0),
+        hosts=made,
+        order=order or None,
     )
+    for address, nic in network.nics.items():
+        nic.kinds = KINDS * next(place for place, one in enumerate(hosts) if one.has(address))
     fabric = SimulatedFabric(network=network, k=lab.plan.k)
-    _Builder(lab, fabric, hosts.marking, pipeline_ns=pipeline_ns, run=seed).build()
+    _Builder(lab, fabric, hosts, placed, run=seed).build()
     return fabric
 
 
 _Group = tuple[str, frozenset[str]]
-"""A group of the graph, and the switches next to its NICs."""
+"""The group of an endpoint in the graph, and the nodes that deliver to it."""
 
 
 class _Builder:
     """The tables that a fabric is built from."""
 
-    def __init__(self, lab: LiveLab, fabric: SimulatedFabric, marking: Marking, *, pipeline_ns: int, run: int) -> None:
+    def __init__(
+        self, lab: LiveLab, fabric: SimulatedFabric, hosts: Sequence[Hosts], placed: Sequence[PortPlan], *, run: int
+    ) -> None:
         self._lab = lab
         self._fabric = fabric
         self._network = fabric.network
-        self._pipeline_ns = pipeline_ns
+        self._hosts = hosts
         self._graph = fabric_graph(lab.model, lab.plan)
         self._ports = {f"{port.node}:{port.name}": port for port in lab.plan.ports}
-        self._classes = _PortClasses(lab, marking, run)
-        self._nics = {
-            name: str(port.address.ip)
-            for name, port in self._ports.items()
-            if port.address is not None and str(port.address.ip) in self._network.nics
-        }
-        """Address of each NIC that takes part, by "node:interface"."""
+        self._classes = _PortClasses(lab, [one.marking for one in hosts], run)
+        self._placed = {f"{nic.node}:{nic.name}": nic for nic in placed if address_of(nic) in self._network.nics}
+        """The NICs that take part, by "node:interface"."""
+        self._nics = {name: address_of(nic) for name, nic in self._placed.items()}
+        """The address of each."""
 
     def build(self) -> None:
         links = self._graph.links
@@ -159,7 +181,7 @@ class _Builder:
     def _add_tunnels(self) -> None:
         """Have the leaves of tenants' NICs put their packets into those of VXLAN, and take them out again."""
         nics = self._network.nics
-        tenants = {name: address for name, address in self._nics.items() if self._ports[name].tenant}
+        tenants = {name: address for name, address in self._nics.items() if self._placed[name].tenant}
         if not tenants:
             return
         numbers = frozenset(nics[address].number for address in tenants.values())
@@ -168,6 +190,9 @@ class _Builder:
             if source in vteps:
                 port = self._network.outputs[line]
                 port.tunnel_bytes, port.tenants = VXLAN_BYTES, numbers
+
+    def _pipeline_ns(self, address: str) -> int:
+        return next(one.pipeline_ns for one in self._hosts if one.has(address))
 
     def _place(self, node: str) -> str | None:
         """Return what the network calls a node of the graph; None for a NIC that takes no part."""
@@ -184,7 +209,7 @@ class _Builder:
         to_nic = target in self._network.nics
         self._fabric.ends[name] = (source, target)
         packet_ns = (port.mtu_bytes + ETHERNET_BYTES) * 8 * 10**9 // port.rate_bps
-        self._fabric.delays[name] = delay_ns = port.delay_ns + (self._pipeline_ns if to_nic else 0)
+        self._fabric.delays[name] = delay_ns = port.delay_ns + (self._pipeline_ns(target) if to_nic else 0)
         self._network.connect(
             name,
             source,
@@ -203,8 +228,8 @@ class _Builder:
 class _PortClasses:
     """The settings of each port and switch, those of equal profiles made once."""
 
-    def __init__(self, lab: LiveLab, marking: Marking, run: int) -> None:
-        self._marking = marking
+    def __init__(self, lab: LiveLab, markings: Sequence[Marking], run: int) -> None:
+        self._markings = markings
         self._run = run
         self._qos = lab.plan.tables
         self._installs: Mapping[tuple[str, str], InstallPort] = {
@@ -223,30 +248,38 @@ class _PortClasses:
             seed=buffer.seed_in(self._run),
             gap_ns=buffer.gap_ns,
             buffer_bytes=max(0, buffer.shared_bytes - buffer.headroom_bytes),
+            hash_fields=buffer.hash_fields,
+            flowlets=buffer.per is AdaptPer.FLOWLET,
+            hysteresis_bytes=buffer.hysteresis_bytes,
+            stride=buffer.stride,
         )
 
     def port(self, port: PortPlan) -> FabricPortSettings:
         install = self._installs.get((port.node, port.name))
         if self._qos is None or install is None:
-            return _plain(port)
+            return _plain(port, len(self._markings))
         if install.profile not in self._made:
             self._made[install.profile] = self._of_profile(self._qos.profiles[install.profile])
         return self._made[install.profile]
 
     def _of_profile(self, profile: PortProfile) -> FabricPortSettings:
-        marking, class_of = self._marking, profile.class_of_dscp
-        sent = (marking.data, marking.retransmission, marking.control, marking.notification)
-        data, again, control, notification = (class_of[dscp] for dscp in sent)
+        kinds: list[int] = []
+        for marking in self._markings:
+            sent = (marking.data, marking.retransmission, marking.control, marking.notification)
+            named = [profile.class_of_dscp[dscp] for dscp in sent] + [profile.trimmed_class]
+            kinds += named + [named[0]] * (KINDS - len(named))
         obeying = tuple(replace(item, lossless=False) for item in profile.classes)  # a NIC asks for no pauses
         return FabricPortSettings(
             classes=profile.classes if profile.switch else obeying,
-            priority_of=(data, again, control, notification, profile.trimmed_class),
+            priority_of=tuple(kinds),
             trimming=profile.trimming,
             trim_bytes=TRIMMED_PAYLOAD_BYTES,
         )
 
 
-def _plain(port: PortPlan) -> FabricPortSettings:
+def _plain(port: PortPlan, transports: int) -> FabricPortSettings:
     """The one queue of a port without QoS; its bound is in packets, of which full ones matter."""
     limit = PLAIN_QUEUE_PACKETS * (port.mtu_bytes + ETHERNET_BYTES)
-    return FabricPortSettings(classes=(ClassPlan(priority=0, limit_bytes=limit),), priority_of=(0, 0, 0, 0, 0))
+    return FabricPortSettings(
+        classes=(ClassPlan(priority=0, limit_bytes=limit),), priority_of=(0,) * (KINDS * transports)
+    )

@@ -279,6 +279,7 @@ class SimulatedFaults:
         self._acts = plan_acts(found)
         self._made: Mapping[int, _Fault] = {id(one): _make(one, site) for one in found}
         self._done = 0
+        self._over = False
         self._never: dict[int, Act] = {}
         """By their order, the acts that have not begun anything."""
 
@@ -292,7 +293,13 @@ class SimulatedFaults:
             else:
                 self._perform(act, now)
 
+    def end(self) -> None:
+        """The traffic has ended: nothing more is done."""
+        self._over = True
+
     def _perform(self, act: Act, now: int) -> None:
+        if self._over:
+            return
         made, fault = self._made[id(act.fault)], act.fault.fault
         detail = " ".join(f"{key}={value}" for key, value in fault.settings.items())
         self._links.note(now, f"undone-{fault.kind}" if act.undo else fault.kind, fault.target, detail)

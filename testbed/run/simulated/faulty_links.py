@@ -14,6 +14,7 @@ from random import Random
 
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.protocols.simulation.routing import FabricRouting
+from testbed.protocols.simulation.weighted_routing import WeightedRouting
 from testbed.record.samples import RunEvent
 from testbed.run.simulated.convergence import Convergence
 from testbed.run.simulated.fabric import SimulatedFabric
@@ -40,8 +41,20 @@ class FaultyLinks:
         }
         planned = fabric.planned()
         announced = [str(port.address.ip) for port in plan.ports if port.address is not None and port.nic_ports > 1]
-        self.routing = FabricRouting(
-            fabric.network, planned, fabric.ends, reaction_ns=convergence.reaction_ns, announced=announced
+        bandwidths = _bandwidths(plan)
+        self.routing = (
+            WeightedRouting(
+                fabric.network,
+                planned,
+                fabric.ends,
+                bandwidths,
+                reaction_ns=convergence.reaction_ns,
+                announced=announced,
+            )
+            if bandwidths
+            else FabricRouting(
+                fabric.network, planned, fabric.ends, reaction_ns=convergence.reaction_ns, announced=announced
+            )
         )
         self._down: set[str] = set()
         self._silent: dict[str, int] = {}
@@ -83,6 +96,7 @@ class FaultyLinks:
                     continue
                 self.note(seen, "carrier-lost", port.node, port.name)
                 self._end_pauses(seen, end)
+                self._use(end, usable=False)
             self.end_sessions(seen, ends, "carrier")
 
         self._network.at(now + self.convergence.carrier_ns, notice)
@@ -93,6 +107,15 @@ class FaultyLinks:
         self._down -= set(ends)
         self._set_up(ends)
         self._change(ends)
+        change = self._changes[frozenset(ends)]
+
+        def notice(_: int) -> None:
+            if self._changes[frozenset(ends)] == change:
+                for end in ends:
+                    if not self.has_session(end):
+                        self._use(end, usable=True)
+
+        self._network.at(now + self.convergence.carrier_ns, notice)
         self.begin_sessions(now + self.convergence.carrier_ns + later_ns, ends)
 
     # --- silence -----------------------------------------------------------------------------------------
@@ -168,6 +191,7 @@ class FaultyLinks:
             for end in wanted:
                 self._lost.discard(end)
                 self.routing.regain(end)
+                self._use(end, usable=True)
 
         self._network.at(now + self.convergence.establish_ns, establish)
 
@@ -186,8 +210,39 @@ class FaultyLinks:
             if name in self._network.lines:
                 self._network.set_up(name, up=name not in self._down and name not in self._silent)
 
+    def _use(self, name: str, *, usable: bool) -> None:
+        """Have a host with several ports use this one, or no more; and a leaf the port to such a host, where no session
+        tells of it."""
+        port, peer = self._network.outputs.get(name), self._network.outputs.get(self.peer(name))
+        if port is not None and port.host is not None and len(port.host.ports) > 1:
+            port.host.use(port, usable)
+        if peer is not None and peer.host is not None and len(peer.host.ports) > 1 and not self.has_session(name):
+            if usable:
+                self.routing.regain(name)
+            else:
+                self.routing.lose(name)
+
     def _end_pauses(self, now: int, name: str) -> None:
         """A port that has no carrier obeys no pause that came before."""
         if (port := self._network.outputs.get(name)) is not None:
             for queue in port.queues:
                 port.resume(now, int(queue.priority))
+
+
+def _bandwidths(plan: LabPlan) -> dict[str, tuple[int, int]]:
+    """Return what is told and taken of link bandwidths over each line; nothing where paths are not weighted."""
+    peers = {f"{port.node}:{port.name}": port.peer for port in plan.ports}
+    sessions = {
+        f"{switch.node}:{neighbour.interface}": neighbour
+        for switch in plan.switches
+        for neighbour in switch.neighbors
+        if neighbour.tells_bandwidth or neighbour.takes_bandwidth
+    }
+    if not sessions:
+        return {}
+    found = {}
+    for line, peer in peers.items():
+        told = sessions[peer].tells_bandwidth if peer in sessions else 0
+        taken = sessions[line].takes_bandwidth if line in sessions else 0
+        found[line] = (told, taken)
+    return found

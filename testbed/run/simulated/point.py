@@ -55,8 +55,12 @@ class SimulatedPoint(PointRuns):
 
     def _run(self, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
         scenario = self.scenario
-        transport = transport_on(self.lab, scenario.transport)
         traffic, duration = self.traffic[index - 1], scenario.workload.duration
+        first = traffic.parts[0] if traffic.parts else None
+        transport = transport_on(
+            self.lab if first is None else first.view(self.lab),
+            scenario.transport if first is None else first.transport,
+        )
         beside = self._beside(traffic)
         if duration is not None:
             done = execute_timed(self.lab, transport, traffic, duration, on_progress=on_progress, beside=beside)
@@ -85,9 +89,14 @@ class SimulatedPoint(PointRuns):
         if self.lab.plan.k != REAL_TIME and any(lab_fault(fault).may_lose for fault in scenario.faults):
             probes = plan_probes(scenario, self.lab, traffic, cpus=PLANNED_CPUS)
         if probes is None:
-            return Beside(faults=scenario.faults)
+            return Beside(faults=scenario.faults, convergence_ns=scenario.convergence_ns)
         unqueued_s = max(THRESHOLD_S, QUEUED_RTTS * self.ideals.base_rtt_s)
-        return Beside(faults=scenario.faults, probes=probes, unqueued_s=unqueued_s)
+        return Beside(
+            faults=scenario.faults,
+            convergence_ns=scenario.convergence_ns,
+            probes=probes,
+            unqueued_s=unqueued_s,
+        )
 
     def lost(self, index: int, why: str) -> RunOutcome:
         """Return what is known of a run whose process died: nothing, and that is why the point is invalid."""

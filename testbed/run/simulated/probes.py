@@ -71,6 +71,7 @@ class SimulatedProbes:
         frame = Frame(source.number, destination.number, port, int(Priority.DATA), data)
         frame.wire_bytes = FRAME_BYTES
         frame.group = source.group_of[destination.number]
+        frame.kind += source.kinds
         self.sent += 1
         assert source.port is not None
         source.port.offer(now, frame, None)

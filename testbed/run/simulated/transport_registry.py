@@ -33,6 +33,11 @@ def emulated_settings(transport: LabTransport, placement: PlacedWorkload) -> Cal
     return transport.worker_settings(placement)
 
 
+def emulated_approximations(transport: LabTransport) -> list[str]:
+    """Return what an emulated run says."""
+    return transport.approximations()
+
+
 def check_nothing(transport: Transport) -> None:
     """Find that all that a scenario may ask of the transport can be simulated."""
 
@@ -52,6 +57,8 @@ class SimulatedTransport:
     """Gives the marking of datagrams, by the settings of any host."""
     settings_of: Callable[[LabTransport, PlacedWorkload], Callable[[str], Settings]] = emulated_settings
     """Must say the same for the same seed."""
+    approximations: Callable[[LabTransport], list[str]] = emulated_approximations
+    """Says what a simulated run over it does not reproduce, a sentence each."""
     check: Callable[[Transport], None] = check_nothing
     """Raises `ScenarioError` for what a scenario asks of it that cannot be simulated."""
 

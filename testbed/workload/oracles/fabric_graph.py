@@ -46,7 +46,8 @@ Routes = Mapping[str, Mapping[str, tuple[int, ...]]]
 class FabricGraph:
     """`group_of[endpoint]` is the group whose routes lead to it: the switch it hangs off, as a rule.
 
-    A node next to an endpoint delivers over its links to it, whatever `routes` say.
+    A node next to an endpoint delivers over its links to it, whatever `routes` say. A link that stands in a route twice
+    has twice the share of one that stands there once.
     """
 
     links: tuple[DirectedLink, ...]
@@ -147,7 +148,7 @@ class FabricGraph:
                 continue
             if len(links) > len(self.links):
                 raise NoPath(f"routes from {source} to {destination} go round in a circle")
-            hops = self.next_hops(node, destination)
+            hops = tuple(dict.fromkeys(self.next_hops(node, destination)))
             waiting.extend((self.links[link].destination, (*links, link)) for link in reversed(hops))
             if len(found) + len(waiting) > limit:
                 raise ValueError(f"more than {limit} equal-cost paths from {source} to {destination}")

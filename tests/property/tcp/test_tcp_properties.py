@@ -22,7 +22,7 @@ def check_accounts(connection: TcpConnection) -> None:
     assert flight.sacked == sum(one.sacked for one in flight.segments)
     assert flight.lost == sum(one.lost for one in flight.segments)
     assert flight.retransmitted == sum(one.retransmitted for one in flight.segments)
-    assert 0 <= flight.in_flight <= flight.sent
+    assert 0 <= flight.in_flight <= flight.sent + flight.retransmitted
     assert sender.unacknowledged <= sender.next
     place = sender.unacknowledged
     for segment in flight.segments:

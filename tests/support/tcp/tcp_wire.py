@@ -1,4 +1,4 @@
-"""Two stacks of TCP and the wire between them: a bottleneck with a queue in each direction, under a clock of its own."""
+"""Two stacks of TCP and the wire between them: a bottleneck with a queue each way, under a clock of its own."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Way:
 
 
 class TcpWire:
-    """Each host sends at ten times the rate of the bottleneck, whose queue holds `room` segments and drops what is more.
+    """Each host sends at ten times the rate of the bottleneck, whose queue holds `room` segments and drops the rest.
 
     `drop(source, count, segment)` loses a segment, of which `count` that source has sent before; `mark(waiting)` says
     whether one is marked that finds so many in the queue; `late` gives what a segment takes longer, in ns.

@@ -248,6 +248,8 @@ class Routing:
     """BGP segments are signed with the lab's password (RFC 2385), which is no part of any model."""
     ttl_security: bool = False
     """BGP takes packets from its link alone (RFC 5082)."""
+    weighted: bool = False
+    """Paths have shares by the bandwidth behind them (BGP link bandwidth, RFC 10005)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

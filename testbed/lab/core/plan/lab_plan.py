@@ -91,6 +91,10 @@ class Neighbor:
     told: tuple[IPv4Network, ...] | None = None
     bfd: bool = True
     """The session has BFD where its switch has."""
+    tells_bandwidth: int = 0
+    """The link bandwidth that its own prefixes are announced with, in units of the network; 0: none."""
+    takes_bandwidth: int = 0
+    """The link bandwidth that all that is heard from it has, whatever it says; 0: what it says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +153,8 @@ class ExpectedRoute:
     prefix: IPv4Network
     interfaces: tuple[str, ...]
     width: int = 0
+    weights: tuple[int, ...] = ()
+    """Of each interface, as the kernel has them; (): all have the same."""
 
     @property
     def next_hops(self) -> int:

@@ -261,6 +261,10 @@ class RoutingSpec(SpecModel):
     ttl_security: Written[Annotated[bool, TrueOrFalse()]] = Field(
         default=None, description="Says whether BGP takes packets from its own link alone (GTSM, RFC 5082)."
     )
+    weighted: Written[Annotated[bool, TrueOrFalse()]] = Field(
+        default=None,
+        description="Says whether paths have shares by the bandwidth behind them, which BGP tells (RFC 10005).",
+    )
 
     def routing(self) -> Routing:
         """Return the routing that is written, with defaults for the rest. How "auto" decides is up to the whole lab."""
@@ -272,6 +276,7 @@ class RoutingSpec(SpecModel):
             bfd_auto=bfd in (None, "auto"),
             password=bool(self.password),
             ttl_security=bool(self.ttl_security),
+            weighted=bool(self.weighted),
         )
 
 

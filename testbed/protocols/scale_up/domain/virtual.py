@@ -85,7 +85,8 @@ class VirtualDomain:
         draw: Callable[[int], int],
         touched: Callable[[], None],
     ) -> None:
-        """`touched` is called when there may be something to do at once."""
+        """`clock_ns` never says 0, which is no time to the ends of links; `touched` is called when something may be
+        due."""
         self.gpus, self.planes = gpus, len(links)
         self.errors: dict[tuple[int, int], LinkErrors] = {}
         """The errors of links, by GPU and plane (from 0), of those that have had any."""

@@ -16,7 +16,7 @@ from testbed.lab.core.model.tcp import DEFAULT_TCP_CC
 from testbed.run.placed.placed_workload import PlacedWorkload
 from testbed.run.simulated.site import RunSite
 from testbed.run.simulated.transport_registry import SimulatedTransport
-from testbed.run.simulated.transports.tcp import NO_PORT, TcpHost, check_transport, open_stacks
+from testbed.run.simulated.transports.tcp import NO_PORT, TcpHost, approximations, check_transport, open_stacks
 from testbed.run.transports.lab_transport import LabTransport
 
 if TYPE_CHECKING:
@@ -65,5 +65,6 @@ TRANSPORT = SimulatedTransport(
     port=NO_PORT,
     marking_of=marking_of,
     settings_of=settings_of,
+    approximations=approximations,
     check=check_transport,
 )

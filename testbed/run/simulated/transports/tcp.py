@@ -106,6 +106,15 @@ def marking_of(settings: Settings) -> Marking:
     return Marking(data=dscp, retransmission=dscp, control=dscp, notification=dscp)
 
 
+def approximations(transport: LabTransport) -> list[str]:
+    """Return what a run over a TCP of our own does not reproduce."""
+    cc = transport.transport.cc or DEFAULT_TCP_CC
+    return [
+        f"TCP ({cc}) is a model of Linux' in lab time, with its least time-out of 200 ms and its delayed"
+        " acknowledgements, without offloads, and without a queue of the host's own in front of its NIC."
+    ]
+
+
 def check_transport(transport: Transport) -> None:
     """Raise `ScenarioError` for a congestion control that is the kernel's alone."""
     if transport.cc is not None and transport.cc not in TCP_CONTROLS:
@@ -121,5 +130,6 @@ TRANSPORT = SimulatedTransport(
     port=NO_PORT,
     marking_of=marking_of,
     settings_of=settings_of,
+    approximations=approximations,
     check=check_transport,
 )

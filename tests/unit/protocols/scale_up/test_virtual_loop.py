@@ -25,7 +25,7 @@ class Rig:
     """A domain, its clock, and how often it said that there is something to do."""
 
     def __init__(self, gpus: int = 2, planes: int = 1, seed: int = 1) -> None:
-        self.now = 0
+        self.now = 1
         self.touches = 0
         self.domain = VirtualDomain(
             scale_up_domain.build(),

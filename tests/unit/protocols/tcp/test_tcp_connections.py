@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -136,9 +137,9 @@ def test_time_outs_double() -> None:
     wire = TcpWire(drop=drop)
     connection = wire.connect()
     carried(wire, 1448 * 20)
-    gaps = [b - a for a, b in zip(lost, lost[1:], strict=False) if b - a > 150 * MS]
+    gaps = [b - a for a, b in pairwise(lost) if b - a > 150 * MS]
     assert gaps[0] == pytest.approx(connection.rtt.least_ns + 200 * MS, rel=0.3)
-    for before, after in zip(gaps, gaps[1:], strict=False):
+    for before, after in pairwise(gaps):
         assert after == pytest.approx(2 * before, rel=0.02)
     assert connection.sender.timeouts >= 3
 

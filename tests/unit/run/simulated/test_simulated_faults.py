@@ -35,8 +35,11 @@ expect:
 """
 
 
+Changes = tuple[tuple[str, str], ...]
+
+
 @cache
-def record_of(fault: str, routing: str = "bfd: {interval: 300ms}", changes: tuple[tuple[str, str], ...] = ()) -> Record:
+def record_of(fault: str, routing: str = "bfd: {interval: 300ms}", changes: Changes = ()) -> Record:
     text = SMALL.replace("{ROUTING}", f"{{{routing}}}").replace("FAULT", fault)
     for old, new in changes:
         assert old in text
@@ -46,8 +49,8 @@ def record_of(fault: str, routing: str = "bfd: {interval: 300ms}", changes: tupl
     return outcome.record
 
 
-def run_of(fault: str, **changes: str) -> RunResult:
-    record = record_of(fault, **changes)
+def run_of(fault: str, routing: str = "bfd: {interval: 300ms}", changes: Changes = ()) -> RunResult:
+    record = record_of(fault, routing, changes)
     one = record.points[0].runs[0]
     assert {check.name: check.message for check in one.checks if not check.ok} == {}
     assert record.points[0].lab.k == 20_000, "times of faults are the lab's"
@@ -68,6 +71,14 @@ def test_a_link_that_goes_down_is_seen_at_once_and_traffic_takes_the_other_way()
     assert one.metrics["streams_hit"] is not None and 0 < one.metrics["streams_hit"] <= 0.5
     assert one.metrics["blackhole_time_loss"] is not None and one.metrics["blackhole_time_loss"] < 0.4
     assert seen(one, "undone-link-down") and all(end is not None for end in one.transfers.end_s)
+
+
+def test_the_times_of_convergence_can_be_stated() -> None:
+    stated = ("repeat:", "convergence: {carrier: 20ms, reaction: 5ms, establish: 100ms}\nrepeat:")
+    one = run_of(f"{{at: 500ms, until: 1500ms, link: '{UPLINK}', down: true}}", changes=(stated,))
+    assert set(seen(one, "carrier-lost").values()) == {0.52} and set(seen(one, "detected").values()) == {0.525}
+    said = record_of(f"{{at: 500ms, until: 1500ms, link: '{UPLINK}', down: true}}", changes=(stated,))
+    assert "carrier 20 ms" in " ".join(said.environment.approximations)
 
 
 def test_a_silent_link_is_missed_by_bfd_and_nobody_else_loses_by_it() -> None:

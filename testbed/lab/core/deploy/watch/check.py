@@ -201,11 +201,29 @@ def _check_routes(lab: RunningLab) -> CheckResult:
         if wanted:
             mismatches = difference(wanted, lab.bgp_routes(switch.node))
             failures += [f"{switch.node}: {key_text(key)} {mismatch}" for key, mismatch in mismatches.items()]
+            failures += _other_weights(lab, switch.node, indexes)
     what = "routes with their planned next hops"
     widest = max((route for table in lab.plan.expected_routes.values() for route in table), key=_ways, default=None)
     if widest is not None and widest.width:
         what += f", {widest.width} of {_ways(widest)} equally short ways by routing.ecmp,"
     return judge(by_network.total(), what, failures, by_network)
+
+
+def _other_weights(lab: RunningLab, node: str, indexes: Mapping[tuple[str, str], int]) -> list[str]:
+    """Name the routes of a switch whose next hops have other weights than their bandwidths call for."""
+    weighted = [route for route in lab.plan.expected_routes.get(node, ()) if route.weights]
+    if not weighted:
+        return []
+    actual = lab.bgp_weights(node)
+    found = []
+    for route in weighted:
+        there = actual.get(route_key(route.prefix), {})
+        wanted = {indexes[node, name]: weight for name, weight in zip(route.interfaces, route.weights, strict=True)}
+        if there.keys() <= wanted.keys() and any(wanted[index] != weight for index, weight in there.items()):
+            has = "/".join(str(weight) for _, weight in sorted(there.items()))
+            planned = "/".join(str(wanted[index]) for index in sorted(there))
+            found.append(f"{node}: {route.prefix} has weights {has}, and {planned} were planned")
+    return found
 
 
 def _ways(route: ExpectedRoute) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from testbed.base.datapath import pins
+from testbed.base.datapath.load import PATHS
 from testbed.base.datapath.maps import LabMaps
 from testbed.lab.core.deploy.changing.differences import LabChanges
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
@@ -41,6 +42,11 @@ class ChangedDataPath:
         new = self._changes.new
         if new.tables is None:
             return
+        if new.tables.asks_kernel and not (self._directory / PATHS).exists():
+            raise ChangeRefused(
+                f"{new.lab} was deployed with no switch that adapts or pins: it lacks the program that knows all paths",
+                hint="deploy --reconfigure replaces it",
+            )
         with self._maps(writable=False) as maps:
             if not fits(maps, new.tables, self._changes.kernel.installs):
                 raise ChangeRefused(
