@@ -7,8 +7,9 @@ from typing import Annotated
 from pydantic import Field
 
 from testbed.base.units import Duration
-from testbed.base.validation.fields import Span, Written
+from testbed.base.validation.fields import Written
 from testbed.base.validation.model import SpecModel
+from testbed.base.validation.quantities import Span
 
 _Time = Written[Annotated[Duration, Span()]]
 
