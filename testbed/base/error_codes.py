@@ -213,6 +213,10 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "unknown-workload": "There is no such workload.",
             "workload": "The workload cannot be made on this lab with these parameters.",
         },
+        "Pools of machines": {
+            "bad-machine": "A machine is not written as [user@]host[:port][/directory].",
+            "duplicate-machine": "A machine of a pool is named twice.",
+        },
         "Traces and traffic matrices": {
             "bad-ends": "A flow is not written as source->destination.",
             "bad-failure": "A failure of a connection matrix lacks a part, or has one that is not known.",

@@ -136,6 +136,15 @@ def super_spine_name(index: int, plane: str = "") -> str:
     return f"ss{index}{plane}"
 
 
+PLANE_LETTERS = "abcdefgh"
+"""The names of planes of switches, of which there are at most eight."""
+
+
+def plane_letter(plane: int) -> str:
+    """ "a".."h" for planes 1..8, "" for 0 (there is one plane)."""
+    return "" if plane == 0 else PLANE_LETTERS[plane - 1]
+
+
 _IN_PLANE = re.compile(r"^(?:p\d+-s\d+-rail|p\d+-spine|ss)\d+([a-h])$")
 
 

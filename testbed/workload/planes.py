@@ -29,7 +29,7 @@ def over_planes(
 
     Raises `WorkloadError` for a collective.
     """
-    if workload.collectives:
+    if workload.collectives or any(isinstance(step, Ring) for step in workload.steps):
         raise WorkloadError(f"{workload.name} is a collective, whose arrays are not cut", field="ranks")
     planes = len(ports[0])
     steps: list[Step] = []
@@ -37,6 +37,7 @@ def over_planes(
     plane_of: dict[int, int] = {}
     """The plane of each flow, by the number of its last step."""
     for old in workload.steps:
+        assert not isinstance(old, Ring)
         after = tuple(number for before in old.after for number in moved[before])
         if isinstance(old, Compute):
             moved.append((len(steps),))

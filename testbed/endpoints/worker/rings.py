@@ -101,7 +101,7 @@ class RingMember:
         )
 
 
-class Rings:
+class StreamedRings:
     """All rings of a program. What is to be sent and to be ready for is taken from it after others have told it what
     has ended; it calls nobody."""
 
@@ -114,7 +114,7 @@ class Rings:
             self._of_step.setdefault(part.step, []).append(member)
         self._firsts = sorted({part.first for part in parts})
         self._changed: dict[tuple[int, int], RingMember] = dict(self._members)
-        """Those of which something may be due or expected."""
+        """The members of which something may be due or expected."""
 
     @property
     def first(self) -> int:

@@ -14,9 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from testbed.base.names import host_name, rail_switch_name, spine_name
+from testbed.base.names import host_name, plane_letter, rail_switch_name, spine_name
 from testbed.lab.core.fabric.graph import LabGraph
-from testbed.lab.core.fabric.ports import plane_letter
 from testbed.lab.core.model import BACKEND, Lab, Link, Node, NodeKind, Role
 
 

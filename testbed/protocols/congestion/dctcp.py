@@ -41,7 +41,7 @@ class DctcpParameters:
 PARAMETER_SETS: Final[Mapping[str, DctcpParameters]] = MappingProxyType({"rfc8257": DctcpParameters()})
 
 
-class Dctcp(CongestionControl):
+class DctcpFlow(CongestionControl):
     """One flow. `window` is in packets, `alpha` the estimate of the share of bytes that are marked."""
 
     __slots__ = ("_acked", "_least", "_marked", "_most", "_mtu", "_parameters", "_round", "_rtt_ns", "alpha", "window")
@@ -108,8 +108,8 @@ class Dctcp(CongestionControl):
         self.window_bytes = self.window * self._mtu
 
 
-def _make(settings: FlowSettings) -> Dctcp:
-    return Dctcp(chosen_parameters(PARAMETER_SETS, settings, "dctcp"), settings)
+def _make(settings: FlowSettings) -> DctcpFlow:
+    return DctcpFlow(chosen_parameters(PARAMETER_SETS, settings, "dctcp"), settings)
 
 
 CONTROLLER: Final = FlowController(

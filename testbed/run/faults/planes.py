@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from testbed.base.errors import Finding
-from testbed.base.names import plane_of_switch
+from testbed.base.names import PLANE_LETTERS, plane_letter, plane_of_switch
 from testbed.lab.core.deploy.links.changes import LinkChange
 from testbed.lab.core.fabric.forwarding.links import planes_apart
-from testbed.lab.core.fabric.ports import PLANE_LETTERS, plane_letter
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.faults.lab_fault import FaultPlace, FaultSite, LabFault

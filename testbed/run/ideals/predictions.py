@@ -79,6 +79,8 @@ def predict_point(
         return []
     if scenario.transport.measures_latency:
         return _as_predicted(_predict_latency(runs))
+    if int(scenario.transport.options.get("qps", 1)) > 1:
+        return []  # each of a channel's queue pairs has a path of its own
     if not all(run.workload.is_open_loop and len(run.workload.steps) <= MOST_PLACED for run in runs):
         return []
     together = all(run.workload.is_pattern and len(run.workload.steps) <= MOST_FLOWS for run in runs)

@@ -489,7 +489,7 @@ def inside_flows(
 def payload_bps(packets: DomainPackets, nic: PortPlan, rate_bps: int) -> float:
     """Return what a GPU's links carry of payload together, each way, where all frames are full, in lab bit/s."""
     link = packets.gpus[nic.node, packets.gpu_of(nic)].link
-    return rate_bps * link.payload_bytes / link.frame_bytes
+    return rate_bps * link.payload_bytes / link.line_bytes(link.payload_bytes)
 
 
 def _gpus(placement: PlacedWorkload) -> list[tuple[int, PortPlan]]:

@@ -10,9 +10,8 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, assert_never
 
 from testbed.base.errors import ScenarioError
-from testbed.base.names import nearest
+from testbed.base.names import nearest, plane_letter
 from testbed.lab.core.fabric.forwarding.links import planes_apart
-from testbed.lab.core.fabric.ports import plane_letter
 from testbed.lab.core.model import BACKEND, Lab
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.run.schema.model import NO_TENANT, RankOrder, Ranks

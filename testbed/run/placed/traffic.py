@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from testbed.base.errors import ScenarioError, WorkloadError
+from testbed.base.names import plane_letter
 from testbed.base.units import ByteCount, parse_bdp
 from testbed.lab.core.fabric import model_base_rtt
 from testbed.lab.core.fabric.forwarding.links import planes_apart
-from testbed.lab.core.fabric.ports import plane_letter
 from testbed.lab.core.model import BACKEND
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.placed.lab import LiveLab
@@ -58,11 +58,14 @@ def make_traffic(
     groups = _apart(scenario, lab, placement, knows_hosts=kind.knows_hosts)
     try:
         if scenario.workload.ranks.joined:
-            workload = _joined(scenario, lab, placement, seed)
+            workload = _joined(scenario, lab, placement, seed, folds_large=folds_large)
         elif len(groups) > 1:
             workload = _side_by_side(scenario, lab, placement, groups, seed, **folded)
         else:
             workload = _build(scenario, lab, placement, range(len(placement.nics)), seed, **folded)
+            if kind.collective and _crosses_planes(lab, placement, workload):
+                groups = _by_plane(lab, placement)
+                workload = _side_by_side(scenario, lab, placement, groups, seed, **folded)
     except WorkloadError as error:
         raise ScenarioError(f"workload {scenario.workload.kind}: {error.message}", hint=error.hint) from error
     try:
@@ -126,6 +129,13 @@ def _apart(
     return {} if knows_hosts else _by_plane(lab, placement)
 
 
+def _crosses_planes(lab: LiveLab, placement: RankPlacement, workload: Workload) -> bool:
+    """Tell whether two ranks talk to each other that are in different planes."""
+    planes = planes_apart(lab.model)
+    of = [planes.get(placement.leaf(rank), 0) for rank in range(len(placement.nics))] if planes else []
+    return bool(planes) and any(of[source] != of[destination] for source, destination in fabric_pairs(workload))
+
+
 def _by_plane(lab: LiveLab, placement: RankPlacement) -> dict[str, tuple[int, ...]]:
     """Return the ranks of each plane; {} where there is one."""
     planes = planes_apart(lab.model)
@@ -150,7 +160,7 @@ def _side_by_side(
     return mix_tenants(tenants, ranks=len(placement.nics), name=scenario.workload.kind)
 
 
-def _joined(scenario: Scenario, lab: LiveLab, placement: RankPlacement, seed: int) -> Workload:
+def _joined(scenario: Scenario, lab: LiveLab, placement: RankPlacement, seed: int, *, folds_large: bool) -> Workload:
     """Builds the workload for NICs, whose ports in all planes are one rank. A collective has its share of the bytes in
     each plane. Raises `ScenarioError` where NICs have no ports in several planes."""
     ports = placement.nic_ports(planes_apart(lab.model))
@@ -159,12 +169,14 @@ def _joined(scenario: Scenario, lab: LiveLab, placement: RankPlacement, seed: in
             f"the NICs of {lab.model.name} that are chosen have no ports in several planes",
             hint="ranks without joined, or fabric: {nic: {ports: 2}, planes: 2}",
         )
-    workload = _build(scenario, lab, placement, tuple(one[0] for one in ports), seed)
+    firsts = tuple(one[0] for one in ports)
+    workload = _build(scenario, lab, placement, firsts, seed, folds_large=folds_large)
     if workload.collectives:
         shares = {"bytes": _share_of_bytes(scenario, len(ports[0]))}
         parameters = {**scenario.workload.parameters, **shares}
         shared = replace(scenario, workload=replace(scenario.workload, parameters=parameters))
-        return _side_by_side(shared, lab, placement, _by_plane(lab, placement), seed)
+        groups = _by_plane(lab, placement)
+        return _side_by_side(shared, lab, placement, groups, seed, folds_large=folds_large)
     striped = TRANSPORTS[scenario.transport.kind.value].stripes_over_planes
     rng = random.Random(f"planes {seed}")
     return over_planes(workload, ports, ranks=len(placement.nics), striped=striped, rng=rng)

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from testbed.base.errors import Finding, Problem, WorkloadError
-from testbed.base.names import known_names_hint
+from testbed.base.names import known_names_hint, plane_letter
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, quote
 from testbed.lab.core.fabric.forwarding.links import planes_apart
-from testbed.lab.core.fabric.ports import plane_letter
 from testbed.lab.core.model import BACKEND, Lab, QosPolicy, ScaleUpBy, Tenant
 from testbed.run.schema.expectations import unknown_selections
 from testbed.run.schema.file import ScenarioFile

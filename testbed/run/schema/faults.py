@@ -10,6 +10,7 @@ from pydantic import Field
 from pydantic.json_schema import JsonSchemaValue
 
 from testbed.base.errors import Problem
+from testbed.base.names import PLANE_LETTERS
 from testbed.base.units import RATE, SHARE, Duration, Rate, split_quantity
 from testbed.base.validation.fields import (
     MAX_RATE,
@@ -28,7 +29,6 @@ from testbed.base.validation.model import SpecModel, refusal
 from testbed.base.validation.quantities import Span
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, quote
-from testbed.lab.core.fabric.ports import PLANE_LETTERS
 from testbed.lab.core.schema.endpoints import Endpoint
 from testbed.lab.features.scale_up.links import EXAMPLE, ScaleUpPlace, names_gpu_link
 from testbed.lab.features.scale_up.schema import MAX_PLANES

@@ -124,7 +124,7 @@ class Ranks:
     order: RankOrder = RankOrder.HOST
     per_rail: bool | None = None
     """Every rail runs the workload by itself, side by side. None: where rails cannot reach each other and the workload
-    does not know of hosts. Planes that cannot reach each other do so anyway, as long as it does not."""
+    does not know of hosts. Planes that cannot reach each other do so anyway."""
 
     joined: bool = False
     """The ports of a NIC, which are in planes of their own, are one rank: see `testbed.workload.planes`."""

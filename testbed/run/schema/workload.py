@@ -14,6 +14,7 @@ from pydantic.json_schema import JsonSchemaValue
 
 from testbed.base.errors import Problem, SpecError, WorkloadError
 from testbed.base.lazy import LazyMapping
+from testbed.base.names import PLANE_LETTERS
 from testbed.base.units import BYTES, Duration
 from testbed.base.validation.by_kind import ByKind
 from testbed.base.validation.engine import validate_partly
@@ -22,7 +23,6 @@ from testbed.base.validation.model import SpecModel, refusal
 from testbed.base.validation.quantities import Span, WholeSeconds
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, quote
-from testbed.lab.core.fabric.ports import PLANE_LETTERS
 from testbed.run.schema.declared import MAX_LIST, declared_model, models_by_kind, written_values
 from testbed.run.schema.model import RankOrder, Ranks, Transport, Workload
 from testbed.run.schema.transport import TENANT_TRANSPORT

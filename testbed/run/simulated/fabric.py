@@ -30,6 +30,7 @@ from testbed.protocols.simulation.link import LinkSettings
 from testbed.protocols.simulation.settings import KINDS
 from testbed.run.ideals.fabric_graph import fabric_graph
 from testbed.run.placed.lab import LiveLab, PlannedLab
+from testbed.run.simulated.time_scale import REAL_TIME
 from testbed.run.transports.lab_transport import address_of
 
 PAUSE_REACTION_NS = 0
@@ -98,7 +99,7 @@ def build_fabric(
     """
     made = {item.address: next(one.make for one in hosts if one.has(item.address)) for item in endpoints}
     tables = lab.plan.tables
-    order = {str(IPv4Address(one)): number for number, one in enumerate(tables.destinations if tables else ())}
+    order = {str(IPv4Address(address)): number for address, number in (tables.destinations if tables else ())}
     network = FabricNetwork(
         endpoints,
         seed=seed,
@@ -107,11 +108,30 @@ def build_fabric(
         hosts=made,
         order=order or None,
     )
+    markings = [one.marking for one in hosts]
+    of_tenants, places = _tenant_classes(lab, placed), dict[tuple[int, int], int]()
     for address, nic in network.nics.items():
-        nic.kinds = KINDS * next(place for place, one in enumerate(hosts) if one.has(address))
+        place = next(place for place, one in enumerate(hosts) if one.has(address))
+        dscp = of_tenants.get(address)
+        if dscp is not None:
+            if (place, dscp) not in places:
+                places[place, dscp] = len(markings)
+                markings.append(Marking(data=dscp, retransmission=dscp, control=dscp, notification=dscp))
+            place = places[place, dscp]
+        nic.kinds = KINDS * place
     fabric = SimulatedFabric(network=network, k=lab.plan.k)
-    _Builder(lab, fabric, hosts, placed, run=seed).build()
+    _Builder(lab, fabric, hosts, markings, placed, run=seed).build()
     return fabric
+
+
+def _tenant_classes(lab: LiveLab, placed: Sequence[PortPlan]) -> Mapping[str, int]:
+    """Return the DSCP of the class that switches put a tenant's packets into, by the addresses of its NICs."""
+    overlay, qos = lab.model.overlay, lab.model.qos
+    if overlay is None or qos is None:
+        return {}
+    named = {one.name: qos.profiles[0].dscp_of(one.traffic_class) for one in overlay.tenants if one.traffic_class}
+    found = ((address_of(nic), named.get(nic.tenant)) for nic in placed)
+    return {address: dscp for address, dscp in found if dscp is not None}
 
 
 _Group = tuple[str, frozenset[str]]
@@ -122,7 +142,14 @@ class _Builder:
     """The tables that a fabric is built from."""
 
     def __init__(
-        self, lab: LiveLab, fabric: SimulatedFabric, hosts: Sequence[Hosts], placed: Sequence[PortPlan], *, run: int
+        self,
+        lab: LiveLab,
+        fabric: SimulatedFabric,
+        hosts: Sequence[Hosts],
+        markings: Sequence[Marking],
+        placed: Sequence[PortPlan],
+        *,
+        run: int,
     ) -> None:
         self._lab = lab
         self._fabric = fabric
@@ -130,8 +157,11 @@ class _Builder:
         self._hosts = hosts
         self._graph = fabric_graph(lab.model, lab.plan)
         self._ports = {f"{port.node}:{port.name}": port for port in lab.plan.ports}
-        self._classes = _PortClasses(lab, [one.marking for one in hosts], run)
-        self._placed = {f"{nic.node}:{nic.name}": nic for nic in placed if address_of(nic) in self._network.nics}
+        self._classes = _PortClasses(lab, markings, run)
+        known = [nic for host in lab.plan.hosts for nic in host.nics if nic.address is not None]
+        self._placed = {
+            f"{nic.node}:{nic.name}": nic for nic in (*known, *placed) if address_of(nic) in self._network.nics
+        }
         """The NICs that take part, by "node:interface"."""
         self._nics = {name: address_of(nic) for name, nic in self._placed.items()}
         """The address of each."""
@@ -219,6 +249,7 @@ class _Builder:
                 delay_ns=delay_ns,
                 impairments=Impairments(loss=port.loss) if port.loss else None,
                 jitter_ns=round(NIC_JITTER_PACKETS * packet_ns) if source in self._network.nics else 0,
+                at_once=self._lab.plan.k != REAL_TIME,
             ),
             out=self._classes.port(port),
             into=self._classes.port(self._ports[port.peer]),

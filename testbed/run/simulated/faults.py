@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from testbed.base.errors import ScenarioError
+from testbed.base.names import plane_of_switch
 from testbed.lab.core.deploy.links.changes import LinkChange
 from testbed.protocols.simulation import OutputPort
 from testbed.protocols.simulation.faults import Impairments
@@ -16,6 +17,7 @@ from testbed.run.faults.kills import AgentKill, DaemonKill, NodeKill
 from testbed.run.faults.lab_fault import LabFault
 from testbed.run.faults.links import LinkDown, LinkSet, PfcStorm, link_change
 from testbed.run.faults.outcome import FaultOutcome
+from testbed.run.faults.planes import FabricPlaneDown
 from testbed.run.faults.registry import lab_fault
 from testbed.run.faults.scale_up import DomainKill
 from testbed.run.schema.model import AtStep, Fault
@@ -188,6 +190,25 @@ class _NodeKill(_Fault):
         self.site.fabric.network.at(when, action)
 
 
+class _PlaneDown(_Fault):
+    """All links of a plane's switches lose their carrier at once."""
+
+    def do(self, now: int) -> None:
+        for name in self._names:
+            self.site.links.down(now, name)
+
+    def undo(self, now: int) -> None:
+        for name in self._names:
+            self.site.links.up(now, name)
+
+    @property
+    def _names(self) -> list[str]:
+        """Each link once, by one of its ports in the plane."""
+        ports = self.site.links.ports
+        mine = {name: port for name, port in ports.items() if plane_of_switch(port.node) == self.target}
+        return [name for name, port in mine.items() if port.peer not in mine or name < port.peer]
+
+
 class _DaemonKill(_Fault):
     """A routing daemon ends. bgpd's sessions are closed by the kernel at once, and bfdd is missed as a silent link is;
     zebra leaves the kernel's routes as they are."""
@@ -262,6 +283,7 @@ class _DomainKill(_Fault):
 
 _OF_FABRIC: Sequence[tuple[type[LabFault], type[_Fault]]] = (
     (LinkDown, _Down), (LinkSet, _Set), (PfcStorm, _Storm), (NodeKill, _NodeKill), (DaemonKill, _DaemonKill),
+    (FabricPlaneDown, _PlaneDown),
 )  # fmt: skip
 _OF_SCALE_UP: Sequence[tuple[type[LabFault], type[_Fault]]] = (
     (LinkDown, _ScaleUpDown), (LinkSet, _ScaleUpSet), (DomainKill, _DomainKill),

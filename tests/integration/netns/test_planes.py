@@ -26,7 +26,7 @@ fabric: {{design: dual-plane, segments: 2, hosts: 1, gpus: 2, spines: 1}}
 """
 MISWIRED = """topology:
   links:
-    - {endpoints: ["p1-spine1a:wrong1", "p1-spine1b:wrong2"]}
+    - {endpoints: ["p1-s1-rail1a:wrong1", "p1-spine1b:wrong2"]}
 """
 
 
@@ -79,11 +79,11 @@ def test_a_plane_that_fails_takes_nothing_of_the_other_one(lab: Any) -> None:
     assert set(outcomes(lab).values()) == {CheckStatus.PASS}
 
 
-def test_a_link_between_planes_is_found(shared_sandbox: Any) -> None:
-    """Two spines of different planes that somebody has joined learn each other's routes, and packets cross."""
-    text = TEXT.format(name=shared_sandbox.name()) + MISWIRED
-    lab = shared_sandbox.deploy(load_topology_text(text, file="miswired.yml")).lab
+def test_a_link_between_planes_is_found(sandbox: Any) -> None:
+    """A rail switch that somebody has joined with a spine of another plane learns its routes, and packets cross."""
+    text = TEXT.format(name=sandbox.name()) + MISWIRED
+    lab = sandbox.deploy(load_topology_text(text, file="miswired.yml")).lab
     (apart,) = (result for result in check_lab(lab).results if result.name == "planes apart")
     assert apart.status is CheckStatus.FAIL
-    assert "p1-spine1a:wrong1 to p1-spine1b:wrong2 joins plane a with plane b" in apart.failures
+    assert "p1-s1-rail1a:wrong1 to p1-spine1b:wrong2 joins plane a with plane b" in apart.failures
     assert any(line.endswith("arrived") for line in apart.failures)

@@ -268,8 +268,8 @@ def test_all_scenarios_are_looked_at_before_the_first_is_simulated(
     sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = tmp_path / "other.yml"
-    other.write_text(SWEEP.replace("kind: uet", "kind: tcp"))
-    with pytest.raises(TestbedError, match=r"other\.yml: --backend simulation carries roce and uet, and not tcp"):
+    other.write_text(SWEEP.replace("kind: uet", "kind: rdma"))
+    with pytest.raises(TestbedError, match=r"other\.yml: --backend simulation runs no real programs, and rdma is"):
         words = [str(sweep), str(other), "--backend", "simulation", "--results", str(tmp_path / "results")]
         run.main(words, standalone_mode=False)
     assert not (tmp_path / "results").exists() and not capsys.readouterr().out

@@ -18,7 +18,7 @@ from testbed.run.schema.file import load_scenario_text
 TEXT = "name: planes\nscale: {time: 1000}\nfabric: {design: dual-plane, segments: 1, hosts: 1, gpus: 1, spines: 1}\n"
 LAB = load_topology_text(TEXT, file="planes.yml")
 SCENARIO = """name: plane
-topology: planes.yml
+topology: {file: planes.yml}
 transport: {kind: tcp}
 workload: {kind: permutation, duration: 10s}
 faults:

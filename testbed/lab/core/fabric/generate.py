@@ -15,12 +15,12 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import product
 
-from testbed.base.names import host_name, rail_switch_name, spine_name, super_spine_name
+from testbed.base.names import host_name, plane_letter, rail_switch_name, spine_name, super_spine_name
 from testbed.lab.core.fabric.bfd import resolve_routing
 from testbed.lab.core.fabric.figures.cables import CABLE_LABEL
 from testbed.lab.core.fabric.numbers import RailSwitchNumbers
 from testbed.lab.core.fabric.params import FabricParams
-from testbed.lab.core.fabric.ports import access_port, nic_name, parallel_links, plane_letter, super_spine_position
+from testbed.lab.core.fabric.ports import access_port, nic_name, parallel_links, super_spine_position
 from testbed.lab.core.fabric.shape import Shape, resolve_shape
 from testbed.lab.core.model import End, Lab, Link, LinkKind, Node, NodeKind, Place, RailSubnet, Rdma, Role
 

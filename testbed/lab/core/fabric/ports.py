@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
+from testbed.base.names import plane_letter
 from testbed.lab.core.model import End, Link, LinkKind
 
 PORTS_PER_POD_BLOCK = 32
@@ -34,15 +35,6 @@ PORT_MAPS: Mapping[str, tuple[tuple[int, ...], ...]] = MappingProxyType(
     }
 )
 """Access interface numbers by rail slot (0-based) and host (0-based), as a figure draws them."""
-
-
-PLANE_LETTERS = "abcdefgh"
-"""The names of planes of switches, of which there are at most eight."""
-
-
-def plane_letter(plane: int) -> str:
-    """ "a".."h" for planes 1..8, "" for 0 (there is one plane)."""
-    return "" if plane == 0 else PLANE_LETTERS[plane - 1]
 
 
 def nic_name(nic: int, plane: int, *, shared: bool) -> str:

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from testbed.base.errors import FabricError
-from testbed.base.names import nearest
+from testbed.base.names import PLANE_LETTERS, nearest
 from testbed.base.units import Rate
 from testbed.lab.core.fabric.designs import DESIGNS, RAILS_PER_SWITCH, Design, Value
 from testbed.lab.core.fabric.params import FabricParams
-from testbed.lab.core.fabric.ports import PLANE_LETTERS, PORT_MAPS
+from testbed.lab.core.fabric.ports import PORT_MAPS
 from testbed.lab.core.model import Delay, Role
 
 MAX_LINKS = 1 << 18
@@ -107,7 +107,7 @@ class Shape:
 
     @property
     def all_hosts(self) -> int:
-        """Those of all segments."""
+        """The hosts of all segments."""
         return sum(self.unequal) or self.pods * self.segments * self.hosts
 
     @property

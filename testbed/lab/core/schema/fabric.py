@@ -174,7 +174,7 @@ def radix_of(written: RadixSpec | int | None) -> int | dict[Role, int] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _OrEach(Checked):
+class _Hosts(Checked):
     """A number for all segments, or a list with one for each."""
 
     def check(self, value: object) -> int | tuple[int, ...]:
@@ -189,7 +189,7 @@ class _OrEach(Checked):
 
 
 _COUNT = Whole(0, 1_000_000)
-HostsField = Annotated[int | tuple[int, ...], _OrEach()]
+HostsField = Annotated[int | tuple[int, ...], _Hosts()]
 
 
 class UplinkSpec(SpecModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from testbed.protocols.congestion.controller import FlowSettings
-from testbed.protocols.congestion.dctcp import Dctcp, DctcpParameters
+from testbed.protocols.congestion.dctcp import DctcpFlow, DctcpParameters
 from testbed.protocols.errors import UsageError
 
 RTT = 20_000
@@ -15,8 +15,8 @@ SETTINGS = FlowSettings(link_rate_bps=LINE, base_rtt_ns=RTT, time_scale=1.0, mtu
 BDP = LINE * RTT / 8e9 / MTU
 
 
-def dctcp(**changes: float) -> Dctcp:
-    return Dctcp(DctcpParameters(**changes), SETTINGS)  # type: ignore[arg-type]
+def dctcp(**changes: float) -> DctcpFlow:
+    return DctcpFlow(DctcpParameters(**changes), SETTINGS)  # type: ignore[arg-type]
 
 
 def test_it_begins_with_what_the_path_holds_and_the_worst_estimate() -> None:

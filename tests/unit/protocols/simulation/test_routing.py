@@ -74,7 +74,7 @@ def test_a_lost_line_is_used_no_more_at_once_and_others_hear_of_it_by_an_update(
     network.run(until=UPDATE_NS - 1)
     assert routing.routes("leaf1", B) == ("leaf1>spine1", "leaf1>spine2") and not routing.updates
     network.run(until=UPDATE_NS)
-    assert routing.routes("leaf1", B) == ("leaf1>spine2",) and routing.updates == 2, "both leaves are told"
+    assert routing.routes("leaf1", B) == ("leaf1>spine2",) and routing.updates == 1, "leaf2 does not come by it"
     assert routing.routes("leaf2", A) == ("leaf2>spine1", "leaf2>spine2"), "which is another one's to lose"
 
 

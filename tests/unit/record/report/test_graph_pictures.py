@@ -308,7 +308,7 @@ def test_planes_stand_side_by_side_with_a_band_each(planes: Lab) -> None:
     grouping = group_lab(planes)
     letters = [node.name[-1] for node in grouping.segments[0].switches]
     assert letters == ["a"] * 8 + ["b"] * 8
-    large = generate_fabric(FabricParams(design="dual-plane", spines=8, hosts=16), name="planes")
+    large = generate_fabric(FabricParams(design="dual-plane", spines=60, hosts=16), name="planes")
     layout = lay_out(large, group_lab(large))
     assert len(layout.ribbons) == 4, "from each of two segments to each of two planes"
-    assert {row.detail for row in layout.rows if row.title == "Spines"} == {"16, 2 planes"}
+    assert {row.detail for row in layout.rows if row.title == "Spines"} == {"120, 2 planes"}

@@ -175,7 +175,7 @@ FAULT = f"faults: [{{at: 1ms, link: '{HOST_LINK}', down: true}}]"
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("kind: uet, cc: nscc", "kind: tcp", "carries roce and uet, and not tcp"),
+        ("kind: uet, cc: nscc", "kind: rdma", "no real programs, and rdma is perftest or rsocket"),
         (
             "spines: 2,",
             "spines: 2, uplink: {delay: {value: 1us, jitter: 100ns}},",

@@ -63,9 +63,9 @@ def value(one: RunResult, metric: str) -> float:
     return found
 
 
-def test_a_copy_takes_the_time_of_its_links_and_a_round_trip() -> None:
+def test_a_copy_takes_the_time_of_its_links_and_half_a_round_trip() -> None:
     one = run_of("{kind: point-to-point, bytes: 4MB}")
-    ideal_s = 4e6 * 8 * 4134 / 4096 / (800e9 / 50_000) + 0.05
+    ideal_s = 4e6 * 8 * 4134 / 4096 / (800e9 / 50_000) + 0.05 / 2
     assert ideal_s < value(one, "jct") < 1.03 * ideal_s
     [load] = one.scale_up
     assert load.domain == "p1-s1-h1" and load.transfers == 1 and load.failed == 0 and not load.problem
@@ -101,13 +101,16 @@ def test_a_plane_that_fails_and_comes_back_leaves_its_part_to_the_other() -> Non
     whole, failed = run_of(copy), run_of(copy, "{at: 2s, until: 6s, plane: 1, down: true}")
     assert [(event.kind, event.at_s) for event in failed.events] == [("plane-down", 2.0), ("undone-plane-down", 6.0)]
     assert value(failed, "jct") > value(whole, "jct") + 1
-    assert [plane.downs for plane in failed.scale_up[0].planes] == [4, 0]
+    downs = [plane.downs for plane in failed.scale_up[0].planes]
+    assert downs[0] - downs[1] == 4, "besides those of GPUs that nobody works for"
     assert value(failed, "scale_up_failed_share") == 0
 
 
 def test_a_switch_that_dies_fails_what_is_under_way() -> None:
-    one = run_of("{kind: point-to-point, bytes: 20MB}", "{at: 2s, until: 4s, domain: p1-s1-h1, kill: true}")
-    assert value(one, "scale_up_failed_share") == 1 and value(one, "jct") < 3
+    record = record_of("{kind: point-to-point, bytes: 20MB}", "{at: 2s, until: 4s, domain: p1-s1-h1, kill: true}")
+    one = record.points[0].runs[0]
+    assert all(check.ok for check in one.checks) and one.scale_up[0].problem == "its switch does not run"
+    assert value(one, "scale_up_failed_share") == 1 and 2 < one.elapsed_s < 2.1
 
 
 def test_the_same_seed_gives_the_same_run() -> None:

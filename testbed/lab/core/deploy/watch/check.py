@@ -8,8 +8,11 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from testbed.base.datapath import pins
+from testbed.base.datapath.load import PATHS
 from testbed.base.errors import ExitCode, TestbedError
 from testbed.base.linux.routes import difference, key_text, route_key, wanted_routes
+from testbed.base.names import plane_letter
 from testbed.base.rows import column, for_programs
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import LabState
@@ -17,7 +20,6 @@ from testbed.lab.core.deploy.watch.probe import Probe, Prober
 from testbed.lab.core.deploy.watch.sessions import missing_sessions
 from testbed.lab.core.fabric.forwarding.links import largest_packets, planes_apart
 from testbed.lab.core.fabric.graph import LabGraph
-from testbed.lab.core.fabric.ports import plane_letter
 from testbed.lab.core.feature import features
 from testbed.lab.core.model import BACKEND, OUT_OF_BAND, LinkKind
 from testbed.lab.core.plan.lab_plan import ExpectedRoute, PortPlan
@@ -202,6 +204,9 @@ def _check_routes(lab: RunningLab) -> CheckResult:
             mismatches = difference(wanted, lab.bgp_routes(switch.node))
             failures += [f"{switch.node}: {key_text(key)} {mismatch}" for key, mismatch in mismatches.items()]
             failures += _other_weights(lab, switch.node, indexes)
+    asks_kernel = lab.plan.tables is not None and lab.plan.tables.asks_kernel
+    if asks_kernel and not (pins.lab_directory(lab.processes_directory) / PATHS).exists():
+        failures.append("switches cannot adapt or pin destinations: the program that knows all paths is gone")
     what = "routes with their planned next hops"
     widest = max((route for table in lab.plan.expected_routes.values() for route in table), key=_ways, default=None)
     if widest is not None and widest.width:

@@ -32,7 +32,7 @@ class DesignFigures:
     cables: tuple[CableCount, ...]
     bill: Bill | None
     largest: tuple[LargestFabric, ...] = ()
-    """What fits on switches of the radix that the file names."""
+    """Fabrics of the most GPUs on switches of the radix that the file names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

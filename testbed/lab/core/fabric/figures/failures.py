@@ -15,9 +15,9 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from testbed.base.names import plane_letter
 from testbed.lab.core.fabric.forwarding.links import islands
 from testbed.lab.core.fabric.graph import LabGraph
-from testbed.lab.core.fabric.ports import plane_letter
 from testbed.lab.core.model import BACKEND, Lab, Link, Role
 
 NIC_LINK = "NIC link"

@@ -54,7 +54,7 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     (
         "multi-pod",
-        {"hosts": (4, 3, 2)},
+        {"segments": 2, "hosts": (4, 3, 2)},
         "hosts",
         "hosts has 3 numbers, and there are 2 pods of 2 segments\n  hint: one number for each segment, or one for all",
     ),

@@ -170,3 +170,10 @@ def test_planes_that_cannot_be(design: str, written: dict[str, Any], text: str) 
 def test_two_planes_of_rails_on_switches_of_several_rails() -> None:
     lab = build("dual-rail-switch", planes=2, rails=RailParams(per_switch=2))
     assert Counter(link.b.node[-1] for link in lab.links if link.a.node == "p1-s1-h1") == {"a": 4, "b": 4}
+
+
+def test_eight_ports_of_a_nic_have_eight_indexes() -> None:
+    plan = plan_lab(build(planes=8, segments=1, hosts=1, gpus=2, spines=1), k=1000.0)
+    indexes = [nic.ifindex for nic in plan.hosts[0].nics]
+    assert len(indexes) == len(set(indexes)) == 16
+    assert [nic.name for nic in plan.hosts[0].nics][:8] == [f"rail1{letter}" for letter in "abcdefgh"]
