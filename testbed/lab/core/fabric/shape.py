@@ -320,7 +320,7 @@ def _check_together(design: Design, written: dict[str, Value], values: dict[str,
     """Values against each other; each rule only where its own inputs are sound."""
     _check_nics(written, values, faults)
     _check_rails(design, values, faults)
-    _check_planes(values, faults)
+    _check_planes(design, values, faults)
     _check_subnets(values, faults)
     _check_tiers(values, faults)
 
@@ -358,11 +358,16 @@ def _check_rails(design: Design, values: dict[str, Value], faults: _Faults) -> N
         _check_port_map(str(values["rails.port_map"]), slots, _int(values, "hosts"), faults)
 
 
-def _check_planes(values: dict[str, Value], faults: _Faults) -> None:
+def _check_planes(design: Design, values: dict[str, Value], faults: _Faults) -> None:
     """Planes are of the ports of NICs, one for each, or of rails."""
     if faults.on("planes", "nic.ports", "nic.per", "nic.count", "gpus", "rails.per_switch"):
         return
     planes, ports, slots = _int(values, "planes"), _int(values, "nic.ports"), _int(values, "rails.per_switch")
+    if planes < design.at_least.get("planes", 1):
+        message = (
+            f"{_nics(values)} rails of NICs with one port do not divide into planes; design {design.name} needs two"
+        )
+        faults.add("gpus", message, code="contradiction", hint="gpus: 8, which makes eight planes")
     if planes == 1:
         return
     if ports > 1:
