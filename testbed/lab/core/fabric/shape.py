@@ -400,7 +400,7 @@ def _check_unequal(hosts: int | tuple[int, ...] | None, values: dict[str, Value]
 
 
 def _check_link_groups(params: FabricParams, values: dict[str, Value], faults: _Faults) -> None:
-    """What goes together with link groups: two ports, on two switches with one rail and the same spines."""
+    """Link groups have two ports, on two switches with one rail and the same spines."""
     if params.nic.multihoming != MLAG or faults.on("nic.ports", "rails.per_switch", "planes"):
         return
     if _int(values, "nic.ports") != 2:
