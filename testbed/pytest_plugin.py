@@ -8,8 +8,9 @@
         result = run_scenario("scenarios/rail-permutation.yml", overrides={"workload.bytes": "1MB"})
         assert result.metric("jain_flows").median > 0.9
 
-`--testbed-keep` leaves the lab of a failed test deployed. A machine that cannot deploy skips, saying why; with
-`--testbed-require`, which is for CI, it fails. A failed test shows what the last check of its labs had found.
+`--testbed-keep` leaves the lab of a failed test deployed; `--testbed-pool` has other machines simulate scenarios. A
+machine that cannot deploy skips, saying why; with `--testbed-require`, which is for CI, it fails. A failed test shows
+what the last check of its labs had found.
 """
 
 from __future__ import annotations
@@ -17,22 +18,26 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
 if TYPE_CHECKING:
-    from testbed.api import Lab, ScenarioResult
+    from testbed.api import Lab, RunOptions, ScenarioResult
     from testbed.base.errors import CapabilityError
+    from testbed.pool.pool import Pool  # noqa: F401  # in the type of a key
 
 _failed = pytest.StashKey[bool]()
 _labs = pytest.StashKey["list[Lab]"]()
+_pool = pytest.StashKey["Pool"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("testbed")
     group.addoption("--testbed-keep", action="store_true", help="leave the lab of a failed test deployed")
+    group.addoption("--testbed-pool", metavar="POOL", help="simulate on these machines: pool.yml, or ssh://a,ssh://b")
     group.addoption(
         "--testbed-require",
         action="store_true",
@@ -89,6 +94,7 @@ def run_scenario(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[...
 
     def run_here(scenario: str | Path, **options: object) -> ScenarioResult:
         options.setdefault("results", tmp_path)
+        options["options"] = _pooled(request.config, options.get("options"))  # type: ignore[arg-type]
         try:
             return run(scenario, **options)  # type: ignore[arg-type]
         except CapabilityError as error:
@@ -104,6 +110,25 @@ def lab(request: pytest.FixtureRequest, deploy_lab: Callable[..., Lab]) -> Lab:
     if marker is None or not marker.args:
         raise pytest.UsageError('the lab fixture needs @pytest.mark.topology("FILE.yml")')
     return deploy_lab(marker.args[0], **marker.kwargs)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _pool in config.stash:
+        config.stash[_pool].__exit__()
+
+
+def _pooled(config: pytest.Config, options: RunOptions | None) -> RunOptions | None:
+    """Return the options with the pool of `--testbed-pool`, which is opened for the first simulation that asks."""
+    from testbed.record.record import Backend
+
+    text = config.getoption("--testbed-pool")
+    if text is None or options is None or options.backend is not Backend.SIMULATION or options.pool is not None:
+        return options
+    if _pool not in config.stash:
+        from testbed.pool.pool import Pool
+
+        config.stash[_pool] = Pool.open(text, Backend.SIMULATION)
+    return replace(options, pool=config.stash[_pool])
 
 
 def _cannot_deploy(config: pytest.Config, error: CapabilityError) -> NoReturn:

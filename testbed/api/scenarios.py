@@ -18,6 +18,7 @@ from testbed.run.emulated.sweep import run_on_own_labs, run_recorded
 from testbed.run.schema.file import NOTHING
 from testbed.run.simulated.support import check_supported
 from testbed.run.simulated.sweep import run_simulated
+from testbed.run.sweep.jobs import SweepPool
 from testbed.run.sweep.labs import LabOptions, held
 from testbed.run.sweep.points import Sweep
 from testbed.run.sweep.progress import ProgressListener, ignore_progress
@@ -33,7 +34,8 @@ class RunOptions:
     and no privilege is needed. `resume` is a results directory of the same
     scenario, or its record, to go on with. `prove_scale` repeats everything at twice the time scale: shares and ratios
     must agree. `report` writes the HTML page and its files beside the record. `state` is where deployed labs are
-    recorded; None is the directory that the command line uses, too.
+    recorded; None is the directory that the command line uses, too. `pool`, such as a `testbed.pool.pool.Pool`, has
+    machines that run the points instead of this one.
     """
 
     labs: LabOptions = field(default_factory=LabOptions)
@@ -42,6 +44,7 @@ class RunOptions:
     prove_scale: bool = False
     report: bool = False
     state: StateDirectory | None = None
+    pool: SweepPool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +110,9 @@ def run_scenario(
         previous=None if chosen.resume is None else load_record(chosen.resume),
         prove_scale=chosen.prove_scale,
     )
-    if chosen.backend is Backend.SIMULATION:
+    if chosen.pool is not None:
+        outcome = chosen.pool.run(sweep, chosen.backend, record_options, on_progress)
+    elif chosen.backend is Backend.SIMULATION:
         outcome = run_simulated(sweep, record_options, on_progress)
     else:
         state = chosen.state or StateDirectory()

@@ -18,7 +18,7 @@ from testbed.run.schema.file import (
     read_scenario,
 )
 from testbed.run.schema.model import Fault, Scenario, TopologyRef
-from testbed.run.sweep.points import Point, Sweep, Unfit, judgeable, plan_points, topology_key
+from testbed.run.sweep.points import Point, Sweep, SweepSource, Unfit, judgeable, plan_points, topology_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,9 @@ def read_sweep(
         problems.extend(check_against(file, point.scenario, labs[key], _fault_findings))
     if problems:
         raise SpecError(in_file_order(dict.fromkeys(problems)))
-    return Sweep(scenario=sweep, points=points, labs=labs, reader=FileReader(file))
+    text = "\n" in str(scenario)
+    source = None if text else SweepSource(file=Path(scenario).absolute(), overrides=overrides, only=only)
+    return Sweep(scenario=sweep, points=points, labs=labs, reader=FileReader(file), source=source)
 
 
 def read_sweep_for(

@@ -66,6 +66,7 @@ PANELS = {
     "Machine": {
         "doctor": "machine.doctor",
         "images": "machine.images",
+        "pool": "machine.pool",
         "vm": "machine.vm",
     },
 }

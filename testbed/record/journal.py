@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -31,6 +32,23 @@ def _adapter() -> TypeAdapter[PointResult]:
 def journal_path(record_path: Path) -> Path:
     """Return where the journal of a record lies."""
     return record_path.with_name(JOURNAL_FILE)
+
+
+class KeptRecord(Protocol):
+    """A record on disk, as far as the run that goes on sees it."""
+
+    @property
+    def directory(self) -> Path:
+        """Return the directory of the record."""
+        ...
+
+    def add(self, point: PointResult, record: Callable[[], Record]) -> None:
+        """Keep a point that has been run; `record` makes the whole, where that is to be written."""
+        ...
+
+    def write(self, record: Record) -> None:
+        """Keep all that there is."""
+        ...
 
 
 class RecordJournal:

@@ -185,6 +185,20 @@ class EarlierSession:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MachinePart:
+    """The part of a run that one of several machines did."""
+
+    name: str
+    """The machine's name, as the pool or the merged directories have it."""
+    environment: Environment
+    """The machine and the versions that it had."""
+    points: list[str]
+    """Names of the points that it measured."""
+    build: str = ""
+    """The key of the build of its transports, which their sources make; "" where nobody asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """One trust check: was the emulation itself able to do what it claims?"""
 
@@ -437,6 +451,9 @@ class Record:
     """The findings of `run --prove-scale`; empty where it was not asked for."""
     earlier: list[EarlierSession] = field(default_factory=list)
     """The sessions before this one, in their order, of which points were taken over; none but in a resumed run."""
+    machines: list[MachinePart] = field(default_factory=list)
+    """The machines that measured it, where they were several; a simulation's are in its session alone, since its
+    figures are the same on all."""
     comparability: dict[str, Any] = field(default_factory=dict)
     """The properties that two records must share for their figures to be compared: topology, k, transport, workload,
     clock, ... Not the seed: another one is a repetition."""

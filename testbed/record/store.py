@@ -23,7 +23,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from testbed.base.errors import RecordError
 from testbed.base.files import write_atomically
-from testbed.record.journal import RecordJournal, journal_path, with_journal
+from testbed.record.journal import KeptRecord, RecordJournal, journal_path, with_journal
+from testbed.record.point_files import MANY_POINTS, PointFiles, with_point_files
 from testbed.record.record import EPOCH, SCHEMA, SIMULATED_CLOCK, Record
 
 Kept = TypeVar("Kept")
@@ -31,8 +32,10 @@ RECORD_FILE = "record.json"
 REPORT_FILE = "report.html"
 MAX_RECORD_BYTES = 256 * 2**20
 SESSION_FILE = "session.json"
-MAX_SESSION_BYTES = 1 << 20
-_RESULTS_OPTIONS = ("-o", "--results")
+MAX_SESSION_BYTES = 8 << 20
+_WHERE_OPTIONS = ("-o", "--results", "--pool", "--point")
+"""Options that say where a run's results go, or which machines do what of it: the figures are the same without them."""
+_WHERE_FLAGS = ("--force",)
 
 
 @cache
@@ -82,19 +85,36 @@ def write_record(record: Record, path: Path) -> bytes:
     Returns what was written. Raises `RecordError` when the disk does not take it; then `path` is as it was.
     """
     content = encode_record(without_session(record))
-    write_result(content, path)
-    write_result(_encode_session(record), session_path(path))
+    _write(content, record, path)
     return content
 
 
-def keep_record(path: Path) -> RecordJournal:
-    """Return what keeps the record of a run that goes on in `path`, without writing all of it after each point."""
-    return RecordJournal(path, lambda record: write_record(record, path))
+def _write(content: bytes, record: Record, path: Path) -> None:
+    write_result(content, path)
+    write_result(_encode_session(record), session_path(path))
+
+
+def keep_record(path: Path, names: Sequence[str] = ()) -> KeptRecord:
+    """Return what keeps the record of a run that goes on in `path`, without writing all of it after each point.
+
+    `names` are those of all its points: of many, each has a file of its own until the run is over.
+    """
+    if len(names) <= MANY_POINTS:
+        return RecordJournal(path, lambda record: write_record(record, path))
+
+    def write(record: Record) -> bool:
+        content = encode_record(without_session(record))
+        if len(content) > MAX_RECORD_BYTES:
+            return False
+        _write(content, record, path)
+        return True
+
+    return PointFiles(path, names, write)
 
 
 def load_record(path: Path) -> Record:
     """Read a record from a file, or from the results directory that holds it; of a run that goes on, or was killed,
-    with the points of its journal.
+    with the points of its journal or of its files of points.
     """
     file = path / RECORD_FILE if path.is_dir() else path
     try:
@@ -104,6 +124,8 @@ def load_record(path: Path) -> Record:
     except OSError as error:
         raise RecordError(f"cannot read {file}: {error.strerror}") from error
     record = with_session(decode_record(content, name=str(file)), session_path(file))
+    if record.incomplete or not record.points:
+        record = with_point_files(record, file, most_bytes=MAX_RECORD_BYTES)
     return (
         with_journal(record, content, journal_path(file), most_bytes=MAX_RECORD_BYTES) if record.incomplete else record
     )
@@ -146,6 +168,20 @@ def make_results_directory(scenario: str, started: datetime, *, parent: Path | N
             return directory
 
 
+def make_point_directory(scenario: str, point: int, *, parent: Path | None = None) -> Path:
+    """Make `<parent>/point-NNNN` (parent: `results/<scenario>-points`), where the record of one point goes.
+
+    It is where a job that is started once more finds it: what is there is replaced. Raises `RecordError`.
+    """
+    safe = re.sub(r"[^A-Za-z0-9_-]", "-", scenario) or "scenario"
+    directory = (parent or RESULTS_DIRECTORY / f"{safe}-points") / f"point-{point:04}"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordError(f"cannot create {directory}: {error.strerror}") from error
+    return directory
+
+
 def _parse(content: bytes, name: str) -> dict[str, Any]:
     try:
         document = json.loads(content, parse_constant=_refuse_constant)
@@ -173,13 +209,16 @@ def without_session(record: Record) -> Record:
     plain = replace(record, wall_s=None, command=without_results(record.command))
     if record.environment.clock != SIMULATED_CLOCK:
         return plain
-    return replace(plain, started=EPOCH, finished=EPOCH)
+    return replace(plain, started=EPOCH, finished=EPOCH, machines=[])
 
 
 def _encode_session(record: Record) -> bytes:
     """Return what `without_session` leaves out, as JSON."""
     names = ("wall_s", "command", "started", "finished")
-    return json.dumps({name: getattr(record, name) for name in names}, indent=1).encode() + b"\n"
+    said = {name: getattr(record, name) for name in names}
+    if record.machines:
+        said["machines"] = {machine.name: machine.points for machine in record.machines}
+    return json.dumps(said, indent=1).encode() + b"\n"
 
 
 def with_session(record: Record, path: Path) -> Record:
@@ -206,17 +245,23 @@ def with_session(record: Record, path: Path) -> Record:
 
 
 def without_results(command: Sequence[str]) -> list[str]:
-    """Return a command line without the option that says where results go."""
+    """Return a command line without the options that say where results go, and which machines do what of it."""
     words: list[str] = []
     skip = False
     for word in command:
         if skip:
             skip = False
-        elif word in _RESULTS_OPTIONS:
+        elif word in _WHERE_OPTIONS:
             skip = True
-        elif not word.startswith("--results=") and not (word.startswith("-o") and len(word) > len("-o")):
+        elif word not in _WHERE_FLAGS and not _says_where(word):
             words.append(word)
     return words
+
+
+def _says_where(word: str) -> bool:
+    """Tell whether an option with its value in one word is one of `_WHERE_OPTIONS`."""
+    short = word.startswith("-o") and len(word) > len("-o")
+    return short or (word.startswith("--") and "=" in word and word.partition("=")[0] in _WHERE_OPTIONS)
 
 
 def _command(found: dict[str, Any]) -> list[str]:

@@ -33,7 +33,8 @@ NOTHING: Mapping[int, tuple[int, ...]] = {}
 """No rank waits for anything."""
 
 MAX_STEPS = 1 << 20
-"""An all-to-all of 1,024 ranks fits. More than any emulated fabric carries in one run; a wrong parameter ends in a message, not in swapping."""
+"""An all-to-all of 1,024 ranks fits. It is more than any emulated fabric carries in one run; a wrong parameter ends in
+a message, not in swapping."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from testbed.base.errors import ConvergenceError, ExitCode
 
 if TYPE_CHECKING:
     from testbed.cli.options import Format
+    from testbed.pool.pool import Pool
     from testbed.record.record import Backend
     from testbed.run.sweep.points import Sweep
     from testbed.run.sweep.runner import RecordOptions, SweepOutcome
@@ -19,7 +20,7 @@ class RunCommand:
     """The options by which `run` runs scenarios and shows them.
 
     `sheet`: the results sheet is all that is printed. `resume` is a directory of results to go on with; `simulated`: on
-    the simulator, without a lab.
+    the simulator, without a lab. `pool`: on its machines. `point`: it is the only one of the sweep.
     """
 
     form: "Format"
@@ -32,6 +33,8 @@ class RunCommand:
     timeout_s: float = 120.0
     quiet: bool = False
     simulated: bool = False
+    pool: "Pool | None" = None
+    point: int | None = None
 
     @property
     def backend(self) -> "Backend":
@@ -52,7 +55,10 @@ def measure(sweep: "Sweep", command: RunCommand) -> "tuple[SweepOutcome, Path]":
     record_options = _record_options(sweep, command)
     with StepDisplay(quiet=command.quiet) as display:
         steps = SweepSteps(runs=sweep.runs, show=display)
-        if command.simulated:
+        if command.pool is not None:
+            command.pool.tell(warn)
+            outcome = command.pool.run(sweep, command.backend, record_options, steps)
+        elif command.simulated:
             from testbed.run.simulated.sweep import run_simulated
 
             outcome = run_simulated(sweep, record_options, steps)
@@ -68,14 +74,16 @@ def measure(sweep: "Sweep", command: RunCommand) -> "tuple[SweepOutcome, Path]":
 
 
 def _record_options(sweep: "Sweep", command: RunCommand) -> "RecordOptions":
-    """Return the directory of the record: a new one, or on with the one that `--resume` names."""
-    from testbed.record.store import load_record, make_results_directory
+    """Return the directory of the record: a new one, that of a point, or on with the one that `--resume` names."""
+    from testbed.record.store import load_record, make_point_directory, make_results_directory
     from testbed.run.sweep.runner import RecordOptions
     from testbed.vm.remote.recorded_command import asked_command
 
     resume = command.resume
     previous = None if resume is None else load_record(resume)
-    if resume is None:
+    if command.point is not None:
+        directory = make_point_directory(sweep.scenario.name, command.point, parent=command.results)
+    elif resume is None:
         directory = make_results_directory(sweep.scenario.name, datetime.now(UTC), parent=command.results)
     else:
         directory = resume if resume.is_dir() else resume.parent

@@ -1,4 +1,4 @@
-"""The verbs `results list`, `show`, `steady` and `backends`: what was measured, once it is written."""
+"""The verbs `results list`, `show`, `merge`, `steady` and `backends`: what was measured, once it is written."""
 
 from pathlib import Path
 
@@ -50,6 +50,74 @@ def show(record: Path, format: options.RecordFormat) -> None:
             from testbed.record.report.benchmark import results_sheet
 
             print(results_sheet(content), end="")
+
+
+@results.command("merge")
+@argument(
+    "records", nargs=-1, required=True, metavar="DIR...", type=PATH, help="Of `run --point`, or what they lie in."
+)
+@option("-o", "--results", "target", metavar="WHOLE", type=PATH, required=True, help="A new directory, for the record.")
+@option("--report/--no-report", default=True, help="Write the HTML page and its files.")
+@options.format_option
+def merge(records: tuple[Path, ...], target: Path, report: bool, format: options.Format) -> None:
+    """Put the records of single points together, and judge the whole."""
+    import sys
+
+    from testbed.api.merging import merge_records
+    from testbed.base.errors import RecordError
+    from testbed.cli.output import console, emit_json
+    from testbed.record.report import print_record, write_report_files
+    from testbed.record.store import RECORD_FILE, keep_record, load_record
+
+    if (target / RECORD_FILE).exists():
+        raise RecordError(f"{target} has a record already", hint="name a directory that is not there yet")
+    parts = _below(records)
+    merged = merge_records({str(path): load_record(path) for path in parts})
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordError(f"cannot create {target}: {error.strerror}") from error
+    _copy_beside(parts, target)
+    keep_record(target / RECORD_FILE, [point.name for point in merged.points]).write(merged)
+    page = write_report_files(merged, target) if report else None
+    if format is options.Format.TABLE:
+        print_record(merged, console())
+        for word, path in (("record", target / RECORD_FILE), ("report", page)):
+            if path is not None:
+                console().print(f"{word} {path}", highlight=False, soft_wrap=True)
+    else:
+        emit_json({"directory": str(target), "verdict": merged.verdict.outcome.value, "points": len(merged.points)})
+    sys.exit(merged.verdict.outcome.exit_code)
+
+
+def _below(paths: tuple[Path, ...]) -> list[Path]:
+    """Return the directories that have a record: these, or those right below them. Raises `RecordError`."""
+    from testbed.base.errors import RecordError
+    from testbed.record.store import RECORD_FILE
+
+    found: list[Path] = []
+    for path in paths:
+        if path.is_file() or (path / RECORD_FILE).is_file():
+            found.append(path.parent if path.is_file() else path)
+            continue
+        below = sorted(one.parent for one in path.glob(f"*/{RECORD_FILE}"))
+        if not below:
+            raise RecordError(f"there is no record in {path}", hint="name the directories that run --point has made")
+        found += below
+    return list(dict.fromkeys(found))
+
+
+def _copy_beside(parts: list[Path], target: Path) -> None:
+    """Copy what lies beside the records, by which runs are played back: labs, and samples of ports."""
+    import shutil
+
+    from testbed.record.port_samples import DIRECTORY
+    from testbed.run.sweep.beside_record import LABS
+
+    for part in parts:
+        for name in (LABS, DIRECTORY):
+            if (part / name).is_dir():
+                shutil.copytree(part / name, target / name, symlinks=True, dirs_exist_ok=True)
 
 
 @results.command("steady")

@@ -3,7 +3,7 @@
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,9 @@ class ToldRow:
 @option("--keep", is_flag=True, help="Leave the lab deployed.")
 @option("--dry-run", is_flag=True, help="Check everything, print points, bytes and times, touch nothing.")
 @option("--resume", metavar="DIR", type=PATH, help="Go on with an interrupted sweep's results.")
+@option("--point", type=int, help="Run this point alone, into DIR/point-NNNN: for job arrays, and `results merge`.")
+@option("--pool", help="Run on these machines: pool.yml, or ssh://user@a,ssh://user@b.")
+@option("--force", is_flag=True, help="With --pool: machines of other versions may emulate.")
 @option("--prove-scale", is_flag=True, help="Repeat at twice the time scale: shares and ratios must agree.")
 @option(
     "--steady", metavar="N", type=int, help="Run each scenario N times, and show how its figures lie in their bands."
@@ -62,6 +65,9 @@ def run(
     keep: bool,
     dry_run: bool,
     resume: Path | None,
+    point: int | None,
+    pool: str | None,
+    force: bool,
     prove_scale: bool,
     steady: int | None,
     backend: str,
@@ -76,8 +82,14 @@ def run(
 
     simulated = is_simulation(backend, keep=keep, prove_scale=prove_scale)
     sweeps = read_sweeps(files, set, seed=seed, repeat=repeat, only=only, warn=True)
+    if point is not None:
+        sweeps = [_only_point(sweeps, point, resume=resume, steady=steady)]
     if simulated:
         _check_simulated(sweeps)
+    if force and pool is None:
+        raise TestbedError("--force: it is about the machines of --pool", hint="leave it out")
+    if pool is not None:
+        _check_pooled(keep=keep, prove_scale=prove_scale, dry_run=dry_run, point=point)
     if dry_run:
         if steady is not None:
             raise TestbedError("--dry-run: nothing is run, and --steady is about many runs", hint="leave one out")
@@ -103,17 +115,45 @@ def run(
         sheet=format is options.RecordFormat.CALABRIA,
         quiet=quiet,
         simulated=simulated,
+        point=point,
     )
-    if steady is None:
-        sys.exit(run_all(sweeps, command))
-    from testbed.cli.scenarios.steady import run_steadily
-
-    _check_steady(command)
 
     def with_seed(place: int, seed: int) -> "Sweep":
         return read_sweeps([files[place]], set, seed=seed, repeat=repeat, only=only)[0]
 
-    sys.exit(run_steadily(sweeps, with_seed, command, steady))
+    def go(command: RunCommand) -> int:
+        if steady is None:
+            return run_all(sweeps, command)
+        from testbed.cli.scenarios.steady import run_steadily
+
+        _check_steady(command)
+        return run_steadily(sweeps, with_seed, command, steady)
+
+    if pool is None:
+        sys.exit(go(command))
+    from testbed.pool.pool import Pool
+
+    with Pool.open(pool, command.backend, force=force) as opened:
+        status = go(replace(command, pool=opened))
+    sys.exit(status)
+
+
+def _only_point(sweeps: "Sequence[Sweep]", point: int, *, resume: Path | None, steady: int | None) -> "Sweep":
+    """Return the sweep of one point. Raises `TestbedError` where that is not all that is asked for."""
+    if len(sweeps) != 1:
+        raise TestbedError("--point is about the points of one scenario", hint="name its file alone")
+    for name, wanted in {"--resume": resume is not None, "--steady": steady is not None}.items():
+        if wanted:
+            raise TestbedError(f"{name}: --point runs one point of a scenario, anew", hint="leave one out")
+    return sweeps[0].only(point)
+
+
+def _check_pooled(*, keep: bool, prove_scale: bool, dry_run: bool, point: int | None) -> None:
+    """Refuse what the machines of a pool do not do. Raises `TestbedError`."""
+    asked = {"--keep": keep, "--prove-scale": prove_scale, "--dry-run": dry_run, "--point": point is not None}
+    for name, wanted in asked.items():
+        if wanted:
+            raise TestbedError(f"{name}: not with --pool", hint="leave one out; --on runs a verb on one machine")
 
 
 def _check_steady(command: RunCommand) -> None:

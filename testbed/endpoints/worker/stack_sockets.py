@@ -108,11 +108,11 @@ class StackLoop:
         for stack in self.stacks.values():
             changed = stack.changed
             while changed:
-                item = changed.popleft()
-                item.noted = False
-                fd = self._of.get(item)
-                if fd is not None:
-                    active.append(fd)
+                what = changed.popleft()
+                what.noted = False
+                number = self._of.get(what)
+                if number is not None:
+                    active.append(number)
         while active:
             fd = active.popleft()
             inside = self._inside.get(fd)
@@ -441,9 +441,9 @@ class StackSocket:
 
     def recvmsg_into(self, buffers: Iterable[memoryview]) -> tuple[int, list[Any], int, None]:
         """Read what is there into these buffers, one after another."""
-        count = 0
+        count, receiver = 0, self._readable_connection().receiver
         for buffer in buffers:
-            if count and not self._readable_connection().receiver.readable:
+            if count and not receiver.readable:
                 break
             got = self.recv_into(buffer)
             count += got

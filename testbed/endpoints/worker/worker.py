@@ -29,7 +29,7 @@ from testbed.endpoints.worker.domain import Domain, Domains
 from testbed.endpoints.worker.poll_loop import WatchingLoop
 from testbed.endpoints.worker.program import Program, Step
 from testbed.endpoints.worker.program_json import decode_program
-from testbed.endpoints.worker.rings import Rings
+from testbed.endpoints.worker.rings import StreamedRings
 from testbed.endpoints.worker.schedule import Schedule
 from testbed.endpoints.worker.traffic import Traffic
 from testbed.endpoints.worker.transport_registry import worker_transport
@@ -131,7 +131,7 @@ class ProgramRun:
         self._tell = tell
         self._clock_ns = clock_ns
         self._schedule = Schedule(program.steps, program.own)
-        self._rings = Rings(program.rings) if program.rings else None
+        self._rings = StreamedRings(program.rings) if program.rings else None
         self._domains = Domains() if domains is None else domains
         self._inside = Domain(program.scale_up)
         self._curves = Curves(program.sample_ns)
@@ -326,7 +326,7 @@ class ProgramRun:
                 self._told_bytes = self._arrived_bytes
                 self._tell_progress()
 
-    def _go_on_with_rings(self, rings: Rings, traffic: Traffic) -> None:
+    def _go_on_with_rings(self, rings: StreamedRings, traffic: Traffic) -> None:
         """Be ready for what is to arrive next, and send what is due."""
         expected, due = rings.take()
         for transfer in expected:

@@ -26,6 +26,9 @@ class LinkSettings:
     impairments: Impairments | None = None
     jitter_ns: int = 0
     """Each frame takes up to so much longer, at random, and stays behind those before it."""
+    at_once: bool = False
+    """A frame goes as a whole when its turn comes, and the line waits after it, as a shaper of the kernel has it; else
+    it arrives when its last bit does."""
 
 
 class Line:
@@ -36,6 +39,7 @@ class Line:
         self.rate_bps: i64 = settings.rate_bps
         self.delay_ns: i64 = settings.delay_ns
         self._jitter_ns: i64 = settings.jitter_ns
+        self._at_once = settings.at_once
         self._latest: i64 = 0
         """When the last frame arrives, where there is jitter."""
         self.up = settings.up
@@ -70,7 +74,7 @@ class Line:
             self.blackholed += 1
             self.blackholed_bytes += wire_bytes
             return free
-        arrival = free + self.delay_ns
+        arrival = (now if self._at_once else free) + self.delay_ns
         jitter = self._jitter_ns
         if jitter:
             spread: i64 = int(self._random.source.random() * float(jitter))

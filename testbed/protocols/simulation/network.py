@@ -62,7 +62,7 @@ class FabricNetwork:
         self._group_of = list(range(len(addresses)))
         """The number of the group of each NIC, whose members have the same routes."""
         self._members = [1] * len(addresses)
-        """How many NICs each group has."""
+        """The number of NICs that each group has."""
         self._ways: dict[tuple[str, ...], tuple[OutputPort, ...]] = {}
         """The ports of lines, as switches have them: one tuple for all routes that are the same."""
         self._order = list(range(len(addresses))) if order is None else [order.get(address, 0) for address in addresses]

@@ -36,7 +36,7 @@ DROP_TAIL: Final = 1
 DROP_BUFFER: Final = 2
 DROP_HEADROOM: Final = 3
 _NO_BINS: Final = [0] * CURVE_BINS
-"""Those of all queues that mark nothing."""
+"""The bins of all queues that mark nothing."""
 
 
 class ClassQueue:

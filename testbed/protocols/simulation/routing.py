@@ -2,8 +2,9 @@
 
 Every switch has the routes that were planned for it: by destination, lines of equal cost. It uses those of them whose
 line it has not lost, and whose far end has not withdrawn the destination. Where none is left it withdraws the
-destination from the neighbours that come to it by this switch, and it announces it to them when one is back; an update
-takes `reaction_ns` and the delay of its line, and does not arrive by a line that is down. No way is longer than a
+destination from the neighbours that come to it by this switch, and it announces it to them when one is back. An update
+is sent `reaction_ns` after what it is about, takes the delay of its line, and does not arrive by a line that is down;
+`install_ns` after it has arrived the table is another one. No way is longer than a
 planned one: switches of a tier share an AS number, so that BGP takes no path that would go up twice.
 
 Who loses a line, and when, is told from outside: carrier, BFD and timers are of links, not of routes.
@@ -34,6 +35,7 @@ class FabricRouting:
         ends: Mapping[str, tuple[str, str]],
         *,
         reaction_ns: int,
+        install_ns: int = 0,
         announced: Collection[str] = (),
     ) -> None:
         self.updates = 0
@@ -42,6 +44,8 @@ class FabricRouting:
         self._planned = planned
         self._ends = ends
         self._reaction_ns = reaction_ns
+        self._install_ns = install_ns
+        self._at_once = False
         self._announced = frozenset(announced)
         self._lost: set[str] = set()
         self._withdrawn: defaultdict[str, set[str]] = defaultdict(set)
@@ -70,13 +74,16 @@ class FabricRouting:
             if line not in self._lost and destination not in self._withdrawn[line]
         )
 
-    def lose(self, line: str) -> None:
-        """The switch at its begin takes a line for lost, with whatever its neighbour announced by it."""
+    def lose(self, line: str, *, at_once: bool = True) -> None:
+        """The switch at its begin takes a line for lost, with whatever its neighbour announced by it: `at_once`, as a
+        kernel does whose port has no carrier, or after `install_ns`, where BGP alone knows."""
         if line in self._ends and line not in self._lost:
             source = self._ends[line][0]
             had = self._reached(source, self._by_line[line])
             self._lost.add(line)
+            self._at_once = at_once
             self._apply(source, self._by_line[line], had)
+            self._at_once = False
 
     def regain(self, line: str) -> None:
         """A line is in use again: its target has announced what it reaches."""
@@ -88,7 +95,9 @@ class FabricRouting:
         if target in self._planned:
             reached = self._reached(target, self._by_line[line])
             self._withdrawn[line] = set(self._by_line[line]) - reached
+        self._at_once = True
         self._apply(source, self._by_line[line], had)
+        self._at_once = False
 
     # --- what follows ------------------------------------------------------------------------------------
 
@@ -96,17 +105,25 @@ class FabricRouting:
         return {one for one in destinations if self.routes(switch, one)}
 
     def _apply(self, switch: str, destinations: Iterable[str], had: set[str]) -> None:
-        """Install the routes of a switch as they are now, and tell its neighbours what it reaches anew or no more."""
+        """Install the routes of a switch, and tell its neighbours what it reaches anew or no more."""
         come, gone = set[str](), set[str]()
-        for destination in destinations:
+        changed = list(destinations)
+        if self._at_once or not self._install_ns:
+            self._install(switch, changed)
+        else:
+            self._network.at(self._network.now + self._install_ns, lambda now: self._install(switch, changed))
+        for destination in changed:
             lines = self.routes(switch, destination)
-            self._network.route(switch, destination, lines)
             if bool(lines) != (destination in had) and not self._is_local(switch, destination):
                 (come if lines else gone).add(destination)
         if come or gone:
             for neighbour in sorted(self._neighbours[switch]):
                 for line in self._between[neighbour, switch]:
                     self._tell(line, come, gone)
+
+    def _install(self, switch: str, destinations: Iterable[str]) -> None:
+        for destination in destinations:
+            self._network.route(switch, destination, self.routes(switch, destination))
 
     def _is_local(self, switch: str, destination: str) -> bool:
         """Tell whether a switch delivers what is for a destination, whose subnet it goes on to announce."""

@@ -322,7 +322,7 @@ class InputPort(Actor):
         self._sprayed: i64 = 0
         self.arrivals = PortArrivals(settings)
         self.accounts = [HeldAccount(item, events) for item in settings.classes if item.xoff_bytes]
-        """Those of priorities for which pauses are asked."""
+        """The accounts of priorities for which pauses are asked."""
         self.pauses = bool(self.accounts)
         self._settings = settings
         self._events = events

@@ -30,13 +30,14 @@ class WeightedRouting(FabricRouting):
         bandwidths: Bandwidths,
         *,
         reaction_ns: int,
+        install_ns: int = 0,
         announced: Collection[str] = (),
     ) -> None:
         once = {
             switch: {destination: tuple(dict.fromkeys(lines)) for destination, lines in table.items()}
             for switch, table in planned.items()
         }
-        super().__init__(network, once, ends, reaction_ns=reaction_ns, announced=announced)
+        super().__init__(network, once, ends, reaction_ns=reaction_ns, install_ns=install_ns, announced=announced)
         self._bandwidths = bandwidths
         self._told: defaultdict[str, dict[str, int]] = defaultdict(dict)
         """By line and destination: the sum that its target has announced."""

@@ -217,8 +217,7 @@ class TcpConnection:
             self._peer_tsval = segment.tsval
         if self.state is TcpState.SYN_RECEIVED:
             self._establish(now)
-        self._take_ack(segment, ack, first, now)
-        if self.state is TcpState.CLOSED:
+        if not self._take_ack(segment, ack, first, now):
             return
         if segment.flags & CWR and self.ecn and not receiver.exact_marks:
             receiver.ece = False
@@ -271,7 +270,8 @@ class TcpConnection:
         if self._handshakes == 1:
             self.rtt.sample(now - self._handshake_ns, self.sender.unacknowledged, self.sender.next)
 
-    def _take_ack(self, segment: TcpSegment, ack: int, first: int, now: int) -> None:
+    def _take_ack(self, segment: TcpSegment, ack: int, first: int, now: int) -> bool:
+        """Take what it acknowledges, and the peer's window. Whether the connection is still there."""
         sender = self.sender
         end = ack + (segment.window << self._shift if self._scaled else segment.window)
         opened = end > sender.window_end
@@ -284,7 +284,7 @@ class TcpConnection:
             near = sender.unacknowledged
             sacks = tuple((unwrap(a, near), unwrap(b, near)) for a, b in segment.sack)
         if ack < sender.unacknowledged and not sacks:
-            return
+            return True
         echoed_ns = -1
         if segment.has_timestamps and segment.tsecr:
             ago = (now // MS - segment.tsecr) % WORD
@@ -300,6 +300,7 @@ class TcpConnection:
         )
         if sender.fin_sent and sender.unacknowledged >= sender.next:
             self._on_fin_acknowledged(now)
+        return self.state is not TcpState.CLOSED
 
     def _on_fin_acknowledged(self, now: int) -> None:
         if self.state is TcpState.FIN_WAIT_1:
@@ -430,6 +431,7 @@ class TcpConnection:
                 self._end("timed out")
                 return
             self._handshake_wanted = True
+            self._handshake_due_ns = -1
         if 0 <= self._closes_at_ns <= now:
             self._end("")
             return

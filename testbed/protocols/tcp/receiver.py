@@ -233,6 +233,7 @@ class TcpReceiver:
         """The delayed acknowledgement is due (tcp_delack_timer_handler)."""
         if 0 <= self.ack_due_ns <= now:
             self.ack_now = True
+            self.ack_due_ns = -1
             if self._turns < DIALOGUE:
                 self._ato_ns = min(2 * self._ato_ns, MOST_DELAY_NS)
             else:

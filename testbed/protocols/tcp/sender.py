@@ -392,13 +392,13 @@ class TcpSender:
         self._set_timer(NO_TIMER, -1)
         if timer == RACK_TIMER:
             self._on_rack_timer(now)
-        elif timer == LOSS_PROBE_TIMER and now < self._base_ns + self.rtt.rto_ns:
+        elif timer == LOSS_PROBE_TIMER:
             self._probe_now = True
             self._probe_high = self.next
             self._set_timer(RTO_TIMER, now + self.rtt.rto_ns)
         elif timer == WINDOW_PROBE_TIMER:
             self._on_window_timer(now)
-        elif timer in (RTO_TIMER, LOSS_PROBE_TIMER):
+        elif timer == RTO_TIMER:
             self._on_timeout(now)
 
     def _on_rack_timer(self, now: int) -> None:

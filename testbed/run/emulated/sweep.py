@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from testbed.base.interrupt import Interrupt
 from testbed.lab.core.deploy.records.state import StateDirectory
-from testbed.record.journal import RecordJournal
+from testbed.record.journal import KeptRecord
 from testbed.record.record import Record
 from testbed.run.emulated.point import EmulatedPoint
 from testbed.run.emulated.workers import SharedWorkers
@@ -24,6 +24,7 @@ from testbed.run.placed.lab import LiveLab
 from testbed.run.programs.needs import check_needs
 from testbed.run.schema.model import Scenario, TopologyRef
 from testbed.run.sweep.beside_record import keep_labs
+from testbed.run.sweep.jobs import JobRunner
 from testbed.run.sweep.labs import LabOptions, ScenarioLabs
 from testbed.run.sweep.point_runs import PointOutcome
 from testbed.run.sweep.points import Point, Sweep
@@ -58,7 +59,7 @@ def run_sweep(
     *,
     previous: Record | None = None,
     on_progress: ProgressListener = ignore_progress,
-    journal: RecordJournal | None = None,
+    journal: KeptRecord | None = None,
     command: Sequence[str] = (),
 ) -> Record:
     """Run every point and judge the whole, as `run_points` does. `command` is what repeats it, for the report.
@@ -72,8 +73,9 @@ def run_sweep(
     with Interrupt() as interrupt, Canary() as canary, _Runners() as runners:
         runners.warm_up(points)
         directory = None if journal is None else journal.directory
-        backend = _EmulatedPoints(len(points), labs, runners, canary, on_progress, directory)
-        return run_points(so_far, backend, interrupt, journal)
+        in_turn = _LabsInTurn(len(points), labs, runners, canary, on_progress, directory)
+        larger_k = labs.larger_k if isinstance(labs, RescalableLabs) else _keep_k
+        return run_points(so_far, EmulatedPoints(in_turn, len(points), larger_k), interrupt, journal)
 
 
 def run_recorded(
@@ -86,7 +88,7 @@ def run_recorded(
     """
 
     check_needs(sweep)
-    journal = options.journal()
+    journal = options.journal(sweep.points)
     keep_labs(options.directory, sweep.labs.values())
 
     def write(record: Record) -> None:
@@ -138,8 +140,33 @@ def run_on_own_labs(
     return SweepOutcome(record=record, kept=labs.kept, failure=failure)
 
 
-class _EmulatedPoints:
-    """Runs one point after the other, each on the lab that its topology asks for."""
+class EmulatedPoints:
+    """The points of a sweep on labs (`PointsRunner`), of which `jobs` does the tries. There are `points` in all."""
+
+    def __init__(self, jobs: JobRunner[Try, PointOutcome], points: int, larger_k: LargerK) -> None:
+        self._jobs = jobs
+        self._points = points
+        self.larger_k = larger_k
+        self.cut_short = ""
+
+    def outcomes(self, tries: Sequence[Try], interrupt: Interrupt) -> Iterator[PointOutcome]:
+        """Run these points, and yield what came of each."""
+        left = len(tries)
+        for one, outcome in self._jobs.run(tries, interrupt):
+            left -= 1
+            yield outcome
+            if outcome.failure is not None or outcome.interrupted:
+                return
+            if interrupt.requested and left:
+                self.cut_short = f"interrupted after point {one.point.index} of {self._points}"
+        if interrupt.requested and left and not self.cut_short:
+            self.cut_short = "interrupted before the first point was done"
+
+
+class _LabsInTurn:
+    """Runs one point after the other, each on the lab that its topology asks for (`JobRunner`)."""
+
+    machines = ()
 
     def __init__(
         self,
@@ -156,17 +183,12 @@ class _EmulatedPoints:
         self._canary = canary
         self._on_progress = on_progress
         self._directory = directory
-        self.cut_short = ""
-        self.larger_k: LargerK = labs.larger_k if isinstance(labs, RescalableLabs) else _keep_k
 
-    def outcomes(self, tries: Sequence[Try], interrupt: Interrupt) -> Iterator[PointOutcome]:
-        for place, one in enumerate(tries, start=1):
+    def run(self, jobs: Sequence[Try], interrupt: Interrupt) -> Iterator[tuple[Try, PointOutcome]]:
+        for one in jobs:
             outcome = self._run(one, interrupt)
-            yield outcome
-            if outcome.failure is not None or outcome.interrupted:
-                return
-            if interrupt.requested and place < len(tries):
-                self.cut_short = f"interrupted after point {one.point.index} of {self._points}"
+            yield one, outcome
+            if outcome.failure is not None or outcome.interrupted or interrupt.requested:
                 return
 
     def _run(self, one: Try, interrupt: Interrupt) -> PointOutcome:

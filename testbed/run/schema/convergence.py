@@ -24,9 +24,9 @@ class ConvergenceSpec(SpecModel):
         default=None, description="Gives the time until the first port of a switch without power has no carrier."
     )
     next_port: _Time = Field(default=None, description="Gives the time from one port of such a switch to the next.")
-    reaction: _Time = Field(
-        default=None, description="Gives the time from what bgpd hears to the kernel's table, and of each update."
-    )
+    reaction: _Time = Field(default=None, description="Gives the time from what bgpd hears until a session is down.")
+    process: _Time = Field(default=None, description="Gives the time in which bgpd chooses its routes anew.")
+    install: _Time = Field(default=None, description="Gives the time in which the kernel's table changes then.")
     establish: _Time = Field(default=None, description="Gives the time until a session has its routes again.")
     start: _Time = Field(default=None, description="Gives the time in which the daemons of a switch start.")
     hold: _Time = Field(default=None, description="Gives BGP's hold time, where a network has no BFD.")

@@ -18,7 +18,7 @@ from testbed.run.schema.transport import TRANSPORT_KEY
 from testbed.run.schema.transports import TRANSPORTS
 from testbed.workload.registry import KINDS
 
-MAX_POINTS = 1000
+MAX_POINTS = 10_000
 SWEPT = ("transport", "workload", "faults", "repeat", "convergence")
 """Sections of a scenario file that a matrix may change; of `topology` it may change `file`."""
 NAMED_TRANSPORTS: Path = ("transports",)

@@ -1,4 +1,4 @@
-"""A scenario as a record keeps it: plain data in the words of its file."""
+"""A scenario as a record keeps it: plain data in the words of its file; and its expectations, read back from there."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
+from testbed.base.errors import RecordError
+from testbed.base.names import plane_letter
 from testbed.lab.core.model import BACKEND
 from testbed.record.record import ScenarioAsRun
-from testbed.run.schema.model import Expectation, Fault, Probes, Repeat, Scenario, TopologyRef
+from testbed.run.schema.model import Expectation, Fault, Probes, Repeat, Scenario, TopologyRef, Within
 from testbed.run.schema.model import Parameter as Value
 from testbed.workload.parameters import Parameter, ParameterType
 from testbed.workload.registry import KINDS
@@ -62,9 +64,11 @@ def workload_as_run(scenario: Scenario) -> dict[str, Any]:
         "targets": list(ranks.targets),
         "hosts": list(ranks.hosts),
         "rails": list(ranks.rails),
+        "planes": [plane_letter(plane) for plane in ranks.planes],
         "count": ranks.count,
         "order": ranks.order.value,
         "per_rail": ranks.per_rail,
+        "joined": ranks.joined or None,
     }
     written["ranks"] = {key: value for key, value in chosen.items() if value not in ([], None, "")}
     if workload.duration is not None:
@@ -130,3 +134,36 @@ def _expectation(item: Expectation) -> dict[str, Any]:
     if item.within is not None:
         data |= {"within": item.within.value, "tolerance": item.tolerance, "relative": item.relative}
     return data | {"source": item.source}
+
+
+def expectation_read_back(data: Mapping[str, Any]) -> Expectation:
+    """Return an expectation as a record has it. Raises `RecordError` for what is none."""
+    try:
+        within = data.get("within")
+        return Expectation(
+            metric=_text(data["metric"]),
+            network=_text(data.get("network", "")),
+            tenant=_text(data.get("tenant", "")),
+            where=dict(data.get("where", {})),
+            over=dict(data.get("over", {})),
+            minimum=_number(data.get("min")),
+            maximum=_number(data.get("max")),
+            within=None if within is None else Within(within),
+            tolerance=_number(data.get("tolerance")) or 0.0,
+            relative=data.get("relative") is True,
+            source=_text(data["source"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise RecordError(f"an expectation of the record is none: {error}") from error
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _number(value: object) -> float | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise TypeError(f"{value!r} is no number")
+    return value

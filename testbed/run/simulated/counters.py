@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -51,6 +53,8 @@ def count_fabric(fabric: SimulatedFabric, lab: LiveLab) -> LabMaps:
     peers = {f"{port.node}:{port.name}": port.peer for port in lab.plan.ports}
     queues, pauses, curves = (maps.by_port(name) for name in ("queues", "pauses", "curves"))
     for name, port in network.outputs.items():
+        if name not in numbers:
+            continue  # of a network without classes
         number = numbers[name]
         for queue in port.queues:
             if not queue.in_packets and not queue.pauses:
@@ -71,12 +75,12 @@ def count_fabric(fabric: SimulatedFabric, lab: LiveLab) -> LabMaps:
     return maps
 
 
-def counted_since_begin(maps: LabMaps, now_ns: int) -> Snapshot:
-    """Return what a run has counted, which began at 0 with nothing: the memory of the maps itself, which has hundreds
-    of megabytes in a large fabric."""
+def counted_since(begin_ns: int, maps: LabMaps, now_ns: int) -> Snapshot:
+    """Return what a run has counted, which began with nothing: the memory of the maps itself, which has hundreds of
+    megabytes in a large fabric."""
     return Snapshot(
         time_ns=now_ns,
-        seconds=now_ns / 1e9,
+        seconds=max(0, now_ns - begin_ns) / 1e9,
         queues=maps.by_port("queues"),
         ingress=maps.by_port("ingress"),
         pauses=maps.by_port("pauses"),
@@ -84,12 +88,12 @@ def counted_since_begin(maps: LabMaps, now_ns: int) -> Snapshot:
     )
 
 
-def count_ports(fabric: SimulatedFabric, *, with_drops: bool) -> dict[tuple[str, str], PortCounters]:
-    """Return what each port has sent; `with_drops`: and dropped, where no class counts that."""
+def count_ports(fabric: SimulatedFabric, classes: Container[str]) -> dict[tuple[str, str], PortCounters]:
+    """Return what each port has sent, and dropped where it is none of those with `classes`, which count that."""
     found = {}
     for name, port in fabric.network.outputs.items():
         node, _, interface = name.partition(":")
-        dropped = sum(sum(queue.drops_packets) for queue in port.queues) if with_drops else 0
+        dropped = sum(sum(queue.drops_packets) for queue in port.queues) if name not in classes else 0
         found[node, interface] = PortCounters(tx_bytes=port.line.bytes, tx_packets=port.line.frames, tx_dropped=dropped)
     return found
 

@@ -31,7 +31,7 @@ from testbed.run.placed.scale_up import carried_domains
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.placed.traffic_parts import TrafficPart, split_traffic
 from testbed.run.simulated.beside import NOTHING_BESIDE, Beside, Happening
-from testbed.run.simulated.counters import QueueSampler, count_fabric, count_ports, counted_since_begin
+from testbed.run.simulated.counters import QueueSampler, count_fabric, count_ports, counted_since
 from testbed.run.simulated.endpoints import ProgramsWatch, SimulatedProgram
 from testbed.run.simulated.fabric import Hosts, SimulatedFabric, build_fabric
 from testbed.run.simulated.scale_up import SimulatedDomains
@@ -233,9 +233,9 @@ class Execution:
         workers = self._mixed.workers()
         hosts = []
         for one in self._carried:
-            program = next((plan for name, plan in plans.items() if workers[name][1] is one), None)
-            if program is not None:
-                hosts.append(self._hosts_of(one, program))
+            plan = next((plan for name, plan in plans.items() if workers[name][1] is one), None)
+            if plan is not None:
+                hosts.append(self._hosts_of(one, plan))
         fabric = build_fabric(
             self._lab,
             list(self._site.endpoints.values()),
@@ -244,10 +244,10 @@ class Execution:
             seed=self._traffic.seed,
         )
         self._site.network = fabric.network
-        for program in self._programs.values():
-            for address, completions in program.completions.items():
+        for running in self._programs.values():
+            for address, completions in running.completions.items():
                 host = fabric.network.nics[address]
-                host.completions, host.on_completions = completions, program.act
+                host.completions, host.on_completions = completions, running.act
         return fabric
 
     def _hosts_of(self, one: CarriedPart, program: Program) -> Hosts:
@@ -350,7 +350,7 @@ class Execution:
         """Read all counters, as they are after the last acknowledgement."""
         observation, qos = run.measured.observation, self._lab.plan.tables
         observation.scale_up, run.planes = self._domains.readings(), self._domains.balance()
-        observation.sent = count_ports(fabric, with_drops=qos is None)
+        observation.sent = count_ports(fabric, () if qos is None else self._lab.plan.port_numbers)
         network = fabric.network
         run.hops, run.seconds = network.hops, self._seconds
         run.sent = sum(nic.sent for nic in network.nics.values())
@@ -358,7 +358,7 @@ class Execution:
         if qos is None or observation.table is None:
             return
         maps = count_fabric(fabric, self._lab)
-        observation.growth = counted_since_begin(maps, network.now - self._begin_ns)
+        observation.growth = counted_since(self._begin_ns, maps, network.now)
         observation.samples = None if sampler is None else sampler.samples()
         marks = maps.by_port("curves")
         observation.marking = marking_curves(qos, observation.table, np.zeros_like(marks), marks)

@@ -30,6 +30,7 @@ from testbed.protocols.simulation.link import LinkSettings
 from testbed.protocols.simulation.settings import KINDS
 from testbed.run.ideals.fabric_graph import fabric_graph
 from testbed.run.placed.lab import LiveLab, PlannedLab
+from testbed.run.simulated.time_scale import REAL_TIME
 from testbed.run.transports.lab_transport import address_of
 
 PAUSE_REACTION_NS = 0
@@ -129,7 +130,8 @@ def _tenant_classes(lab: LiveLab, placed: Sequence[PortPlan]) -> Mapping[str, in
     if overlay is None or qos is None:
         return {}
     named = {one.name: qos.profiles[0].dscp_of(one.traffic_class) for one in overlay.tenants if one.traffic_class}
-    return {address_of(nic): named[nic.tenant] for nic in placed if nic.tenant in named}
+    found = ((address_of(nic), named.get(nic.tenant)) for nic in placed)
+    return {address: dscp for address, dscp in found if dscp is not None}
 
 
 _Group = tuple[str, frozenset[str]]
@@ -247,6 +249,7 @@ class _Builder:
                 delay_ns=delay_ns,
                 impairments=Impairments(loss=port.loss) if port.loss else None,
                 jitter_ns=round(NIC_JITTER_PACKETS * packet_ns) if source in self._network.nics else 0,
+                at_once=self._lab.plan.k != REAL_TIME,
             ),
             out=self._classes.port(port),
             into=self._classes.port(self._ports[port.peer]),

@@ -19,6 +19,8 @@ from testbed.record.samples import RunEvent
 from testbed.run.simulated.convergence import Convergence
 from testbed.run.simulated.fabric import SimulatedFabric
 
+CARRIER = "carrier"
+
 
 class FaultyLinks:
     """The links of a whole lab; of those that no packet of the run can come by, events tell alone.
@@ -42,19 +44,14 @@ class FaultyLinks:
         planned = fabric.planned()
         announced = [str(port.address.ip) for port in plan.ports if port.address is not None and port.nic_ports > 1]
         bandwidths = _bandwidths(plan)
-        self.routing = (
-            WeightedRouting(
-                fabric.network,
-                planned,
-                fabric.ends,
-                bandwidths,
-                reaction_ns=convergence.reaction_ns,
-                announced=announced,
-            )
+        times = {
+            "reaction_ns": convergence.process_ns,
+            "install_ns": convergence.process_ns + convergence.install_ns,
+        }
+        self.routing: FabricRouting = (
+            WeightedRouting(fabric.network, planned, fabric.ends, bandwidths, **times, announced=announced)
             if bandwidths
-            else FabricRouting(
-                fabric.network, planned, fabric.ends, reaction_ns=convergence.reaction_ns, announced=announced
-            )
+            else FabricRouting(fabric.network, planned, fabric.ends, **times, announced=announced)
         )
         self._down: set[str] = set()
         self._silent: dict[str, int] = {}
@@ -97,7 +94,7 @@ class FaultyLinks:
                 self.note(seen, "carrier-lost", port.node, port.name)
                 self._end_pauses(seen, end)
                 self._use(end, usable=False)
-            self.end_sessions(seen, ends, "carrier")
+            self.end_sessions(seen, ends, CARRIER)
 
         self._network.at(now + self.convergence.carrier_ns, notice)
 
@@ -168,7 +165,7 @@ class FaultyLinks:
             def lose(at: int, end: str = end, port: PortPlan = port) -> None:
                 if end in self._lost:
                     self.note(at, "detected", port.node, f"{port.name} {why}")
-                    self.routing.lose(end)
+                    self.routing.lose(end, at_once=why == CARRIER)
 
             self._network.at(heard, lose)
 

@@ -28,7 +28,7 @@ from testbed.run.schema.transports import TransportKind
 from testbed.run.simulated.execution import execute
 from testbed.run.simulated.fabric import planned_lab
 from testbed.run.simulated.processes import cores
-from testbed.run.simulated.time_scale import time_scale
+from testbed.run.simulated.time_scale import AUTO_SCALE, REAL_TIME, WITHOUT_LAB_TIMES, time_scale
 from testbed.run.sweep.points import Point, Sweep
 from testbed.run.transports.lab_transport import LabTransport
 from testbed.run.transports.registry import transport_on
@@ -107,7 +107,8 @@ def foresee_simulated_point(point: Point, model: Lab) -> SimulatedOutlook:
     traffic = make_traffic(scenario, lab, seed=scenario.repeat.seed, folds_large=True)
     transport = transport_on(lab, scenario.transport)
     cost = measure_hop(scenario.transport.kind)
-    amount = _count_packets(traffic, transport)
+    timed = scenario.workload.duration
+    amount = _count_packets(traffic, transport, None if timed is None else timed.seconds)
     hops = round(amount.hops * cost.per_packet)
     nics = len(traffic.placement.nics)
     return SimulatedOutlook(
@@ -120,7 +121,7 @@ def foresee_simulated_point(point: Point, model: Lab) -> SimulatedOutlook:
         workload=scenario.workload.kind,
         ranks=nics,
         transfers=amount.transfers,
-        bytes=payload_bytes(traffic.workload),
+        bytes=payload_bytes(traffic.workload) if timed is None else amount.bytes,
         hops=hops,
         memory_bytes=_memory_bytes(lab, traffic, transport, amount),
         runs=scenario.repeat.runs,
@@ -149,13 +150,16 @@ class _Amount:
 
     transfers: int
     streamed: int
-    """Those of them that are not recorded one by one."""
+    """The transfers among them that are not recorded one by one."""
+    bytes: int
     packets: int
     hops: int
 
 
-def _count_packets(traffic: RunTraffic, transport: LabTransport) -> _Amount:
+def _count_packets(traffic: RunTraffic, transport: LabTransport, duration_s: float | None = None) -> _Amount:
+    """Count the packets of data. Those that are sent for a duration are as many as NICs can send in that time."""
     workload, nics = traffic.workload, traffic.placement.nics
+    flows = Counter(a.wire for _, a, _ in traffic.placement.over_fabric(workload))
     alike: Counter[tuple[str, str, int]] = Counter()
     ends: dict[tuple[str, str, int], tuple[PortPlan, PortPlan]] = {}
 
@@ -166,7 +170,8 @@ def _count_packets(traffic: RunTraffic, transport: LabTransport) -> _Amount:
             ends.setdefault(key, (a, b))
 
     for step, a, b in traffic.placement.over_fabric(workload):
-        add(a, b, step.size_bytes, 1)
+        timed_bytes = round(a.nic_bps * (duration_s or 0.0) / 8 / flows[a.wire])
+        add(a, b, step.size_bytes if duration_s is None else timed_bytes, 1)
     streamed = 0
     for ring in (step for step in workload.steps if isinstance(step, Ring)):
         streamed += transfers_of(ring)
@@ -175,12 +180,14 @@ def _count_packets(traffic: RunTraffic, transport: LabTransport) -> _Amount:
                 chunk_bytes = -(-ring.size_bytes // ring.chunks)
                 add(nics[source], nics[destination], chunk_bytes, ring.rounds * ring.chunks)
     packets = hops = 0
+    size = sum(count * key[2] for key, count in alike.items())
     for key, count in alike.items():
         a, b = ends[key]
         each = count * transport.framing(a).packets(key[2])
         packets += each
         hops += each * (transport.path(a, b).switches + 1)
-    return _Amount(transfers=len(workload.transfers) + streamed, streamed=streamed, packets=packets, hops=hops)
+    transfers = len(workload.transfers) + streamed
+    return _Amount(transfers=transfers, streamed=streamed, bytes=size, packets=packets, hops=hops)
 
 
 def _memory_bytes(lab: LiveLab, traffic: RunTraffic, transport: LabTransport, amount: _Amount) -> int:
@@ -205,7 +212,8 @@ def measure_hop(kind: TransportKind) -> HopCost:
     params = FabricParams(
         design="rail-optimized", segments=4, hosts=SMALL_NICS // 4, gpus=1, nic=NicParams(per="gpu", ports=1)
     )
-    lab = planned_lab(generate_fabric(params, name="hop"))
+    k = REAL_TIME if kind.value in WITHOUT_LAB_TIMES else AUTO_SCALE
+    lab = planned_lab(generate_fabric(params, name="hop"), k)
     nics = tuple(nic for host in lab.plan.hosts for nic in host.nics)
     workload = generate_permutation(ranks=len(nics), size_bytes=SMALL_BYTES, rng=Random(1))
     traffic = RunTraffic(workload=workload, placement=RankPlacement(nics=nics, ranks_per_domain=1), seed=1)

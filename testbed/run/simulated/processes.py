@@ -1,4 +1,5 @@
-"""Runs in as many processes as there are cores: forked from this one, so that nothing has to be read again.
+"""Runs of points, the jobs of a simulated sweep, and those who do them on this machine: in as many processes as there
+are cores, forked from this one, so that nothing has to be read again.
 
 A child does one run and sends what it measured through a pipe. It leaves signals to its parent, which ends it. The run
 of a child that dies (the kernel ends the largest process where memory is short) is done once more, after all others; if
@@ -20,7 +21,9 @@ from multiprocessing.process import BaseProcess
 
 from testbed.base.errors import ScenarioError, TestbedError
 from testbed.base.interrupt import Interrupt
+from testbed.record.record import MachinePart
 from testbed.run.simulated.point import SimulatedPoint
+from testbed.run.sweep.jobs import JobRunner
 from testbed.run.sweep.point_runs import RunOutcome
 
 LOOK_S = 0.2
@@ -36,13 +39,35 @@ class Job:
 
 
 OnShare = Callable[[Job, float], None]
+PointOf = Callable[[int], SimulatedPoint]
+"""Gives a point by its number."""
+RunnerOf = Callable[[PointOf, OnShare], JobRunner[Job, RunOutcome]]
+"""Makes who runs the jobs of these points; it tells of each job how much of its bytes has arrived."""
 TRIES = 2
 """The number of tries of a run whose process dies."""
 
 
+@dataclass(frozen=True, slots=True)
+class ForkedRuns:
+    """Runs jobs in processes of this machine (`JobRunner`), as `run_jobs` does."""
+
+    points: PointOf
+    on_share: OnShare
+    processes: int
+
+    @property
+    def machines(self) -> Sequence[MachinePart]:
+        """Return none: it is this machine alone."""
+        return ()
+
+    def run(self, jobs: Sequence[Job], interrupt: Interrupt) -> Iterator[tuple[Job, RunOutcome]]:
+        """Do all jobs."""
+        return run_jobs(jobs, self.points, interrupt, processes=self.processes, on_share=self.on_share)
+
+
 def run_jobs(
     jobs: Sequence[Job],
-    points: Callable[[int], SimulatedPoint],
+    points: PointOf,
     interrupt: Interrupt,
     *,
     processes: int,
@@ -77,7 +102,7 @@ Children = dict[Connection, tuple[Job, BaseProcess]]
 
 def _spread(
     waiting: list[Job],
-    points: Callable[[int], SimulatedPoint],
+    points: PointOf,
     interrupt: Interrupt,
     children: Children,
     processes: int,
@@ -106,7 +131,7 @@ def _spread(
                 if died[job] < TRIES:
                     waiting += [job] if goes_on else []
                     continue
-                message = points(job.point).lost(job.run, _how_it_died(process.exitcode))
+                message = points(job.point).lost(job.run, how_it_died(process.exitcode))
             yield job, message
             if not message.goes_on:
                 goes_on = False
@@ -138,15 +163,15 @@ def _work(point: SimulatedPoint, job: Job, writer: Connection) -> None:
         outcome = point.run(job.run, tell)
         failure = outcome.failure
         if failure is not None:
-            outcome = RunOutcome(result=outcome.result, failure=_plain(failure), interrupted=outcome.interrupted)
+            outcome = RunOutcome(result=outcome.result, failure=plain_error(failure), interrupted=outcome.interrupted)
         writer.send(outcome)
     except TestbedError as error:
-        writer.send(_plain(error))
+        writer.send(plain_error(error))
     writer.close()
 
 
-def _plain(error: TestbedError) -> ScenarioError:
-    """The error without what does not go through a pipe."""
+def plain_error(error: TestbedError) -> ScenarioError:
+    """Return the error without what does not go through a pipe."""
     plain = ScenarioError(error.message, hint=error.hint)
     plain.trace = error.trace
     return plain
@@ -162,7 +187,8 @@ def _received(reader: Connection) -> float | RunOutcome | TestbedError | None:
     return message
 
 
-def _how_it_died(exit_code: int | None) -> str:
+def how_it_died(exit_code: int | None) -> str:
+    """Say how the process of a run ended, `TRIES` times, by the exit code that `multiprocessing` has of it."""
     if exit_code is None or exit_code >= 0:
         return f"its process ended {TRIES} times without a word (exit code {exit_code})"
     name = signal.Signals(-exit_code).name

@@ -21,7 +21,7 @@ from testbed.run.schema.transports import TRANSPORTS
 from testbed.run.simulated.beside import convergence_of
 from testbed.run.simulated.fabric import NIC_JITTER_PACKETS, OVERHEAD_BYTES
 from testbed.run.simulated.faults import INSTEAD, check_fault
-from testbed.run.simulated.time_scale import is_timed
+from testbed.run.simulated.time_scale import REAL_TIME, is_timed
 from testbed.run.simulated.timed import TIMED
 from testbed.run.simulated.transport_registry import simulated_names, simulated_transport
 from testbed.run.sweep.points import Point, Sweep
@@ -132,6 +132,10 @@ def simulated_approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
         found.append(NOT_EMULATED)
     if any(port.tenant for port in lab.plan.ports):
         found.append(f"VXLAN adds {VXLAN_BYTES} bytes between leaves; switches hash what is inside of it.")
+    if lab.plan.k != REAL_TIME:
+        found.append(
+            "A packet leaves a port as a whole, and the port waits after it, as the shaper of an emulated lab does."
+        )
     overlay = lab.model.overlay
     if overlay is not None and any(tenant.traffic_class for tenant in overlay.tenants):
         found.append(

@@ -9,7 +9,7 @@ from testbed.base.errors import ScenarioError
 from testbed.base.interrupt import Interrupt
 from testbed.record.record import Backend
 from testbed.run.simulated.point import SimulatedPoint
-from testbed.run.simulated.processes import Job, cores, run_jobs
+from testbed.run.simulated.processes import ForkedRuns, Job, RunnerOf, cores
 from testbed.run.simulated.support import check_supported, simulated_approximations
 from testbed.run.sweep.beside_record import keep_labs
 from testbed.run.sweep.point_runs import PointOutcome, RunOutcome
@@ -25,8 +25,10 @@ def run_simulated(
     on_progress: ProgressListener = ignore_progress,
     *,
     processes: int | None = None,
+    runner_of: RunnerOf | None = None,
 ) -> SweepOutcome:
-    """Run every point on the simulator, in as many processes as there are cores (or `processes`).
+    """Run every point on the simulator, in as many processes as there are cores (or `processes`); or have them run by
+    what `runner_of` makes, such as the machines of a pool.
 
     The outcome has the record; what stopped the scenario on the way is its `failure`, and an interrupt is told by the
     record's `incomplete`. Raises `ScenarioError` for what cannot be simulated, and `SpecError` for labs that cannot be
@@ -36,10 +38,12 @@ def run_simulated(
     if options.prove_scale:
         raise ScenarioError("--prove-scale: a simulation has no time scale", hint="leave --backend out")
     so_far = SweepSoFar(sweep.scenario, sweep.points, options.previous, options.command, backend=Backend.SIMULATION)
-    journal, failure = options.journal(), None
+    journal, failure = options.journal(sweep.points), None
     keep_labs(options.directory, sweep.labs.values())
     told = PublishedRun(sweep, options.directory, on_progress, backend=Backend.SIMULATION)
-    runner = _SimulatedPoints(sweep, so_far, told, cores() if processes is None else processes)
+    number = cores() if processes is None else processes
+    made = runner_of or (lambda points, on_share: ForkedRuns(points, on_share, number))
+    runner = _SimulatedPoints(sweep, so_far, told, made)
     with told:
         try:
             with Interrupt() as interrupt:
@@ -56,12 +60,13 @@ class _SimulatedPoints:
 
     larger_k = None
 
-    def __init__(self, sweep: Sweep, so_far: SweepSoFar, on_progress: ProgressListener, processes: int) -> None:
+    def __init__(self, sweep: Sweep, so_far: SweepSoFar, on_progress: ProgressListener, runner_of: RunnerOf) -> None:
         prepared = sweep.prepare(so_far.left, lambda point: SimulatedPoint(point, sweep.lab_of(point)))
         self._points = {one.point.index: one for one in prepared}
         self._of_all = len(sweep.points)
         self._on_progress = on_progress
-        self._processes = processes
+        self._runner = runner_of(self._points.__getitem__, self._on_share)
+        so_far.machines = self._runner.machines
         self.cut_short = ""
 
     def outcomes(self, tries: Sequence[Try], interrupt: Interrupt) -> Iterator[PointOutcome]:
@@ -69,9 +74,7 @@ class _SimulatedPoints:
             Job(point=one.point.index, run=run) for one in tries for run in range(1, one.point.scenario.repeat.runs + 1)
         ]
         done: defaultdict[int, dict[int, RunOutcome]] = defaultdict(dict)
-        for job, outcome in run_jobs(
-            jobs, self._points.__getitem__, interrupt, processes=self._processes, on_share=self._on_share
-        ):
+        for job, outcome in self._runner.run(jobs, interrupt):
             done[job.point][job.run] = outcome
             runs = self._points[job.point].scenario.repeat.runs
             self._tell(Phase.RUN, job, job.run, runs)

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from testbed.base.errors import ScenarioError, TestbedError
-from testbed.record.record import PointResult, RunResult
+from testbed.record.record import EPOCH, Check, PointResult, RunResult
 from testbed.run.faults.outcome import error_words
 from testbed.run.ideals.point_ideals import PointIdeals
 from testbed.run.measuring.assembled import assemble_point, assemble_run
@@ -89,6 +89,20 @@ class PointRuns:
     def run_result(self, index: int, started: str, measured: Measured) -> RunResult:
         """Put a run together, for the trust checks to judge. `index` counts from 1."""
         return assemble_run(index, started, self.traffic[index - 1], measured, self.lab, self.whole, self.ideals)
+
+    def lost(self, index: int, why: str, *, started: str = EPOCH) -> RunOutcome:
+        """Return what is known of a run whose process died: nothing, and that is why the point is invalid."""
+        title = "The process of the run came to its end"
+        result = RunResult(
+            index=index,
+            seed=self.traffic[index - 1].seed,
+            started=started,
+            elapsed_s=0.0,
+            metrics={},
+            checks=[Check(name="process", title=title, value=1, limit=0, ok=False, message=why)],
+            complete=False,
+        )
+        return RunOutcome(result=result)
 
     def outcome(self, runs: Sequence[RunOutcome], approximations: Sequence[str]) -> PointOutcome:
         """Put these runs of it together, those that there are."""

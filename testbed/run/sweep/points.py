@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 from testbed.base.errors import PlanError, ScenarioError, SpecError, WorkloadError
 from testbed.lab.core.model import Lab
@@ -47,6 +48,15 @@ Unfit = tuple[Scenario, WorkloadError | PlanError]
 """A point's scenario, and why its lab cannot be planned or cannot carry its workload."""
 
 
+class HasValues(Protocol):
+    """A point, planned or measured, as far as its values tell what is expected of it."""
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """Return the value of each key of the matrix."""
+        ...
+
+
 class ScenarioReader(Protocol):
     """The file that a scenario was read from, as far as running it needs the file once more."""
 
@@ -60,17 +70,42 @@ class ScenarioReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SweepSource:
+    """The file of a sweep, and what was asked of it: with these another machine reads the same sweep.
+
+    `overrides` replaces keys of the scenario or of its topology, `only` keeps points of its matrix.
+    """
+
+    file: Path
+    overrides: Mapping[str, object]
+    only: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """A scenario with the points of it that are to be run; `labs` are their resolved topologies by `topology_key`."""
+    """A scenario with the points of it that are to be run; `labs` are their resolved topologies by `topology_key`.
+
+    `source` is None for one that was not read from a file.
+    """
 
     scenario: Scenario
     points: tuple[Point, ...]
     labs: Mapping[str, Lab]
     reader: ScenarioReader
+    source: SweepSource | None = None
 
     def lab_of(self, point: Point) -> Lab:
         """The resolved topology of one of the points."""
         return self.labs[topology_key(point.topology)]
+
+    def only(self, number: int) -> Sweep:
+        """Return the sweep of one point alone, by its number. Raises `ScenarioError` where there is none."""
+        points = tuple(point for point in self.points if point.index == number)
+        if not points:
+            numbers = f"1 to {len(self.points)}" if len(self.points) > 1 else "1"
+            raise ScenarioError(f"{self.scenario.source} has no point {number}", hint=f"its points are {numbers}")
+        key = topology_key(points[0].topology)
+        return replace(self, points=points, labs={key: self.labs[key]})
 
     @property
     def runs(self) -> int:
@@ -124,12 +159,12 @@ def plan_points(scenario: Scenario) -> tuple[Point, ...]:
     )
 
 
-def judgeable(expect: Iterable[Expectation], points: Sequence[Point]) -> tuple[Expectation, ...]:
+def judgeable(expect: Iterable[Expectation], points: Sequence[HasValues]) -> tuple[Expectation, ...]:
     """The expectations of which these points are enough: not those that compare with a point left out."""
     return tuple(item for item in expect if not item.over or _has_both(item, points))
 
 
-def _has_both(item: Expectation, points: Sequence[Point]) -> bool:
+def _has_both(item: Expectation, points: Sequence[HasValues]) -> bool:
     about = [point for point in points if is_point_of(point.values, item.where)]
     others = [point for point in points if is_point_of(point.values, item.over)]
     changed = [key for point in points[:1] for key in point.values if any(names_key(word, key) for word in item.over)]

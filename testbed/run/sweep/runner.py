@@ -17,15 +17,24 @@ from typing import Any, Protocol
 from testbed.base.errors import ExitCode, ScenarioError, TestbedError
 from testbed.base.interrupt import Interrupt
 from testbed.lab.core.drivers.probing.machine_probe import clock
-from testbed.record.journal import RecordJournal
-from testbed.record.record import SIMULATED_CLOCK, Backend, EarlierSession, Environment, PointResult, Record
+from testbed.record.journal import KeptRecord
+from testbed.record.record import (
+    SIMULATED_CLOCK,
+    Backend,
+    EarlierSession,
+    Environment,
+    MachinePart,
+    PointResult,
+    Record,
+    ScenarioAsRun,
+)
 from testbed.record.store import RECORD_FILE, keep_record
 from testbed.run.machine.environment import collect_environment
 from testbed.run.measuring.measured import TimeLimitReached
 from testbed.run.schema.model import Scenario
 from testbed.run.schema.written import scenario_as_run
 from testbed.run.sweep.point_runs import PointOutcome, stamp
-from testbed.run.sweep.points import Point
+from testbed.run.sweep.points import Point, judgeable
 from testbed.run.sweep.retries import LargerK, Retry, plan_retries, reasons_of, taking_over, tries_told
 from testbed.run.sweep.verdict import decide_verdict, evaluate_expectations
 
@@ -55,9 +64,11 @@ class RecordOptions:
     prove_scale: bool = False
     command: tuple[str, ...] = ()
 
-    def journal(self) -> RecordJournal | None:
-        """Return what keeps the record on disk; None where nothing is written."""
-        return None if self.directory is None else keep_record(self.directory / RECORD_FILE)
+    def journal(self, points: Sequence[Point]) -> KeptRecord | None:
+        """Return what keeps the record of these points on disk; None where nothing is written."""
+        if self.directory is None:
+            return None
+        return keep_record(self.directory / RECORD_FILE, [point.name for point in points])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +109,7 @@ class PointsRunner(Protocol):
         ...
 
 
-def run_points(so_far: SweepSoFar, runner: PointsRunner, interrupt: Interrupt, journal: RecordJournal | None) -> Record:
+def run_points(so_far: SweepSoFar, runner: PointsRunner, interrupt: Interrupt, journal: KeptRecord | None) -> Record:
     """Run every point that is left, and those that came out invalid once more where `repeat.retries` say so.
 
     `journal` gets every point but the last as it is done. An interrupt returns a record whose `incomplete` says so.
@@ -143,7 +154,9 @@ class SweepSoFar:
         previous: Record | None,
         command: Sequence[str],
         backend: Backend = Backend.EMULATION,
+        environment: Environment | None = None,
     ) -> None:
+        """`environment` is what this session runs on, where that is not this machine."""
         self.scenario = scenario
         self._backend = backend
         self.incomplete = ""
@@ -152,7 +165,9 @@ class SweepSoFar:
         self._command = command
         self._begin = time.monotonic()
         self._started = datetime.now(UTC)
-        self._environment: Environment | None = None
+        self._environment = environment
+        self.machines: Sequence[MachinePart] = ()
+        """The machines of a pool that have measured points, and which."""
         self._earlier: list[EarlierSession] = []
         self._approximations: dict[str | None, list[str]] = {}
         """Approximations of each point; those that an earlier session told stand under None."""
@@ -165,12 +180,12 @@ class SweepSoFar:
             self._take_over(previous)
 
     def _take_over(self, previous: Record) -> None:
-        if _identity(previous.scenario) != _identity(scenario_as_run(self.scenario)):
+        if identity(previous.scenario) != identity(scenario_as_run(self.scenario)):
             raise ScenarioError(
                 "the results to go on with are those of another scenario or of other parameters",
                 hint="run it anew, or with the file and the --set of the first time",
             )
-        self._environment = self._collect()
+        self._environment = self._environment or self._collect()
         if self._environment.backend != previous.environment.backend:
             raise ScenarioError(
                 f"the results to go on with are of another backend: {previous.environment.backend}",
@@ -233,15 +248,16 @@ class SweepSoFar:
         elif outcome.interrupted:
             self.incomplete = f"interrupted in run {len(outcome.result.runs)}{at} of {self.scenario.repeat.runs}"
 
-    def keep(self, point: Point, journal: RecordJournal | None) -> None:
+    def keep(self, point: Point, journal: KeptRecord | None) -> None:
         """Have a point on disk that has been run, while others are."""
         if journal is not None and point.name in self._done and self.left and not self.incomplete:
             journal.add(self._done[point.name], lambda: self.record("it is still running"))
 
     def record(self, incomplete: str) -> Record:
         results = [self._done[point.name] for point in self._points if point.name in self._done]
-        expectations = evaluate_expectations(self.scenario.expect, results)
+        expectations = evaluate_expectations(judgeable(self.scenario.expect, self._points), results)
         environment, earlier = self._ran_on()
+        measured_by = [machine for machine in self.machines if machine.points]
         # In the order of the points, whichever of them ended first.
         order = (None, *(point.name for point in self._points))
         said = chain.from_iterable(self._approximations.get(name, []) for name in order)
@@ -263,7 +279,8 @@ class SweepSoFar:
             command=list(self._command),
             wall_s=round(time.monotonic() - self._begin, 3),
             earlier=earlier,
-            comparability=comparability(self.scenario, results, environment),
+            machines=measured_by if len(measured_by) > 1 else [],
+            comparability=comparability(scenario_as_run(self.scenario), results, environment),
         )
 
     def _ran_on(self) -> tuple[Environment, list[EarlierSession]]:
@@ -298,7 +315,7 @@ def _may_run_again(outcome: PointOutcome) -> bool:
     return isinstance(outcome.failure, TimeLimitReached) and overrun and outcome.point.scenario.repeat.retries > 0
 
 
-def _identity(scenario: Any) -> tuple[Any, ...]:
+def identity(scenario: ScenarioAsRun) -> tuple[Any, ...]:
     """Return what must be the same for two sessions to be one run; how often it is retried is no part of it."""
     return (
         scenario.name,
@@ -312,9 +329,8 @@ def _identity(scenario: Any) -> tuple[Any, ...]:
     )
 
 
-def comparability(scenario: Scenario, points: Sequence[PointResult], environment: Environment) -> dict[str, Any]:
+def comparability(as_run: ScenarioAsRun, points: Sequence[PointResult], environment: Environment) -> dict[str, Any]:
     """Return what two records must share for their figures to be compared; another seed is a repetition of the same."""
-    as_run = scenario_as_run(scenario)
     return {
         "topology": as_run.topology,
         "transport": as_run.transport,

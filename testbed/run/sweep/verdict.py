@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from testbed.record.record import Backend, ExpectationResult, Outcome, PointResult, Verdict
 from testbed.run.schema.model import EXIT_METRIC, Expectation, Scalar, Within, is_point_of, names_key
+from testbed.run.sweep.points import HasValues
 from testbed.workload.metrics import Better, MetricUnit, Selection, binding_limits, definition_of
 
 _TRUSTED = {
@@ -27,7 +29,10 @@ def evaluate_expectations(
     ]
 
 
-def other_point(point: PointResult, over: Mapping[str, Scalar], points: Sequence[PointResult]) -> PointResult | None:
+Valued = TypeVar("Valued", bound=HasValues)
+
+
+def other_point(point: Valued, over: Mapping[str, Scalar], points: Sequence[Valued]) -> Valued | None:
     """The point that equals `point` but for the values of `over`."""
     changed = {key for key in point.values if any(names_key(one, key) for one in over)}
     rest = {key: value for key, value in point.values.items() if key not in changed}

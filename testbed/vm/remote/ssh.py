@@ -12,6 +12,7 @@ import os
 import select
 import shlex
 import signal
+import socket
 import sys
 import tarfile
 import termios
@@ -184,6 +185,27 @@ class SshSession:
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise ConnectionLost(f"{self.login} does not connect to {host}:{port}: {error}") from error
 
+    def lose_after(self, silent_s: float) -> None:
+        """Take the connection for broken once the far end has acknowledged nothing for so long (tcp(7),
+        TCP_USER_TIMEOUT): a machine that was switched off does not say so."""
+        self._transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(silent_s * 1e3))
+
+    def listen_there(self, port: int) -> int:
+        """Have the far end's loopback listen, and connect whoever comes there to a port of our loopback (RFC 4254,
+        7.1). Returns the port there. Raises `ConnectionLost` where the far end does not allow it.
+        """
+
+        def connect_here(channel: paramiko.Channel, origin: Any, address: Any) -> None:
+            threading.Thread(target=exchange_with, args=(channel, port), daemon=True).start()
+
+        try:
+            return self._transport.request_port_forward("127.0.0.1", 0, connect_here)
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise ConnectionLost(
+                f"{self.login} does not forward a port to us: {error}",
+                hint="its sshd_config needs AllowTcpForwarding yes (or remote)",
+            ) from error
+
     def _channel(self) -> paramiko.Channel:
         try:
             return self._transport.open_session(timeout=CONNECT_TIMEOUT_S)
@@ -268,6 +290,22 @@ def _send_all(channel: paramiko.Channel, content: bytes) -> None:
 def _copy(receive: Callable[[int], bytes], sink: Sink) -> None:
     while content := receive(CHUNK):
         sink(content)
+
+
+def exchange_with(channel: paramiko.Channel, port: int) -> None:
+    """Pass on what comes over a channel to a port of our loopback, and back, until either end closes."""
+    with contextlib.suppress(OSError, EOFError), contextlib.closing(channel):
+        connection = socket.create_connection(("127.0.0.1", port))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with contextlib.closing(connection):
+            while True:
+                ready, _, _ = select.select([channel, connection], [], [])
+                for source, sink in ((channel, connection), (connection, channel)):
+                    if source in ready:
+                        content = source.recv(CHUNK)
+                        if not content:
+                            return
+                        sink.sendall(content)
 
 
 def writer(stream: BinaryIO) -> Sink:

@@ -32,8 +32,9 @@ LARGEST_BYTES = 1 << 20
 """A file that nobody named is sent only up to this size."""
 
 
-def files_to_send(arguments: Sequence[str], directory: Path) -> list[Path]:
-    """Every file that the verb may read: those it names, the YAML files of `directory`, and what any YAML file names.
+def files_to_send(arguments: Sequence[str], directory: Path, *, beside: bool = True) -> list[Path]:
+    """Every file that the verb may read: those it names, the YAML files of `directory` unless `beside` is False, and
+    what any YAML file names.
 
     Missing files are no error: the verb itself says what it misses. Paths are absolute.
     """
@@ -44,7 +45,7 @@ def files_to_send(arguments: Sequence[str], directory: Path) -> list[Path]:
         found |= dict.fromkeys(map(_absolute, _meant(path)))
         if (path / "record.json").is_file():
             found |= dict.fromkeys(_absolute(inside) for inside in sorted(path.iterdir()) if inside.is_file())
-    for path in sorted(directory.iterdir()):
+    for path in sorted(directory.iterdir()) if beside else ():
         if path.suffix in YAML_SUFFIXES and path.is_file() and path.stat().st_size <= LARGEST_BYTES:
             found[_absolute(path)] = None
     waiting = list(found)

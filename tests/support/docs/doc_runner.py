@@ -23,6 +23,7 @@ from testbed.base.yaml.reader import load_document
 from testbed.lab.core.fabric import DESIGNS
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.core.schema.prices import resolve_prices
+from testbed.pool.file import resolve_pool
 from testbed.run.schema.file import load_scenario_text
 
 TIMEOUT_S = 240.0
@@ -107,12 +108,14 @@ class PageRun:
         return merge_yaml(below, block.text)
 
     def load(self, block: Block, text: str) -> None:
-        """Load a topology, a price list, or a scenario with every point of it, as the command line would."""
+        """Load a topology, a price list, a pool, or a scenario with every point of it, as the command line would."""
         name = block.file or ("scenarios/page.yml" if is_scenario(text) else "page.yml")
         file = str(self.directory / name)
         try:
             if is_price_list(text):
                 resolve_prices(load_document(text, file))
+            elif is_pool(text):
+                resolve_pool(load_document(text, file))
             elif is_scenario(text):
                 read = load_scenario_text(text, file=file)
                 for point in read.scenario.variants or (read.scenario,):
@@ -239,6 +242,10 @@ def is_scenario(text: str) -> bool:
 
 def is_price_list(text: str) -> bool:
     return any(line.startswith(("switches:", "optics:", "cables:")) for line in text.splitlines())
+
+
+def is_pool(text: str) -> bool:
+    return text.startswith("machines:")
 
 
 def merge_yaml(base: str, over: str) -> str:

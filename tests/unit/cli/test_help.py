@@ -54,7 +54,7 @@ def test_every_verb_stands_in_a_panel() -> None:
     assert shown["Labs"][:4] == ["deploy", "apply", "diff", "destroy"]
     assert {"link", "pfc", "exec"} <= set(shown["Nodes and links"])
     assert {"run", "compare", "results"} <= set(shown["Scenarios and results"])
-    assert shown["Machine"] == ["doctor", "images", "vm"]
+    assert shown["Machine"] == ["doctor", "images", "pool", "vm"]
 
 
 def test_every_verb_is_declared_where_the_table_of_verbs_says() -> None:

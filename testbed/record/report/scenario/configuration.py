@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -68,6 +68,7 @@ def machine(record: Record) -> list[Fact]:
         ("iperf3", environment.iperf3 or MISSING),
         ("Python", environment.python),
         *(("Earlier session", said) for said in earlier_sessions(record)),
+        *(("Measured on", said) for said in parts_of_machines(record)),
     ]
 
 
@@ -79,16 +80,31 @@ def _transports(environment: Environment) -> str:
 
 def earlier_sessions(record: Record) -> list[str]:
     """Say of a resumed run which points each session before the last one measured, and what it ran on instead."""
-    last = asdict(record.environment)
-    found = []
-    for session in record.earlier:
-        other = asdict(session.environment)
-        differing = [f"{key} {other[key]}" for key in last if key != "approximations" and other[key] != last[key]]
-        names = [name or "the only point" for name in session.points]
-        more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-        ran_on = ", ".join(differing) or "the same machine and versions"
-        found.append(f"{session.started}: {'; '.join(names[:MAX_NAMED])}{more}, measured on {ran_on}")
-    return found
+    return [
+        f"{session.started}: {_named(session.points)}, measured on {_differing(session.environment, record)}"
+        for session in record.earlier
+    ]
+
+
+def parts_of_machines(record: Record) -> list[str]:
+    """Say of a run on several machines which points each measured, and in what it differs from the one above."""
+    return [
+        f"{machine.name} ({_differing(machine.environment, record)}): {_named(machine.points)}"
+        for machine in record.machines
+    ]
+
+
+def _named(points: Sequence[str]) -> str:
+    names = [name or "the only point" for name in points]
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return f"{'; '.join(names[:MAX_NAMED])}{more}"
+
+
+def _differing(environment: Environment, record: Record) -> str:
+    """Say in what an environment is not that of a record."""
+    last, other = asdict(record.environment), asdict(environment)
+    differing = [f"{key} {other[key]}" for key in last if key != "approximations" and other[key] != last[key]]
+    return ", ".join(differing) or "the same machine and versions"
 
 
 def scale_rows(record: Record, point: PointResult) -> list[tuple[str, str, str]]:

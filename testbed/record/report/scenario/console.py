@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from testbed.record.record import ExpectationResult, Outcome, PointResult, Record, RunResult
-from testbed.record.report.scenario.configuration import earlier_sessions
+from testbed.record.report.scenario.configuration import earlier_sessions, parts_of_machines
 from testbed.record.report.scenario.figures import (
     MISSING,
     every_run,
@@ -287,6 +287,8 @@ def _verdict(record: Record) -> Text:
         text.append(f"\n  partial: {_shown(record.incomplete)}", style="yellow")
     for said in earlier_sessions(record):
         text.append(f"\n  resumed: {_shown(said)}", style="dim")
+    for said in parts_of_machines(record):
+        text.append(f"\n  on {_shown(said)}", style="dim")
     for item in _worst_first(record.expectations)[:MAX_EXPECTATIONS]:
         unit = unit_of(record, item.metric)
         text.append(f"\n  {item.outcome.value:<7}", style=_STYLES[item.outcome])

@@ -106,6 +106,9 @@ def test_several_buffers_are_filled_one_after_another() -> None:
     first, second = memoryview(bytearray(4)), memoryview(bytearray(10))
     assert server.recvmsg_into([first, second])[0] == 10
     assert (bytes(first), bytes(second[:6])) == (b"abcd", b"efghij")
+    client.send(b"last")
+    site.run(site.time + 60 * MS)
+    assert server.recvmsg_into([first, second])[0] == 4  # the first is full, and there is nothing for the second
 
 
 def test_bytes_that_nobody_looks_at_are_not_copied() -> None:

@@ -116,13 +116,14 @@ def test_segments_out_of_order_are_told_in_blocks() -> None:
 
 
 def test_a_lost_tail_is_found_by_a_probe_rather_than_by_a_time_out() -> None:
-    # RFC 8985, section 7: twice the round trip, which is less than 200 ms
-    size = 1448 * 10
-    wire = TcpWire(drop=lambda source, count, segment: source == HERE and count == 11)
-    connection = wire.connect()
-    carried(wire, size)
-    assert (connection.sender.probes, connection.sender.timeouts) == (1, 0)
-    assert wire.now < 150 * MS
+    # RFC 8985, section 7.2: after twice the round trip; where one segment alone is on its way, whose acknowledgement
+    # may be late on purpose, after the time-out of a delayed acknowledgement, 200 ms in Linux
+    for lost, most_ms in (((9, 10), 100), ((10,), 280)):
+        wire = TcpWire(drop=lambda source, count, segment, lost=lost: source == HERE and count in lost)
+        connection = wire.connect()
+        carried(wire, 1448 * 10)
+        assert (connection.sender.probes, connection.sender.timeouts) == (1, 0)
+        assert wire.now < most_ms * MS
 
 
 def test_time_outs_double() -> None:
@@ -190,13 +191,13 @@ def test_a_spurious_time_out_is_undone() -> None:
 def test_dctcp_keeps_the_queue_at_its_threshold() -> None:
     wire = TcpWire(congestion_control="dctcp", mark=lambda waiting: waiting >= 20, room=1000)
     connection = wire.connect()
-    carried(wire, 4_000_000)
+    carried(wire, 12_000_000)
     assert connection.ecn
     assert connection.sender.marked_segments > 20
     assert (wire.dropped, connection.sender.retransmitted_segments) == (0, 0)
     # alpha has come down from 1, and the throughput is that of the line
     assert connection.control.state()["alpha"] < 0.5
-    assert wire.now < 1.25 * 4_000_000 * 8 / 100e6 * SECOND
+    assert wire.now < 1.25 * 12_000_000 * 8 / 100e6 * SECOND
     assert any(one.segment.flags & ECE for one in wire.sent if one.source == THERE)
 
 

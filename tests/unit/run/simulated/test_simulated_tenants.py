@@ -16,7 +16,15 @@ name: tenants
 topology:
   inline:
     name: tenants
-    fabric: {design: rail-optimized, segments: 2, hosts: 2, gpus: 1, spines: 2, nic: {rate: 400G}, uplink: {rate: 800G}}
+    fabric:
+      design: rail-optimized
+      segments: 2
+      hosts: 2
+      gpus: 1
+      spines: 2
+      nic: {rate: 400G}
+      uplink: {rate: 800G}
+      overlay: evpn
     tenants:
       red: {subnets: {web: {prefix: 10.1.0.0/24, nics: ["p1-s1-h1:rail1", "p1-s2-h1:rail1"]}}EXTERNAL}
 transport: {kind: uet, cc: none}
@@ -93,7 +101,9 @@ def test_each_tenant_has_its_transport_and_its_network() -> None:
 
 
 def test_a_router_outside_is_a_rank_as_others_are() -> None:
-    text = TENANTS.replace("EXTERNAL", ", external: {leaf: p1-s2-rail1, asn: 64999, prefixes: [198.51.100.0/24]}")
+    text = TENANTS.replace(
+        "EXTERNAL", ", external: {leaf: p1-s2-rail1, asn: 64999, prefixes: [198.51.100.0/24], rate: 40G}"
+    )
     text = text.replace("RANKS", "{tenant: red, external: red, hosts: [p1-s1-h1]}").replace(
         "kind: uet, cc: none", "kind: tcp"
     )

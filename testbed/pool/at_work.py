@@ -1,0 +1,121 @@
+"""The machines of a pool at work: jobs go to their seats, and the news of all comes by one queue."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from testbed.pool.about import AboutMachine
+from testbed.pool.crew import JobNews, MachineLost, PoolLost
+from testbed.pool.engine import Engine
+from testbed.pool.machines import MachineAtWork, StationOrder, named
+from testbed.record.record import Backend, MachinePart
+
+KINDS = {Backend.SIMULATION: "simulation", Backend.EMULATION: "emulation"}
+"""The kind of the seats that runs on a backend need."""
+
+
+class MachinesAtWork:
+    """The crew of a pool. A context: when it ends, nothing of ours runs on any of its machines."""
+
+    def __init__(self, machines: Sequence[MachineAtWork], backend: Backend) -> None:
+        """`machines` have been asked what they are, and know their seats."""
+        self._machines = {machine.name: machine for machine in machines}
+        self._kind = KINDS[backend]
+        self._queue: queue.Queue[JobNews | MachineLost] = queue.Queue()
+        self._engine = Engine(self._queue)
+        self._parts: dict[str, MachinePart] = {}
+        self.warn: Callable[[str], None] = lambda _: None
+        self._halted = False
+
+    def start(self) -> None:
+        """Start the stations of all machines."""
+        for machine in self._machines.values():
+            order = StationOrder(
+                name=machine.name,
+                port=self._engine.port,
+                certificate=self._engine.certificate,
+                key=self._engine.key,
+                seats={self._kind: machine.seats},
+            )
+            machine.start(order, self._ended)
+
+    def __enter__(self) -> MachinesAtWork:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.halt()
+            for machine in self._machines.values():
+                machine.wait()
+        finally:
+            self._engine.__exit__()
+            for machine in self._machines.values():
+                machine.close()
+
+    @property
+    def parts(self) -> Sequence[MachinePart]:
+        return tuple(self._parts.values())
+
+    def begin(self, archive: bytes, name: str) -> None:
+        """Begin with another sweep: unpack the archive of its files on every machine."""
+        self._parts = {machine.name: part_of(machine) for machine in self._machines.values()}
+        with ThreadPoolExecutor(max_workers=16) as threads:
+            for _ in threads.map(lambda machine: machine.put(archive, name), self._here()):
+                pass
+
+    def machines(self) -> Mapping[str, AboutMachine]:
+        return {machine.name: machine.about for machine in self._here() if machine.about is not None}
+
+    def seats(self) -> int:
+        seats = sum(machine.seats for machine in self._machines.values())
+        if not seats and not self._halted:
+            said = (f"{machine.name}: {machine.last_words}" for machine in self._machines.values())
+            error = PoolLost(
+                f"no machine of the pool is left: {named(list(self._machines))}",
+                hint="--resume DIR goes on with what was measured",
+            )
+            error.trace = "\n".join(said)
+            raise error
+        return seats
+
+    def submit(self, request: Mapping[str, Any], machine: str = "") -> str:
+        return self._engine.submit(request, self._kind, machine)
+
+    def forget(self, key: str) -> None:
+        self._engine.forget(key)
+
+    def news(self, timeout_s: float) -> JobNews | MachineLost | None:
+        try:
+            return self._queue.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
+    def did(self, machine: str, point: str) -> None:
+        part = self._parts.get(machine)
+        if part is not None and point not in part.points[-1:] and point not in part.points:
+            part.points.append(point)
+
+    def halt(self) -> None:
+        self._halted = True
+        for machine in self._machines.values():
+            machine.end()
+
+    def _here(self) -> list[MachineAtWork]:
+        return [machine for machine in self._machines.values() if machine.seats]
+
+    def _ended(self, machine: MachineAtWork, why: str) -> None:
+        """Hear in a thread of the machine's that its station has ended."""
+        if not self._halted:
+            words = f" ({machine.last_words.splitlines()[-1]})" if machine.last_words else ""
+            self.warn(f"{machine.name} is lost: {why or 'its station ended'}{words}")
+            self._queue.put(MachineLost(name=machine.name, why=why))
+
+
+def part_of(machine: MachineAtWork) -> MachinePart:
+    """Return what a record says of a machine that has done nothing yet."""
+    assert machine.about is not None
+    about = machine.about
+    return MachinePart(name=machine.name, environment=about.environment, points=[], build=about.build)
