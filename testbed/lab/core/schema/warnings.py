@@ -44,7 +44,7 @@ class _Network:
         bisection = measure_bisection(self._lab, self._graph) if faults else None
         if faults.wide:
             yield self._too_wide(faults.wide, bisection)
-        if faults.uneven:
+        if faults.uneven and not self._lab.routing.weighted:
             worst = min(faults.uneven.values(), key=lambda hops: hops.evenly_bps / hops.all_bps)
             yield self._uneven(worst, len(faults.uneven) - 1, bisection)
         places: dict[Path, list[LargestPacket]] = {}
