@@ -85,7 +85,9 @@ class _Network:
             f" {Rate(round(hops.evenly_bps))} of {Rate(round(hops.all_bps))}: plain ECMP gives each an equal share, so"
             f" the slowest way sets what all carry, that over {_ends(slowest)}{self._left(bisection)}"
         )
-        hint = "routing: {weighted: true}, or links of one rate from each switch to the tier above it, as many everywhere"
+        hint = (
+            "routing: {weighted: true}, or links of one rate from each switch to the tier above it, as many everywhere"
+        )
         return self._problem("uneven-ecmp", self._place(slowest, "rate"), message, hint)
 
     def _place(self, link: Link, key: str) -> Path:
