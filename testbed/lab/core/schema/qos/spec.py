@@ -182,7 +182,7 @@ def _code_points(entry: object) -> list[object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hashing:
-    """What the key `hash` says: who hashes, and which fields of a packet."""
+    """The value of the key `hash`: who hashes, and which fields of a packet."""
 
     by: HashEngine = HashEngine.EBPF
     fields: tuple[HashField, ...] = FIVE_TUPLE
