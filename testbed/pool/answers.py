@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -36,7 +36,7 @@ class ToldError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeatAnswer:
-    """What all answers have. `raised` is what ends the whole sweep; `died` the status of a process that ended without a
+    """The part that all answers have. `raised` is what ends the whole sweep; `died` the status of a process that ended without a
     word, as `os.waitpid` has it."""
 
     raised: ToldError | None = None
@@ -82,7 +82,7 @@ class ScalesAnswer(SeatAnswer):
 
 
 @cache
-def _adapter(kind: type[Answer]) -> TypeAdapter[Answer]:
+def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
@@ -96,8 +96,9 @@ def decode_answer(kind: type[Answer], content: bytes, where: str) -> Answer:
     if len(content) > MAX_RECORD_BYTES:
         raise ScenarioError(f"{where} answers with {len(content) >> 20} MiB, more than any record has")
     try:
-        return _adapter(kind).validate_json(content)
+        answer: Answer = _adapter(kind).validate_json(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
         raise ScenarioError(f"{where} gives no answer that can be read: {place}: {first['msg']}") from error
+    return answer

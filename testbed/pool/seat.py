@@ -159,8 +159,9 @@ class _Service:
     def _relayed(self, reader: int) -> bytes:
         """Pass shares on, and return the last line. Raises `WorkerGone`."""
         connection, kept = self._seat.connection, b""
+        watched: list[Any] = [reader, connection]
         while True:
-            ready, _, _ = select.select([reader, connection], [], [])
+            ready, _, _ = select.select(watched, [], [])
             if connection in ready and not connection.recv(1, socket.MSG_PEEK):
                 raise WorkerGone
             if reader not in ready:
