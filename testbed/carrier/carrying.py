@@ -16,7 +16,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from testbed.base.errors import CapabilityError, DriverError, TestbedError
+from testbed.base.errors import DriverError, TestbedError
 from testbed.base.typed_json import encode
 from testbed.carrier.configuration import KINDS
 from testbed.carrier.endpoint_settings import CarrierRefused
@@ -105,18 +105,7 @@ def carry(lab: RunningLab, nics: Sequence[PortPlan], kind: str) -> Iterator[Runn
             processes.append(process)
             process.tell(encode(configuration))
         for process in processes:
-            _await_ready(process)
+            process.await_ready(START_TIMEOUT_S)
         undo.callback(unsteer, lab.name, lab.state_directory)
         steer(lab, nics)
         yield RunningCarrier(processes)
-
-
-def _await_ready(process: LineProcess) -> None:
-    answer = process.hear(START_TIMEOUT_S)
-    if not answer.get("ready"):
-        hint = answer.get("hint")
-        raise CapabilityError(
-            f"the {process.name} does not start: {answer.get('error')}",
-            missing="carrier",
-            hint=str(hint) if hint else None,
-        )

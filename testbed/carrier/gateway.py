@@ -53,6 +53,8 @@ SOCKET_BUFFER_BYTES = 1 << 18
 """The buffers of each socket to a program, which Linux doubles."""
 MOST_ACCEPTED = 64
 """Connections that a listener hands over in one turn."""
+LISTEN_AGAIN_NS = 1_000_000_000
+"""After it has been without a descriptor, a process looks again whether it gets some."""
 OpenMessenger = Callable[[str], Messenger]
 _Key = tuple[str, str, int, bool]
 """Addresses of our endpoint and the peer's, the connection's number, and whether it was opened here."""
@@ -113,8 +115,11 @@ class Gateway:
         self._timers: list[tuple[int, int, CarriedEnd]] = []
         self._timer_number = 0
         self._numbers = Random(int.from_bytes(os.urandom(8), "big")).randrange(NUMBER_LIMIT)
-        self._most_ends = MOST_ENDS
+        self._limit = MOST_ENDS
+        self._most_ends = self._limit
         self._is_full = False
+        self._listen_at: int | None = None
+        """When to listen again, though no connection may have ended by then."""
         self._hosts: dict[str, CarrierHost] = {}
         self._messengers: dict[str, tuple[Messenger, CarrierHost]] = {}
         """By the address of the endpoint."""
@@ -129,7 +134,7 @@ class Gateway:
 
     def limit_descriptors(self, most: int) -> None:
         """Keep to so many descriptors in all."""
-        self._most_ends = max(1, min(MOST_ENDS, most - SPARE_DESCRIPTORS))
+        self._limit = self._most_ends = max(1, min(MOST_ENDS, most - SPARE_DESCRIPTORS))
 
     def _open_host(self, name: str, path: str, open_messenger: OpenMessenger) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -146,7 +151,7 @@ class Gateway:
         foreign = [address for address, nic in self._nics.items() if nic.host != name]
         for family in {socket.AF_INET if address.version == 4 else socket.AF_INET6 for address in foreign}:
             listener = host.listeners[family] = transparent.listen(family, SOCKET_BUFFER_BYTES)
-            self._loop.watch(listener.fileno(), partial(self._on_listener, host, family))
+            self._watch(host, family, listener)
         host.steering = Steering(fd, host.listeners, foreign)
 
     # --- what a main loop asks of it ---------------------------------------------------------------------
@@ -158,7 +163,10 @@ class Gateway:
 
     def next_timer(self) -> int | None:
         """Return when `turn` is to be called, though nothing has happened by then (ns of `time.monotonic_ns`)."""
-        return self._timers[0][0] if self._timers else None
+        first = self._timers[0][0] if self._timers else None
+        if self._listen_at is None:
+            return first
+        return self._listen_at if first is None else min(first, self._listen_at)
 
     def turn(self) -> None:
         """Take what has come, and do what is due."""
@@ -167,6 +175,8 @@ class Gateway:
                 self._poll(messenger, host)
         if self._timers and self._timers[0][0] <= time.monotonic_ns():
             self._handle_timers(time.monotonic_ns())
+        if self._listen_at is not None and self._listen_at <= time.monotonic_ns():
+            self._listen_again()
 
     def _poll(self, messenger: Messenger, host: CarrierHost) -> None:
         for event in messenger.poll():
@@ -224,24 +234,32 @@ class Gateway:
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
                     self._most_ends = max(1, len(self._ends))
-                    self._stop_listening()
+                    self._stop_listening(time.monotonic_ns() + LISTEN_AGAIN_NS)
                 return  # it was reset before it was taken
             self._take(host, family, item)
 
-    def _stop_listening(self) -> None:
-        """Let programs wait in the listeners' queues until there is room."""
-        if not self._ends:
-            return  # nothing would end that
+    def _watch(self, host: CarrierHost, family: int, listener: socket.socket) -> None:
+        # What gives an endpoint work says so itself: nobody else is asked after each event of a program's socket.
+        self._loop.watch(listener.fileno(), partial(self._on_listener, host, family), touches=False)
+
+    def _stop_listening(self, listen_at: int | None = None) -> None:
+        """Let programs wait in the listeners' queues until a connection has ended, or until `listen_at`."""
+        if self._is_full:
+            return
         self._is_full = True
+        self._listen_at = listen_at
         for host in self._hosts.values():
             for listener in host.listeners.values():
                 self._loop.unwatch(listener.fileno())
 
     def _listen_again(self) -> None:
         self._is_full = False
+        if self._listen_at is not None and self._listen_at <= time.monotonic_ns():
+            self._most_ends = self._limit
+        self._listen_at = None
         for host in self._hosts.values():
             for family, listener in host.listeners.items():
-                self._loop.watch(listener.fileno(), partial(self._on_listener, host, family))
+                self._watch(host, family, listener)
 
     def _take(self, host: CarrierHost, family: int, item: socket.socket) -> None:
         """Carry a connection that a program of a host has opened."""
@@ -272,7 +290,7 @@ class Gateway:
     def _add(self, end: CarriedEnd, callback: Callable[[CarriedEnd, int], None], events: int = 0) -> None:
         self._ends[end.key] = end
         end.events = events or select.EPOLLET
-        self._loop.watch(end.fd, partial(callback, end), end.events)
+        self._loop.watch(end.fd, partial(callback, end), end.events, touches=False)
         self._settle(end)
 
     def _on_program(self, end: CarriedEnd, events: int) -> None:

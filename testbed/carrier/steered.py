@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.base.errors import DriverError
+from testbed.base.linux.namespaces import NETNS_DIRECTORY
+from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.records.journal import Journal
 
 if TYPE_CHECKING:
@@ -41,7 +43,10 @@ def steer(lab: RunningLab, nics: Sequence[PortPlan]) -> None:
 
 def unsteer(lab: str, directory: Path) -> None:
     """Lead TCP of a lab to no carrier any more, as far as its journal, in `directory`, says that it is. What is gone,
-    with its host or without, is passed over."""
+    with its host or without, is passed over.
+
+    Raises `DriverError` where the kernel refuses; the journal still says what is left then.
+    """
     journal = Journal(directory)
     steered = journal.read().steered
     if not steered:
@@ -49,12 +54,18 @@ def unsteer(lab: str, directory: Path) -> None:
     from testbed.lab.core.drivers.nodes.netns import NetnsKernel
     from testbed.lab.core.plan.operations import SteerTcp
 
+    left: dict[str, list[str]] = {}
+    refused: DriverError | None = None
     for node, prefixes in steered.items():
         operation = SteerTcp(node=node, prefixes=tuple(map(ip_network, prefixes)))
-        with (
-            contextlib.suppress(DriverError),  # the host has gone, and all that was in it
-            contextlib.closing(NetnsKernel(lab, [node], again=True)) as kernel,
-        ):
-            kernel.undo([operation])
+        try:
+            with contextlib.closing(NetnsKernel(lab, [node], again=True)) as kernel:
+                kernel.undo([operation])
+        except DriverError as error:
+            if (NETNS_DIRECTORY / namespace_name(lab, node)).exists():  # else the host has gone, and all that was in it
+                left[node] = prefixes
+                refused = refused or error
     if directory.is_dir():  # else the lab has gone meanwhile
-        journal.steering({})
+        journal.steering(left)
+    if refused is not None:
+        raise refused

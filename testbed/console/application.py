@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
@@ -38,6 +38,7 @@ _PICTURE = ("picture.js", "picture.css")
 """Files that the pictures of `testbed graph` and the map have in common."""
 _LIVE, _RECORDED = "/api/labs/{name}", "/api/runs/{directory}/{point:int}/{run:int}"
 _LONGEST_FORM = 4_096
+_ONWARD = '<!doctype html><meta http-equiv="refresh" content="0; url=/"><title>testbed console</title>'
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -87,7 +88,7 @@ class _Pages:
             return FileResponse(STATIC / "index.html")
         token = request.query_params.get("token")
         if token is not None:
-            return self._logged_in(token)
+            return self._logged_in(token, by_page=request.headers.get("sec-fetch-site", "none") == "cross-site")
         if not self._sessions.knows(request.headers.get("cookie", "")):
             return FileResponse(STATIC / "login.html", status_code=401)
         return FileResponse(STATIC / "index.html")
@@ -102,13 +103,19 @@ class _Pages:
         values = parse_qs(content.decode("ascii", "replace"))
         return self._logged_in(values.get("token", [""])[0].strip())
 
-    def _logged_in(self, token: str) -> Response:
-        """Exchange a token for a cookie; the address without the token is what stays in the history."""
+    def _logged_in(self, token: str, *, by_page: bool = False) -> Response:
+        """Exchange a token for a cookie; the address without the token is what stays in the history.
+
+        A browser that was led here by another page, such as a file, sends no strict cookie along with a redirect
+        (RFC 6265bis, 5.2): it is led on by a page of ours.
+        """
         value = None if self._sessions is None else self._sessions.log_in(token)
         if value is None or self._sessions is None:
             return FileResponse(STATIC / "login.html", status_code=401)
         self._told()
         cookie = self._sessions.cookie_header(value, secure=self._secure)
+        if by_page:
+            return HTMLResponse(_ONWARD, headers={"Set-Cookie": cookie})
         return RedirectResponse("/", 303, headers={"Set-Cookie": cookie})
 
 
@@ -129,6 +136,7 @@ def _machine_routes(console: Console) -> list[BaseRoute]:
         get("console", lambda call: console.described()),
         get("cost", lambda call: console.cost()),
         get("labs", lambda call: console.labs()),
+        post("machines/open", _open_there, changes=False),
         get("tasks", lambda call: console.tasks.to_json()),
         get("tasks/{task}", lambda call: console.tasks.find(call.path["task"]).to_json(None)),
         post("tasks/{task}/cancel", _cancel),
@@ -148,6 +156,14 @@ def _machine_routes(console: Console) -> list[BaseRoute]:
 async def _cancel(call: Any) -> dict[str, Any]:
     call.console.tasks.cancel(call.path["task"])
     return {}
+
+
+def _open_there(call: Any) -> dict[str, str]:
+    if call.console.others is None:
+        raise not_found("this console was told of no other machines", hint="start it with --also ssh://HOST")
+    from testbed.console.machine.others import answer_open
+
+    return answer_open(call.console.others, call.body)
 
 
 def _write_file(call: Any) -> dict[str, str]:

@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from testbed.base.names import check_lab_name
 from testbed.base.version import __version__
 from testbed.console.action import PageAction
 from testbed.console.answers import RefusedRequest, encode, not_found
 from testbed.console.counters.history import KEPT_S, TICK_S
+from testbed.console.failures import RETRY_S, PartFailure, PartFailures
 from testbed.console.files import StartDirectories
 from testbed.console.live.lab import WatchedLab
 from testbed.console.machine.labs import LabRow, LabsWatch
@@ -29,6 +30,9 @@ from testbed.console.view import Readers, View
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.observe.sampler import TickSchedule
 
+if TYPE_CHECKING:
+    from testbed.console.machine.others import OtherMachines
+
 MOST_STREAMS = 256
 MOST_SHELLS = 16
 
@@ -37,13 +41,15 @@ MOST_SHELLS = 16
 class ConsoleSettings:
     """The settings of a console. `opens` is the address that a page shows first; None: the list of labs.
 
-    `only` is the one lab that it shows, where it is a service of that lab.
+    `only` is the one lab that it shows, where it is a service of that lab, and `also` names other machines, whose labs
+    it lists, too, as `--on` takes them.
     """
 
     roots: tuple[Path, ...]
     write: bool = False
     opens: str | None = None
     only: str | None = None
+    also: tuple[str, ...] = ()
 
 
 class Console:
@@ -80,8 +86,10 @@ class Console:
         self._recorded: dict[Source, Feed] = {}
         self._opening: dict[str, asyncio.Future[WatchedLab]] = {}
         self._watching: dict[tuple[str, str], threading.Event] = {}
-        self._trust = TrustWatch(self._tell_trust, self._is_looked_at)
-        self._labs = LabsWatch(state, self._tell_labs, self._is_looked_at, self._states_of)
+        self.failures = PartFailures(self._tell_failures)
+        self._trust = TrustWatch(self._tell_trust, self._is_looked_at, self.failures)
+        self._labs = LabsWatch(state, self._tell_labs, self._is_looked_at, self._states_of, self.failures)
+        self.others: OtherMachines | None = None
         self._stopped = threading.Event()
         self._ticker = threading.Thread(target=self._tick_on, name="ticker", daemon=True)
         self.tick_cpu_s = 0.0
@@ -92,22 +100,26 @@ class Console:
         """Begin to read the machine and the labs."""
         self._trust.start()
         self._labs.start()
+        if self.others is not None:
+            self.others.start()
         self._ticker.start()
 
-    async def close(self) -> None:
-        """End all that goes on: streams, tasks, threads."""
+    async def close(self, tell: Callable[[str], None] = lambda sentence: None) -> None:
+        """End all that goes on: streams, tasks, threads. `tell` gets a sentence where that takes long."""
         self._stopped.set()
         for stop in list(self._watching.values()):  # whose threads take themselves out
             stop.set()
         for feed in self._feeds():
             feed.close()
-        await self.tasks.close()
+        await self.tasks.close(tell)
         await asyncio.to_thread(self._close_threads)
         self.readers.close()
 
     def _close_threads(self) -> None:
         self._trust.close()
         self._labs.close()
+        if self.others is not None:
+            self.others.close()
         if self._ticker.is_alive():
             self._ticker.join(timeout=5)
         for lab in list(self._live.values()):
@@ -147,7 +159,7 @@ class Console:
         return await asyncio.shield(self._opening[name])
 
     def _open(self, name: str) -> WatchedLab:
-        return WatchedLab(name, self.state, self.loop, self.common)
+        return WatchedLab(name, self.state, self.loop, self.common, self.failures)
 
     def _opened(self, name: str, done: asyncio.Future[WatchedLab]) -> None:
         self._opening.pop(name, None)
@@ -184,7 +196,8 @@ class Console:
         return () if found is None or found.ended else found.now().state.nodes
 
     def _shown_labs(self, rows: Sequence[LabRow]) -> tuple[LabRow, ...]:
-        return tuple(row for row in rows if self.settings.only in (None, row.name))
+        own = tuple(row for row in rows if self.settings.only in (None, row.name))
+        return own if self.others is None else own + self.others.labs
 
     def watch_views(self, source: WatchedLab) -> None:
         """Let the views that watch a lab begin, where they have not: a page looks at it."""
@@ -200,10 +213,20 @@ class Console:
                 ).start()
 
     def _watch_view(self, view: View, source: WatchedLab, stop: threading.Event) -> None:
-        assert view.watch is not None
+        watch = view.watch
+        assert watch is not None
+        part = f'the view "{view.title}" of {source.name}'
+
+        def publish(data: object) -> None:
+            self.failures.clear(part)
+            source.publish_view(view.name, data)
+
         try:
-            view.watch(source, lambda data: source.publish_view(view.name, data), stop)
+            while not self.failures.run(part, lambda: watch(source, publish, stop)):
+                if stop.wait(RETRY_S):
+                    break
         finally:
+            self.failures.clear(part)
             if self._watching.get((source.base, view.name)) is stop:
                 self._watching.pop((source.base, view.name), None)
 
@@ -261,6 +284,8 @@ class Console:
                 "labs": self._shown_labs(self._labs.latest),
                 "tasks": self.tasks.to_json(0),
                 "write": self.write,
+                "failing": self.failures.latest,
+                "machines": () if self.others is None else self.others.machines,
             }
         )
 
@@ -282,6 +307,18 @@ class Console:
     def _tell_labs(self, rows: tuple[LabRow, ...]) -> None:
         self._publish("labs", self._shown_labs(rows))
 
+    def others_changed(self) -> None:
+        """Tell pages of the labs of other machines. In any thread."""
+        self._publish("machines", () if self.others is None else self.others.machines)
+        self._publish("labs", self._shown_labs(self._labs.latest))
+
+    def is_looked_at(self) -> bool:
+        """Tell whether a page looks. In any thread."""
+        return self._is_looked_at()
+
+    def _tell_failures(self, failures: tuple[PartFailure, ...]) -> None:
+        self._publish("failing", failures)
+
     def _tell_task(self, task: Task, lines: list[str]) -> None:
         self._publish("task", task.to_json(0) | {"new": lines})
         if task.ended:
@@ -296,7 +333,7 @@ class Console:
             schedule.take(time.monotonic_ns())
             for lab in list(self._live.values()):
                 if not lab.ended:
-                    lab.tick()
+                    self.failures.run(f"the counters of {lab.name}", lab.tick)
             self.ticks += 1
             self.tick_cpu_s = time.thread_time()
 

@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import sys
-import webbrowser
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,8 @@ from starlette.types import ASGIApp
 from testbed.base.errors import TestbedError
 from testbed.base.linux.namespaces import NETNS_DIRECTORY
 from testbed.console.application import application
+from testbed.console.browser import LinkFile
+from testbed.console.connections import BrowserConnection, BrowserWebSocket
 from testbed.console.console import Console, ConsoleSettings
 from testbed.console.files import StartDirectories
 from testbed.console.guard import ConsoleGuard, Names
@@ -100,6 +101,16 @@ async def _serve(
         tables=[table.to_json() for table in TABLES.values()],
         play=PlayedRecords().play,
     )
+    if serving.settings.also:  # which takes SSH, and the start of most consoles does not
+        from testbed.console.machine.others import OtherMachines
+
+        console.others = OtherMachines(
+            serving.settings.also,
+            console.others_changed,
+            console.is_looked_at,
+            console.failures,
+            write=serving.settings.write,
+        )
     link = _Link(serving, listener, tell)
     app: ASGIApp = ConsoleGuard(
         application(console, link.sessions, secure=serving.tls is not None, told=link.used),
@@ -117,19 +128,20 @@ async def _serve(
     waiting = asyncio.ensure_future(ending.wait())
     await asyncio.wait((serve, waiting), return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
-    await console.close()
+    await console.close(tell)
     server.should_exit = True
     try:
         await serve
     finally:
+        link.close()
         await asyncio.to_thread(CAPTURES.close)
 
 
 def _configuration(app: ASGIApp, tls: Tls | None) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http="httptools",
-        ws="websockets-sansio",
+        http=BrowserConnection,
+        ws=BrowserWebSocket,
         ws_max_size=_LARGEST_MESSAGE,
         ws_per_message_deflate=False,
         loop="asyncio",
@@ -152,6 +164,7 @@ class _Link:
     def __init__(self, serving: ConsoleServing, listener: socket.socket, tell: Callable[[str], None]) -> None:
         self._serving = serving
         self._tell = tell
+        self._file = LinkFile()
         self._shown = 0
         bind, tls = serving.bind, serving.tls
         if bind.path is not None:
@@ -184,11 +197,16 @@ class _Link:
         what = "console" if first else "for another browser"
         self._tell(f"{what}: {self._at}{token} (Ctrl-C ends it)" if first else f"{what}: {self._at}{token}")
         if first and self._serving.opens_browser:
-            webbrowser.open(f"{self._at}{token}")
+            self._file.open(f"{self._at}{token}")
 
     def used(self) -> None:
         """Show another link: this one is worth nothing any more."""
+        self._file.remove()
         self.show()
+
+    def close(self) -> None:
+        """Leave nothing of the link behind."""
+        self._file.remove()
 
 
 def roots_of(target: str | None) -> tuple[Path, ...]:

@@ -26,8 +26,8 @@ SHOWN_LINES = 200
 _LONGEST_LINE = 4_000
 _SECOND_S = 5.0
 """The time after which another wish to end a task is more than Ctrl-C."""
-_LAST_S = 20.0
-"""The time that tasks have to end when the console does."""
+LAST_S = 20.0
+"""The time that tasks have to end when the console does, and once more after SIGTERM; then they are killed."""
 PROGRAM = "testbed"
 
 
@@ -134,12 +134,26 @@ class Tasks:
         with suppress(ProcessLookupError):
             os.killpg(task.process.pid, number)
 
-    async def close(self) -> None:
-        """Ask all tasks to end, and wait for them for a while: what a deploy has made, it undoes."""
+    async def close(self, tell: Callable[[str], None]) -> None:
+        """End all tasks, and wait until they have ended: what a deploy has made, it undoes.
+
+        Those that take long get SIGTERM, and at last SIGKILL: none goes on without its console. `tell` gets a sentence
+        for each step.
+        """
         for task in list(self._tasks.values()):
             self.cancel(task.id)
+        for number, what in ((signal.SIGTERM, "ended (SIGTERM)"), (signal.SIGKILL, "killed")):
+            if self._running:
+                await asyncio.wait(self._running, timeout=LAST_S)
+            for task in [one for one in self._tasks.values() if one.state is TaskState.RUNNING]:
+                tell(f"{command_text(task.words[-1])} still runs after {LAST_S:g} s, and is {what}")
+                if number == signal.SIGKILL:
+                    about = f" of {task.lab}" if task.lab else ""
+                    tell(f"it could not undo its work: see what is left{about} with `testbed list`, and destroy it")
+                if task.process is not None:
+                    self._signal(task, number)
         if self._running:
-            await asyncio.wait(self._running, timeout=_LAST_S)
+            await asyncio.wait(self._running, timeout=LAST_S)
 
     def _begin(self, task: Task) -> None:
         while len(self._tasks) > MOST_KEPT:

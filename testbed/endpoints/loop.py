@@ -21,8 +21,14 @@ PULL = 64
 """Datagrams asked of an endpoint at a time."""
 PULLS_PER_TURN = 2
 """After so many the other endpoints and descriptors have their turn: what they wait is what acknowledgements wait."""
+PULLS_OF_SMALL = 8
+"""A paced endpoint is asked so often in a turn at most, where its packets are so small that its NIC still has room."""
 MOST_TICKS = 4
 """With turns that take longer than ticks, what has arrived is taken to have waited for half of so many at most."""
+LEAVING_TICKS = 16
+"""Turns for which what has arrived is left with the kernel at most, where none of it is due before."""
+_MOST_RECEIVES = 16
+"""Calls that take what was left there in a turn at most."""
 _MOST_EVENTS = 64
 _WOKEN = select.EPOLLIN | select.EPOLLERR | select.EPOLLHUP
 
@@ -53,6 +59,7 @@ class DatagramSockets(Protocol):
 
     receivers: tuple[int, ...]
     arrivals: list[int]
+    drained: bool
     blocked_fd: int
     retry_at: int
 
@@ -84,6 +91,8 @@ class _Port:
         self.more = False
         """It had more to send than a turn allows."""
         self.wake_at: int | None = None
+        self.receive_at = 0
+        """Before it nothing is due of what the kernel has of it, which is read then, all at once."""
         self.waiting_fd = -1
         """Watched for room."""
 
@@ -301,13 +310,13 @@ class Loop:
     def _dispatch(self, fd: int, mask: int) -> None:
         port = self._readers.get(fd)
         if port is not None and mask & _WOKEN:
-            datagrams = port.sockets.receive(fd)
-            if datagrams:
-                port.touched = True
-                if port.delay is None:
+            if port.delay is not None:
+                self._hold(port, port.delay, fd)
+            else:
+                datagrams = port.sockets.receive(fd)
+                if datagrams:
+                    port.touched = True
                     port.endpoint.receive(datagrams, time.monotonic_ns())
-                else:
-                    port.delay.hold(datagrams, time.monotonic_ns() - self._period_ns // 2, port.sockets.arrivals)
         if fd in self._writers:
             if mask & ~select.EPOLLIN:
                 port = self._writers[fd]
@@ -316,6 +325,33 @@ class Loop:
                 port.touched = True
         elif port is None:
             self._dispatch_other(fd, mask)
+
+    def _hold(self, port: _Port, delay: DelayLine, fd: int) -> None:
+        """Take what has arrived into the line that delays it.
+
+        Where the kernel says when each datagram arrived, it may stay there until the first of them is due: a call for
+        many costs hardly more than one for each.
+        """
+        sockets = port.sockets
+        may_stay = self._tick_ns > 0 and fd == sockets.receivers[0]
+        if may_stay and self._turned_at < port.receive_at:
+            return
+        for turn in range(_MOST_RECEIVES):
+            datagrams = sockets.receive(fd)
+            now = time.monotonic_ns()
+            if datagrams:
+                delay.hold(datagrams, now - self._period_ns // 2, sockets.arrivals)
+                due_at = delay.next_due()
+                if due_at is not None and (port.wake_at is None or due_at < port.wake_at):
+                    port.wake_at = due_at
+                if not may_stay or not sockets.arrivals:
+                    return
+            elif not turn:
+                return
+            if not datagrams or sockets.drained:
+                left_ns = min(delay.least_ns - 2 * self._tick_ns, LEAVING_TICKS * self._tick_ns)
+                port.receive_at = now + left_ns
+                return
 
     def _dispatch_other(self, fd: int, mask: int) -> None:
         if fd == self._timer.fd:
@@ -429,10 +465,13 @@ def _pull_urgent(port: _Port, pacer: Pacer, now: int) -> None:
 
 
 def _pull_paced(port: _Port, pacer: Pacer, now: int) -> None:
-    """Send what is urgent, and as many more as the NIC is to have."""
-    limit = min(PULL, port.endpoint.urgent + pacer.room(now))
-    datagrams = port.endpoint.transmit(now, limit) if limit else []
-    if datagrams:
-        pacer.sent(datagrams, now)
-        port.sockets.send(datagrams)
-    pacer.held_back = len(datagrams) == limit
+    """Send what is urgent, and as many more as the NIC is to have: of small packets it takes more than of full ones."""
+    for _ in range(PULLS_OF_SMALL):
+        limit = min(PULL, port.endpoint.urgent + pacer.room(now))
+        datagrams = port.endpoint.transmit(now, limit) if limit else []
+        if datagrams:
+            pacer.sent(datagrams, now)
+            port.sockets.send(datagrams)
+        pacer.held_back = len(datagrams) == limit
+        if not datagrams or not pacer.held_back or port.sockets.blocked:
+            return

@@ -154,6 +154,8 @@ class SocketGroup:
         """When to try again (ns of `time.monotonic_ns`) where no descriptor tells; 0 if there is no need."""
         self.arrivals: list[int] = []
         """When each datagram of the last `receive` arrived (ns of `time.monotonic_ns`); empty where nobody knows."""
+        self.drained = True
+        """The last `receive` took all that was there."""
         self._queue: list[Outgoing] = []
         self._head = 0
         self._senders: OrderedDict[int, _Sender] = OrderedDict()
@@ -276,6 +278,7 @@ class SocketGroup:
             return found
         taken = mover.receive(fd, self._limit) if HAS_MOVER else messages.receive(self._receiver, self._limit)
         found, self.arrivals, count, size, unanswerable, error = taken
+        self.drained = count < self._limit
         self.unanswerable += unanswerable
         if not found:
             if error:

@@ -31,6 +31,8 @@ class DelayLine:
         if min((self._default, *table.values())) < 0:
             raise ValueError("a delay is negative")
         prefixes = [(ip_network(prefix), delay) for prefix, delay in table.items()]
+        self.least_ns = min(table.values(), default=self._default)
+        """The least delay of those that are known: nothing of theirs is due before."""
         self._prefixes = sorted(prefixes, key=lambda item: item[0].prefixlen, reverse=True)
         # One queue for each delay: within it the order of arrival is the order of due times.
         self._lanes: dict[int, deque[tuple[int, int, Incoming]]] = {}

@@ -18,6 +18,7 @@ import errno
 import io
 import json
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -112,6 +113,7 @@ class _Host:
 
     def run(self) -> int:
         """Serve the launch until it is done or gone. Returns an exit code."""
+        _raise_descriptors()
         self._alone = _be_first_process()
         if not self._alone:
             _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -182,7 +184,7 @@ class _Host:
                 stderr=subprocess.PIPE,
                 pass_fds=descriptors,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 - there are no threads here
+                preexec_fn=_begin_rank,  # noqa: PLW1509 - there are no threads here
             )
         except OSError as error:
             if ours is not None:
@@ -347,9 +349,24 @@ def _prctl(option: int, value: int) -> None:
     _libc.prctl(option, value, 0, 0, 0)
 
 
+_usual_descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+
+def _raise_descriptors() -> None:
+    """Let this program have as many descriptors as it may: three for each rank."""
+    _, most = _usual_descriptors
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def _die_with_parent() -> None:
     """Be killed with the process that started us. Between fork and exec, where little may be done."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _begin_rank() -> None:
+    """Do what a rank does before its program."""
+    _die_with_parent()
+    resource.setrlimit(resource.RLIMIT_NOFILE, _usual_descriptors)
 
 
 def _be_first_process() -> bool:

@@ -14,7 +14,7 @@ import selectors
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 
 GRACE_S = 2.0
 """The time that ranks have to end by themselves after SIGTERM, and their shims after SIGKILL."""
+PMI_PATIENCE_S = 300.0
+"""The time that ranks wait at a barrier of PMI for one that has not called MPI_Init: a slow start takes a minute."""
+MOST_START_BYTES = host_shim.MAX_FRAME_BYTES // 4
+"""The orders to start ranks that one frame has, beyond the first of them."""
 MOST_LINE_BYTES = 1 << 16
 """A line that is longer is handed on in parts."""
 _WITH_OTHERS = "ended with the others"
@@ -133,6 +137,8 @@ class _Launch:
         self._on_started = on_started
         self._places = {place.rank: place for place in ranks.places}
         self._pmi = PmiServer(size=len(self._places), mapping=process_mapping(ranks.places)) if options.pmi else None
+        self._waits_s: float | None = None
+        """Since when ranks wait at a barrier for one that has not called MPI_Init."""
         self._shims: dict[str, HostShim] = {}
         self._lost: set[str] = set()
         self._selector = selectors.DefaultSelector()
@@ -190,11 +196,9 @@ class _Launch:
             self._shims[host] = shim
             self._selector.register(shim.output, selectors.EVENT_READ, (self._on_frames, shim))
             self._selector.register(shim.errors, selectors.EVENT_READ, (self._on_errors, shim))
-            order = {
-                "ranks": [self._order(place) for place in places],
-                "restore": {str(SETTING): restore[host]} if host in restore else {},
-            }
-            self._send(shim, host_shim.START, 0, _json(order))
+            settings = {str(SETTING): restore[host]} if host in restore else {}
+            for content in start_frames(map(self._order, places), settings):
+                self._send(shim, host_shim.START, 0, content)
 
     def _order(self, place: RankPlace) -> dict[str, Any]:
         """Return what a shim is told of a rank: the fields of `RankToStart`."""
@@ -212,11 +216,15 @@ class _Launch:
 
     def _turn(self) -> None:
         """Wait for what comes next, and do what there is to do."""
-        left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+        patience_s = None if self._waits_s is None or self.failure else self._waits_s + PMI_PATIENCE_S
+        due = [at for at in (self._deadline, patience_s) if at is not None]
+        left = max(0.0, min(due) - time.monotonic()) if due else None
         for key, events in self._selector.select(left):
             if events and self._is_heard(key.fileobj):  # what came before it may have ended that
                 what, *arguments = key.data
                 what(*arguments)
+        if patience_s is not None and self._waits_s is not None and time.monotonic() >= patience_s:
+            self._fail(1, f"{self._barrier_words()} for {PMI_PATIENCE_S:g} s")
         if self._deadline is not None and time.monotonic() >= self._deadline:
             self._next()
 
@@ -333,6 +341,9 @@ class _Launch:
         elif unfinished:
             self._fail(1, f"rank {rank} on {place.host} ended without MPI_Finalize, and others may wait for it")
         self._note_end(rank, status, why or (_WITH_OTHERS if failing and status else ""))
+        if self._pmi is not None:
+            self._pmi.on_end(rank)
+            self._look_at_barrier(self._pmi)
 
     def _note_end(self, rank: int, status: int, reason: str) -> None:
         now = time.monotonic()
@@ -361,6 +372,24 @@ class _Launch:
                     self._send(shim, host_shim.PMI, item.rank, item.line)
         except PmiError as error:
             self._fail(1, f"rank {rank} on {self._places[rank].host} does not speak PMI-1: {error}")
+        self._look_at_barrier(self._pmi)
+
+    def _look_at_barrier(self, pmi: PmiServer) -> None:
+        """End all where a barrier waits for a rank that has ended, and note where it waits for one that may be slow."""
+        if lost := pmi.lost:
+            never = set(pmi.not_begun)
+            how = "without MPI_Init" if never.issuperset(lost) else "meanwhile"
+            self._fail(1, f"{_listed(lost)} ended {how}, and {_listed(pmi.waiting)} would wait at a barrier for ever")
+        if not pmi.not_begun:
+            self._waits_s = None
+        elif self._waits_s is None:
+            self._waits_s = time.monotonic()
+
+    def _barrier_words(self) -> str:
+        """Say who waits at a barrier for ranks that have not begun; "" where nobody does."""
+        if self._pmi is None or not (missing := self._pmi.not_begun):
+            return ""
+        return f"{_listed(self._pmi.waiting)} waited at a barrier for {_listed(missing)} to call MPI_Init"
 
     # --- what ranks print -------------------------------------------------------------------------------
 
@@ -398,7 +427,9 @@ class _Launch:
 
     def _on_timeout(self) -> None:
         late = [rank for rank in self._places if rank not in self.ends]
-        self._fail(TIMED_OUT, f"{_listed(late)} had not ended after {self._options.timeout_s:g} s", LaunchEnd.TIMEOUT)
+        words = f": {waits}" if (waits := self._barrier_words()) else ""
+        said = f"{_listed(late)} had not ended after {self._options.timeout_s:g} s{words}"
+        self._fail(TIMED_OUT, said, LaunchEnd.TIMEOUT)
 
     def _on_served_end(self, name: str, descriptor: int) -> None:
         self._forget(descriptor)
@@ -452,7 +483,20 @@ def _listed(ranks: Sequence[int]) -> str:
     return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"
 
 
-def _json(document: object) -> bytes:
+def start_frames(orders: Iterable[Mapping[str, Any]], restore: Mapping[str, str]) -> Iterator[bytes]:
+    """Yield the contents of the frames that start ranks: as many as it takes, since an environment has kilobytes."""
     import json
 
-    return json.dumps(document).encode()
+    def content(ranks: Sequence[bytes]) -> bytes:
+        return b'{"ranks": [%s], "restore": %s}' % (b", ".join(ranks), json.dumps(restore).encode())
+
+    part: list[bytes] = []
+    size = 0
+    for order in orders:
+        encoded = json.dumps(order).encode()
+        if part and size + len(encoded) > MOST_START_BYTES:
+            yield content(part)
+            part, size = [], 0
+        part.append(encoded)
+        size += len(encoded)
+    yield content(part)

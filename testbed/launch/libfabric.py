@@ -36,6 +36,9 @@ PROVIDER = "uet"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 5.0
+TICKS_PER_RTT = 40
+"""The processes look for what has come and is due so often in a base round trip, and no more than every half
+millisecond: what is due waits for half of that on average, each way, and small messages are taken many at a time."""
 _JOBS = 1 << 24
 _SENT_AGAIN = "packets-again"
 _MODULE, _NAME, _LOG = "testbed.endpoints.libfabric", "process of the libfabric provider", "provider.log"
@@ -68,21 +71,11 @@ def serve_provider(lab: RunningLab, nics: Sequence[PortPlan]) -> Iterator[Served
                 processes.append(process)
                 process.tell(encode(settings))
             for process in processes:
-                _await_ready(process)
+                process.await_ready(START_TIMEOUT_S, hint="another program may have the UET endpoint of a host")
             yield ServedProvider(directory, processes)
         finally:
             stop_all(processes, STOP_TIMEOUT_S)
             shutil.rmtree(provider, ignore_errors=True)
-
-
-def _await_ready(process: LineProcess) -> None:
-    answer = process.hear(START_TIMEOUT_S)
-    if not answer.get("ready"):
-        raise DriverError(
-            f"the libfabric provider cannot be served: {answer.get('error')}",
-            operation="libfabric",
-            hint="another program may have the UET endpoint of a host",
-        )
 
 
 @contextlib.contextmanager
@@ -137,7 +130,7 @@ def _settings(lab: RunningLab, nics: Sequence[PortPlan], directory: Path) -> lis
             job_id=job_id,
             dscp=plan.dscp,
             control_dscp=plan.control_dscp,
-            tick_ns=plan.tick_ns,
+            tick_ns=plan.times.tick_ns(TICKS_PER_RTT),
         )
         for number in range(count)
     ]

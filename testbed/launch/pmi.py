@@ -62,6 +62,8 @@ class PmiServer:
     _values: dict[str, str] = field(default_factory=dict)
     _clients: dict[int, _Client] = field(default_factory=dict)
     _waiting: set[int] = field(default_factory=set)
+    _begun: set[int] = field(default_factory=set)
+    _ended: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._values["PMI_process_mapping"] = self.mapping
@@ -69,6 +71,27 @@ class PmiServer:
     def is_connected(self, rank: int) -> bool:
         """Tell whether others may wait for a rank: it has begun, and has not said that it is done."""
         return rank in self._clients and self._clients[rank].connected
+
+    def on_end(self, rank: int) -> None:
+        """Note that a rank has ended: it comes to no barrier any more."""
+        self._ended.add(rank)
+
+    @property
+    def waiting(self) -> list[int]:
+        """Return the ranks that wait at a barrier."""
+        return sorted(self._waiting)
+
+    @property
+    def lost(self) -> list[int]:
+        """Return the ranks that have ended, and that others wait for at a barrier, for ever."""
+        return sorted(self._ended - self._waiting) if self._waiting else []
+
+    @property
+    def not_begun(self) -> list[int]:
+        """Return the ranks that have not said `init`, and that others wait for at a barrier."""
+        if not self._waiting or len(self._begun) == self.size:
+            return []
+        return sorted(set(range(self.size)) - self._begun)
 
     def receive(self, rank: int, data: bytes) -> Iterator[PmiAnswer | PmiAbort]:
         """Take what a rank has sent, and yield what comes of it, in order. Raises `PmiError`."""
@@ -106,6 +129,7 @@ class PmiServer:
         match name:
             case "init":
                 client.connected = True
+                self._begun.add(rank)
                 yield _answer(rank, "response_to_init", pmi_version=1, pmi_subversion=1, rc=0)
             case "get_maxes":
                 yield _answer(rank, "maxes", rc=0, **_LENGTHS)

@@ -19,6 +19,7 @@ from testbed.workload.steps import (
     FirstToken,
     InSwitch,
     IoJob,
+    Ring,
     Slice,
     Step,
     Transfer,
@@ -31,8 +32,9 @@ Frontier = dict[int, tuple[int, ...]]
 NOTHING: Mapping[int, tuple[int, ...]] = {}
 """No rank waits for anything."""
 
-MAX_STEPS = 1_000_000
-"""More than any emulated fabric carries in one run; a wrong parameter ends in a message, not in swapping."""
+MAX_STEPS = 1 << 20
+"""An all-to-all of 1,024 ranks fits. It is more than any emulated fabric carries in one run; a wrong parameter ends in
+a message, not in swapping."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,14 +70,19 @@ class StepBuilder:
     """Collects the steps of a workload of `ranks` ranks.
 
     `ranks_per_domain` says which ranks share a scale-up domain (consecutive ones): transfers between those go over its
-    network. 0 means that every rank is a domain of its own.
+    network. 0 means that every rank is a domain of its own. With `folds` a ring collective is one step
+    (`testbed.workload.steps.Ring`), with `folds_large` one of more transfers than `MAX_STEPS`.
     """
 
-    def __init__(self, ranks: int, *, ranks_per_domain: int = 0) -> None:
+    def __init__(
+        self, ranks: int, *, ranks_per_domain: int = 0, folds: bool = False, folds_large: bool = False
+    ) -> None:
         if ranks < 1:
             raise WorkloadError(f"a workload has at least one rank, not {ranks}", field="ranks")
         self.ranks = ranks
         self.ranks_per_domain = ranks_per_domain
+        self.folds = folds
+        self.folds_large = folds_large
         self._steps: list[Step] = []
         self._collectives: list[Collective] = []
         self._notes: list[str] = []
@@ -182,6 +189,34 @@ class StepBuilder:
             label=label,
         )
         return self._add(step, (rank,))
+
+    def ring(
+        self,
+        ranks: tuple[int, ...],
+        size_bytes: int,
+        *,
+        rounds: int,
+        chunks: int = 1,
+        after: Iterable[int] = (),
+        label: str = "",
+    ) -> int:
+        """Add all rounds of a ring of several ranks, each of which sends `size_bytes` in a round, and return its
+        number."""
+        step = Ring(
+            number=len(self._steps),
+            ranks=ranks,
+            size_bytes=size_bytes,
+            rounds=rounds,
+            chunks=chunks,
+            inside=frozenset(
+                source
+                for source, destination in zip(ranks, (*ranks[1:], ranks[0]), strict=True)
+                if self.same_domain(source, destination)
+            ),
+            after=tuple(sorted(set(after))),
+            label=label,
+        )
+        return self._add(step, ranks)
 
     def join(self, rank: int, after: Iterable[int]) -> tuple[int, ...]:
         """Steps as at most one: computing of no time, where there are several to wait for."""

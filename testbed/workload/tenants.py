@@ -11,7 +11,7 @@ from enum import StrEnum
 from testbed.base.errors import WorkloadError
 from testbed.workload.choices import choose
 from testbed.workload.draws import draw_order
-from testbed.workload.steps import Collective, Compute, FirstToken, Request, Step, Transfer, Workload
+from testbed.workload.steps import Collective, Compute, FirstToken, Request, Ring, Step, Transfer, Workload
 
 
 class TenantPlacement(StrEnum):
@@ -133,7 +133,7 @@ def part_of_ranks(whole: Workload, ranks: Collection[int]) -> WorkloadPart:
     number_of: dict[int, int] = {}
     steps: list[Step] = []
     for step in whole.steps:
-        ends = {step.rank} if isinstance(step, Compute) else {step.source, step.destination}
+        ends = _ranks_of(step)
         if not ends & mine:
             continue
         if not ends <= mine or not all(before in number_of for before in step.after):
@@ -160,6 +160,16 @@ def part_of_ranks(whole: Workload, ranks: Collection[int]) -> WorkloadPart:
         ),
     )
     return WorkloadPart(workload=part, steps=tuple(number_of))
+
+
+def _ranks_of(step: Step) -> set[int]:
+    match step:
+        case Compute():
+            return {step.rank}
+        case Ring():
+            return set(step.ranks)
+        case Transfer():
+            return {step.source, step.destination}
 
 
 def _mixed_requests(tenants: Sequence[Tenant]) -> tuple[Request, ...]:
@@ -220,6 +230,16 @@ def _moved(step: Step, tenant: Tenant, offset: int, delays: dict[int, Compute]) 
             rank=tenant.ranks[step.rank],
             after=after,
             start_ns=step.start_ns + tenant.start_ns if step.start_ns else 0,
+            label=label,
+        )
+    if isinstance(step, Ring):
+        return replace(
+            step,
+            number=step.number + offset,
+            ranks=tuple(tenant.ranks[rank] for rank in step.ranks),
+            inside=frozenset(tenant.ranks[rank] for rank in step.inside),
+            after=after,
+            start_ns=step.start_ns + tenant.start_ns,
             label=label,
         )
     return replace(

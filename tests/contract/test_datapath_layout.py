@@ -21,6 +21,7 @@ CONSTANTS = {
     "MARK_VALID": abi.MARK_VALID,
     "MARK_TRIMMED": abi.MARK_TRIMMED,
     **{f"LB_{name}": code for name, code in abi.BALANCING_CODES.items()},
+    **{f"HASH_{field.name}": bit for field, bit in abi.HASH_BITS.items()},
     **{f"CLASS_{item.name}": item.value for item in abi.ClassFlag},
     **{f"CLASS_MARK_AT_{place.name}": value for place, value in abi.MARK_AT_FLAGS.items()},
     **{f"PORT_{item.name}": item.value for item in abi.PortFlag},

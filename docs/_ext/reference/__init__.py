@@ -14,7 +14,7 @@ from types import MappingProxyType
 from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
 
-from reference import catalogues, commands, errors, exit_codes, keys, packages, quantities, shipped, states
+from reference import catalogues, commands, errors, exit_codes, keys, packages, quantities, shipped, simulated, states
 from reference.command_line import json_of
 
 PAGES: Mapping[str, Callable[[], str]] = MappingProxyType(
@@ -33,6 +33,7 @@ PAGES: Mapping[str, Callable[[], str]] = MappingProxyType(
         "designs": catalogues.designs_page,
         "topologies": shipped.topologies_page,
         "scenarios": shipped.scenarios_page,
+        "simulation": simulated.page,
         "errors": errors.page,
         "packages": packages.page,
         "pdc-states": states.page,

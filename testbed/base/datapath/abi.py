@@ -27,12 +27,39 @@ MAX_PORTS = 65_535
 
 
 class BalancingMode(enum.StrEnum):
-    """The way in which a switch spreads packets over equal-cost paths: by the flow's hash, by its flowlets, or packet
-    by packet."""
+    """The way in which a switch spreads packets over equal-cost paths: by the flow's hash, by its flowlets, packet by
+    packet, by the queues in front of the paths, or as each destination is pinned to one."""
 
     FLOW = "flow"
     FLOWLET = "flowlet"
     SPRAY = "spray"
+    ADAPTIVE = "adaptive"
+    STATIC = "static"
+
+
+class AdaptPer(enum.StrEnum):
+    """The occasion on which `BalancingMode.ADAPTIVE` looks at the queues again: at each packet, or after a gap."""
+
+    PACKET = "packet"
+    FLOWLET = "flowlet"
+
+
+class HashField(enum.StrEnum):
+    """A field of a packet that the hash of flows heeds."""
+
+    SOURCE = "source"
+    DESTINATION = "destination"
+    PROTOCOL = "protocol"
+    SOURCE_PORT = "source_port"
+    DESTINATION_PORT = "destination_port"
+    ROCE_QP = "roce_qp"
+    """The destination queue pair of a RoCEv2 packet (InfiniBand volume 1, section 9.2.5), as E-ECMP hashes it."""
+
+
+HASH_BITS: Mapping[HashField, int] = MappingProxyType({field: 1 << place for place, field in enumerate(HashField)})
+"""`enum hash_fields`: the bit of each field. The program calls them `HASH_*`."""
+FIVE_TUPLE = tuple(field for field in HashField if field is not HashField.ROCE_QP)
+"""The fields that are hashed where nothing else is said."""
 
 
 BALANCING_CODES: Mapping[str, int] = MappingProxyType(
@@ -64,6 +91,8 @@ class PortFlag(enum.IntFlag):
     TRIM = 2
     LAST_HOP = 4
     """A host's NIC is at the other end."""
+    FLOWLETS = 8
+    """With `BalancingMode.ADAPTIVE`: a flow may move after a gap alone."""
 
 
 class EventKind(enum.IntEnum):
@@ -86,7 +115,7 @@ class SampleFate(enum.IntEnum):
 SAMPLE_BYTES = 128
 """The most that is copied of a packet that telemetry is told of."""
 
-MAP_NAMES = ("lab", "profiles", "ports", "buffers", "queues", "ingress", "pauses", "curves")
+MAP_NAMES = ("lab", "profiles", "ports", "buffers", "queues", "ingress", "pauses", "curves", "addresses", "egresses")
 QUEUE_MAPS = frozenset({"queues", "ingress", "pauses", "curves"})
 """The maps that have CLASSES values for each port."""
 EVENTS_MAP = "events"

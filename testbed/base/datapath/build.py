@@ -16,7 +16,7 @@ from testbed.base.errors import CapabilityError, DriverError
 from testbed.base.files import write_atomically
 
 CACHE_DIRECTORY = Path(os.environ.get("TESTBED_CACHE_DIR", "/var/cache/testbed"))
-_HEADERS = ("layout.h", "rules.h", "maps.h", "packets.h", "accounts.h", "samples.h")
+_HEADERS = ("layout.h", "rules.h", "maps.h", "packets.h", "accounts.h", "samples.h", "paths.h")
 _MULTIARCH = Path("/usr/include/x86_64-linux-gnu")
 _INCLUDE = ("-I", str(_MULTIARCH)) if _MULTIARCH.is_dir() else ()
 BPF_FLAGS = ("-O2", "-g", "-Wall", "-target", "bpf", "-mcpu=v3", "-D__TARGET_ARCH_x86", *_INCLUDE, "-c")

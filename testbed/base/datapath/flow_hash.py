@@ -3,29 +3,49 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
+from testbed.base.datapath.abi import FIVE_TUPLE, HashField
+
+ROCE_PORT = 4791
+"""The UDP destination port of RoCEv2 (InfiniBand volume 1, annex A17.9)."""
+_UDP = 17
 _WORD = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FiveTuple:
-    """`protocol` is the IP protocol: 6 TCP, 17 UDP."""
+    """`protocol` is the IP protocol: 6 TCP, 17 UDP. `queue_pair` is the destination's, of a RoCE packet; 0 for none."""
 
     source: IPv4Address
     destination: IPv4Address
     protocol: int
     source_port: int
     destination_port: int
+    queue_pair: int = 0
 
 
-def port_hash(five: FiveTuple, seed: int) -> int:
-    """The hash that the kernel is told of a packet, 32 bits, at a port whose switch has this seed."""
-    addresses = _loaded(five.source.packed) << 32 | _loaded(five.destination.packed)
-    ports = _loaded(five.source_port.to_bytes(2, "big") + five.destination_port.to_bytes(2, "big"))
-    flow = _mix(addresses ^ seed << 17)
-    return _mix((flow + (ports << 8 | five.protocol) + seed) & _WORD) >> 32
+def port_hash(five: FiveTuple, seed: int, fields: Collection[HashField] = FIVE_TUPLE) -> int:
+    """The hash that the kernel is told of a packet, 32 bits, at a port whose switch has this seed and heeds `fields`.
+
+    A field that is not heeded counts as 0.
+    """
+
+    def heeded(field: HashField, value: int) -> int:
+        return value if field in fields else 0
+
+    source = heeded(HashField.SOURCE, _loaded(five.source.packed))
+    destination = heeded(HashField.DESTINATION, _loaded(five.destination.packed))
+    source_port = heeded(HashField.SOURCE_PORT, five.source_port)
+    destination_port = heeded(HashField.DESTINATION_PORT, five.destination_port)
+    ports = _loaded(source_port.to_bytes(2, "big") + destination_port.to_bytes(2, "big"))
+    flow = _mix((source << 32 | destination) ^ seed << 17)
+    flow = _mix((flow + (ports << 8 | heeded(HashField.PROTOCOL, five.protocol)) + seed) & _WORD)
+    is_roce = five.protocol == _UDP and five.destination_port == ROCE_PORT
+    queue_pair = heeded(HashField.ROCE_QP, five.queue_pair) if is_roce else 0
+    return (_mix(flow ^ queue_pair << 32) if queue_pair else flow) >> 32
 
 
 def _loaded(data: bytes) -> int:

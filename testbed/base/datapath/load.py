@@ -19,6 +19,8 @@ from testbed.base.errors import CapabilityError, DriverError
 
 FILTERS = ("port_ingress", "port_enqueue", "port_egress")
 TRACEPOINTS = ("port_purge",)
+PATHS = "port_paths"
+"""Attached to the kernel's tracepoint `fib_table_lookup`, where it is needed."""
 
 _PRINT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 
@@ -52,6 +54,7 @@ class _Libbpf:
             ("bpf_program__fd", integer, (pointer,)),
             ("bpf_program__pin", integer, (pointer, text)),
             ("bpf_program__attach", pointer, (pointer,)),
+            ("bpf_program__set_autoload", integer, (pointer, ctypes.c_bool)),
             ("bpf_link__pin", integer, (pointer, text)),
             ("bpf_link__destroy", integer, (pointer,)),
         ):
@@ -100,8 +103,12 @@ def require_libbpf() -> None:
     _libbpf()
 
 
-def load_programs(program_object: Path, directory: Path, sizes: Mapping[str, int]) -> Filters:
+def load_programs(
+    program_object: Path, directory: Path, sizes: Mapping[str, int], *, asks_kernel: bool = False
+) -> Filters:
     """Load the programs, pin their maps and attach the tracepoints with their links pinned in `directory`.
+
+    `asks_kernel`: some switch has to know the paths of a packet, which `PATHS` reads as the kernel looks a route up.
 
     `sizes` gives the number of entries of each map of `abi.MAP_NAMES`. What is pinned lives until it is unpinned.
     Raises `CapabilityError` or `DriverError`.
@@ -118,6 +125,12 @@ def load_programs(program_object: Path, directory: Path, sizes: Mapping[str, int
             )
             if name in sizes:
                 libbpf.check(lib.bpf_map__set_max_entries(found[name], sizes[name]), f"size map {name}")
+        if not asks_kernel:
+            paths = lib.bpf_object__find_program_by_name(loaded, PATHS.encode())
+            libbpf.check(
+                lib.bpf_program__set_autoload(libbpf.check(paths, f"find program {PATHS}", pointer=True), False),
+                f"leave out {PATHS}",
+            )
         libbpf.check(lib.bpf_object__load(loaded), "load eBPF")
         for name, item in found.items():
             libbpf.check(lib.bpf_map__pin(item, os.fsencode(directory / name)), f"pin map {name}")
@@ -125,9 +138,9 @@ def load_programs(program_object: Path, directory: Path, sizes: Mapping[str, int
             name: libbpf.check(
                 lib.bpf_object__find_program_by_name(loaded, name.encode()), f"find program {name}", pointer=True
             )
-            for name in (*FILTERS, *TRACEPOINTS)
+            for name in (*FILTERS, *TRACEPOINTS, PATHS)
         }
-        for name in TRACEPOINTS:
+        for name in (*TRACEPOINTS, *([PATHS] if asks_kernel else [])):
             link = libbpf.check(lib.bpf_program__attach(programs[name]), f"attach {name}", pointer=True)
             try:
                 libbpf.check(lib.bpf_link__pin(link, os.fsencode(directory / name)), f"pin {name}")

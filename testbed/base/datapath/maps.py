@@ -60,6 +60,8 @@ MAPS = {
     "ingress": INGRESS,
     "pauses": PAUSE,
     "curves": STRUCTS["curve"],
+    "addresses": STRUCTS["address"],
+    "egresses": STRUCTS["egress"],
 }
 """The array maps by name, one value type each. Those of `abi.QUEUE_MAPS` have CLASSES values a port."""
 
@@ -80,6 +82,8 @@ class LabMaps:
         self.ingress = arrays["ingress"]
         self.pauses = arrays["pauses"]
         self.curves = arrays["curves"]
+        self.addresses = arrays["addresses"]
+        self.egresses = arrays["egresses"]
 
     @classmethod
     def open(cls, directory: Path, *, writable: bool = False, with_room: bool = False) -> LabMaps:

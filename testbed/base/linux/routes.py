@@ -100,6 +100,19 @@ def bgp_routes(route: RouteSocket) -> dict[RouteKey, tuple[int, ...]]:
     return found
 
 
+def bgp_weights(route: RouteSocket) -> dict[RouteKey, dict[int, int]]:
+    """The weights of the routes that BGP installed with several next hops, by interface index: shares of flows."""
+    found: dict[RouteKey, dict[int, int]] = {}
+    for body in route.dump(rtnetlink.RTM_GETROUTE, _REQUEST):
+        if body[5] != rtnetlink.RTPROT_BGP or body[4] != rtnetlink.RT_TABLE_MAIN:
+            continue
+        item = rtnetlink.fields(body, rtnetlink.RTMSG.size)
+        hops = rtnetlink.weighted_next_hops(item.get(rtnetlink.RTA_MULTIPATH, b""))
+        if weights := {ifindex: weight for ifindex, _, weight, _ in hops}:
+            found[int.from_bytes(item.get(rtnetlink.RTA_DST, b""), "big"), body[1]] = weights
+    return found
+
+
 def main_routes(route: RouteSocket) -> list[KernelRoute]:
     """The unicast routes of the main table in order of prefix."""
     found = []

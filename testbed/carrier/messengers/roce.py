@@ -30,6 +30,11 @@ RECEIVES = 16
 """Receives that are posted on each queue pair."""
 FRAME_ROOM_BYTES = 128
 """The longest frame that is no data has 64."""
+TIME_WAIT_TIMEOUTS = 3
+"""A queue pair whose connection has ended still acknowledges what its peer sends again: as many times as it takes the
+peer to miss an acknowledgement."""
+MOST_LEAVING = 4096
+"""Queue pairs that wait for that; of more, the oldest ends early."""
 _PSN_BITS = 24
 _PSN_MASK = (1 << _PSN_BITS) - 1
 _PSN_STEP = 0x9E_3779
@@ -77,10 +82,15 @@ class RoceFlow:
         self._messenger.touch()
 
     def close(self, *, at_once: bool) -> None:
-        """End it when all that it has sent has arrived, or at once: what is on its way is lost then."""
+        """End it when all that it has sent has arrived, or at once: what is on its way is lost then.
+
+        All that the peer has sent has arrived, but it may not know so yet.
+        """
         self.is_closing = True
-        if at_once or not self.unsent:
+        if at_once:
             self._messenger.destroy(self)
+        elif not self.unsent:
+            self._messenger.leave(self)
 
 
 class RoceMessenger:
@@ -114,6 +124,9 @@ class RoceMessenger:
         self._domain = domain
         self._size = HEADER_BYTES + data_bytes
         self.completions: deque[Completion] = deque()
+        self._leaving: deque[tuple[int, RoceFlow]] = deque()
+        """Flows that have ended, each with the time (ns) when its queue pair does."""
+        self._time_wait_ns = TIME_WAIT_TIMEOUTS * self._rnic.config.timeout_ns
         self._gone: Counter[str] = Counter()
         """Counts of queue pairs that are gone."""
         self._control = {peer: self._between(endpoints, peer) for peer in endpoints if peer != address}
@@ -141,12 +154,14 @@ class RoceMessenger:
     def post(self, flow: RoceFlow) -> None:
         """Post the receives of a flow."""
         self._post(flow.qp, self._size)
+        self.touch()
 
     def touch(self) -> None:
         """Have the loop ask for packets."""
         self._agent.loop.touch(self._rnic)
 
     def open_flow(self, peer: str) -> RoceFlow:
+        self._end_leaving(time.monotonic_ns())
         while True:
             number = self._next_number
             self._next_number = number + 1 if number + 1 < QPN_LIMIT else LEAST_QPN
@@ -155,6 +170,18 @@ class RoceMessenger:
             except UsageError:  # it is taken
                 continue
             return RoceFlow(self, peer, qp, self._rnic.draw_psn())
+
+    def leave(self, flow: RoceFlow) -> None:
+        """Forget the queue pair of a flow after a while; it receives nothing more until then."""
+        while flow.qp.take_receive() is not None:
+            pass  # whose memory is free
+        now = time.monotonic_ns()
+        self._leaving.append((now + self._time_wait_ns, flow))
+        self._end_leaving(now)
+
+    def _end_leaving(self, now: int) -> None:
+        while self._leaving and (self._leaving[0][0] <= now or len(self._leaving) > MOST_LEAVING):
+            self.destroy(self._leaving.popleft()[1])
 
     def destroy(self, flow: RoceFlow) -> None:
         """Forget the queue pair of a flow."""
@@ -196,7 +223,10 @@ class RoceMessenger:
             was_full = flow.is_full
             flow.unsent -= 1
             if flow.is_closing and not flow.unsent and flow.qp.state is not QpState.RESET:
-                self.destroy(flow)
+                if request.ok:
+                    self.leave(flow)
+                else:
+                    self.destroy(flow)
         if not request.ok:
             assert request.status is not None
             yield Undelivered(context, request.error or request.status.name)

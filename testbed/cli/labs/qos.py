@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from testbed.base.datapath.abi import FIVE_TUPLE
 from testbed.base.errors import TestbedError
 from testbed.base.units import ByteCount, Duration, Rate
 from testbed.cli.lab_choice import open_or_declare
@@ -92,7 +93,11 @@ def _describe_switch(profile: Mapping[str, Any]) -> Iterator[str]:
     seed = "the same seed in every switch (polarised)" if balancing["polarised"] else "a seed for each switch"
     if balancing["seed"] is not None:
         seed += f", in every run that of the run with seed {balancing['seed']}"
-    yield f"  load balancing by {balancing['mode']}{gap}, hash by {balancing['hash']}, {seed}"
+    per = f" per {balancing['per']}" if balancing["per"] else ""
+    if balancing["hysteresis_bytes"]:
+        per += f" with a hysteresis of {ByteCount(balancing['hysteresis_bytes'])}"
+    fields = "" if balancing["fields"] == list(FIVE_TUPLE) else f" of {', '.join(balancing['fields'])}"
+    yield f"  load balancing by {balancing['mode']}{per}{gap}, hash by {balancing['hash']}{fields}, {seed}"
     if watchdog is None:
         yield "  watchdog off"
     else:

@@ -12,6 +12,7 @@ from testbed.cli.command import PATH, argument, command, option
 @option("--open", "opens", is_flag=True, help="Open the page in a browser here.")
 @option("--tls", nargs=2, type=PATH, metavar="<certificate> <key>", help="Serve by TLS, as another address needs.")
 @option("--known-as", help="Address by which browsers know it, where it is forwarded.")
+@option("--also", multiple=True, metavar="<machine>", help="List its labs, too: vm, or ssh://user@host. Repeatable.")
 @option("--of-lab", help="Only look at this lab, at its management address, without a login: the service console.")
 def console(
     target: str | None,
@@ -20,6 +21,7 @@ def console(
     opens: bool,
     tls: tuple[Path, Path] | None,
     known_as: str | None,
+    also: tuple[str, ...],
     of_lab: str | None,
 ) -> None:
     """Show labs and records in a browser: live maps, tables, charts, and what can be done. Ctrl-C ends it.
@@ -30,8 +32,8 @@ def console(
     from testbed.base.extras import extra_missing
     from testbed.cli.lab_choice import require_sight
 
-    if of_lab is not None and write:
-        raise TestbedError("--of-lab only looks: leave --write out")
+    if of_lab is not None and (write or also):
+        raise TestbedError("--of-lab only looks at one lab: leave --write and --also out")
     try:
         from testbed.console.console import ConsoleSettings
         from testbed.console.listening import Tls, parse_bind
@@ -48,7 +50,9 @@ def console(
     serve_console(
         ConsoleServing(
             bind=address,
-            settings=ConsoleSettings(roots=() if of_lab else roots, write=write, opens=opens_at, only=of_lab),
+            settings=ConsoleSettings(
+                roots=() if of_lab else roots, write=write, opens=opens_at, only=of_lab, also=also
+            ),
             tls=None if tls is None else Tls(certificate=tls[0], key=tls[1]),
             opens_browser=opens,
             known_as=None if known_as is None else parse_bind(known_as),

@@ -15,6 +15,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import TestbedError
+from testbed.console.browser import LinkFile
 from testbed.console.listening import ListenAt, open_socket, parse_bind
 from testbed.vm.errors import ConnectionLost
 from testbed.vm.remote.target import RemoteTarget, open_session, prepare_there, program_of
@@ -33,6 +34,10 @@ def forward_console(target: RemoteTarget, arguments: Sequence[str]) -> int:
     asked = console.make_context("console", list(arguments)).params
     if asked["tls"] is not None or asked["of_lab"] is not None or asked["known_as"] is not None:
         raise TestbedError("--on: the console is reached through SSH", hint="leave --tls, --known-as and --of-lab out")
+    if asked["also"]:
+        raise TestbedError(
+            "--on: a console there lists that machine's labs", hint="console --also ssh://HOST, without --on"
+        )
     bind = parse_bind(asked["bind"])
     if bind.path is not None:
         raise TestbedError(f"--bind {bind}: a browser wants an address here", hint="for example 127.0.0.1:9470")
@@ -44,13 +49,16 @@ def forward_console(target: RemoteTarget, arguments: Sequence[str]) -> int:
         words = [program_of(target), "console", "--bind", "127.0.0.1:0", "--known-as", str(here)]
         words += ["--write"] if asked["write"] else []
         words += [asked["target"]] if asked["target"] else []
-        return session.run(
-            words,
-            errand_path=f"{target.path}/testbed/vm/remote/tethered_command.py",
-            directory=target.path,
-            prefix=prefix,
-            stderr=link,
-        )
+        try:
+            return session.run(
+                words,
+                errand_path=f"{target.path}/testbed/vm/remote/tethered_command.py",
+                directory=target.path,
+                prefix=prefix,
+                stderr=link,
+            )
+        finally:
+            link.close()
 
 
 class _Link:
@@ -61,6 +69,7 @@ class _Link:
         self._listener = listener
         self._here = here
         self._opens = opens
+        self._file = LinkFile()
         self._rest = b""
         self._forwards = False
 
@@ -80,11 +89,14 @@ class _Link:
             threading.Thread(target=_accept, args=(self._session, self._listener, port), daemon=True).start()
         link = f"http://{self._here}{match['path']}"
         print(f"{match['what']} of {self._session.login}: {link}{match['rest']}", file=sys.stderr, flush=True)
+        self._file.remove()  # the link before was used
         if self._opens:
-            import webbrowser
-
             self._opens = False
-            webbrowser.open(link)
+            self._file.open(link)
+
+    def close(self) -> None:
+        """Leave nothing of a link behind."""
+        self._file.remove()
 
 
 def _accept(session: SshSession, listener: socket.socket, port: int) -> None:

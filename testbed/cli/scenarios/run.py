@@ -80,7 +80,7 @@ def run(
     """Run scenarios: deploy, drive traffic, measure, judge, report. Of several, the worst verdict counts."""
     from testbed.cli.scenarios.named_files import read_sweeps
 
-    simulated = is_simulation(backend, keep=keep, prove_scale=prove_scale, dry_run=dry_run)
+    simulated = is_simulation(backend, keep=keep, prove_scale=prove_scale)
     sweeps = read_sweeps(files, set, seed=seed, repeat=repeat, only=only, warn=True)
     if point is not None:
         sweeps = [_only_point(sweeps, point, resume=resume, steady=steady)]
@@ -93,11 +93,16 @@ def run(
     if dry_run:
         if steady is not None:
             raise TestbedError("--dry-run: nothing is run, and --steady is about many runs", hint="leave one out")
-        from testbed.cli.scenarios.dry_run import print_dry_run
-
         if format is options.RecordFormat.CALABRIA:
             raise TestbedError("--dry-run: nothing is measured that a sheet could have", hint="leave one out")
-        print_dry_run(sweeps, format.of_rows)
+        if simulated:
+            from testbed.cli.scenarios.dry_simulation import print_dry_simulation
+
+            print_dry_simulation(sweeps, format.of_rows)
+        else:
+            from testbed.cli.scenarios.dry_run import print_dry_run
+
+            print_dry_run(sweeps, format.of_rows)
         return
     command = RunCommand(
         keep=keep,
@@ -164,7 +169,7 @@ def _check_steady(command: RunCommand) -> None:
             raise TestbedError(f"{name}: --steady runs each scenario anew, several times", hint="leave one out")
 
 
-def is_simulation(backend: str, *, keep: bool = False, prove_scale: bool = False, dry_run: bool = False) -> bool:
+def is_simulation(backend: str, *, keep: bool = False, prove_scale: bool = False) -> bool:
     """Tell whether no lab is to be deployed. Raises `TestbedError` for what is no backend, or asks for a lab."""
     if backend == EMULATION:
         return False
@@ -182,8 +187,6 @@ def is_simulation(backend: str, *, keep: bool = False, prove_scale: bool = False
         raise TestbedError("--keep: a simulation has no lab", hint="leave it out")
     if prove_scale:
         raise TestbedError("--prove-scale: a simulation has no time scale", hint="leave it out")
-    if dry_run:
-        raise TestbedError("--dry-run: a simulation touches nothing", hint="`testbed validate` checks the scenario")
     return True
 
 

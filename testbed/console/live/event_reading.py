@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from testbed.base.errors import TestbedError
+from testbed.console.failures import RETRY_S, PartFailures
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.events import EventStream, LabEvent
 
@@ -24,13 +25,22 @@ class EventWatch:
     what was read until then may have changed without an event.
     """
 
-    def __init__(self, lab: RunningLab, happened: Callable[[LabEvent], None], began: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        lab: RunningLab,
+        happened: Callable[[LabEvent], None],
+        began: Callable[[], None],
+        failures: PartFailures,
+    ) -> None:
+        self._failures = failures
+        self._part = f"the events of {lab.name}"
         self._lab = lab
         self._happened = happened
         self._began = began
         self._lock = threading.Lock()
         self._stream: EventStream | None = None
         self._closed = False
+        self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"events of {lab.name}", daemon=True)
 
     def start(self) -> None:
@@ -38,6 +48,12 @@ class EventWatch:
         self._thread.start()
 
     def _run(self) -> None:
+        while not self._failures.run(self._part, self._follow):
+            if self._ending.wait(RETRY_S):
+                return
+
+    def _follow(self) -> None:
+        """Hear events until the lab is gone, or this is closed."""
         try:
             stream = EventStream(self._lab)
         except (TestbedError, OSError):
@@ -48,6 +64,7 @@ class EventWatch:
                 if self._closed:
                     return
             self._began()
+            self._failures.clear(self._part)
             try:
                 for event in stream:
                     if event.kind != "snapshot":
@@ -60,6 +77,7 @@ class EventWatch:
         """End the thread; it may be waiting for an event."""
         with self._lock:
             self._closed = True
+            self._ending.set()
             if self._stream is not None:
                 self._stream.stop()
         if self._thread.is_alive() and self._thread is not threading.current_thread():

@@ -25,6 +25,7 @@ from testbed.console.answers import encode
 from testbed.console.counters.history import TICK_S, History, PortSeries
 from testbed.console.counters.quantities import PortFrame, Totals, differences, nothing_known, quantities
 from testbed.console.counters.reading import LabCounters
+from testbed.console.failures import RETRY_S, PartFailures
 from testbed.console.live.event_reading import EventWatch, event_json
 from testbed.console.live.state_reading import (
     with_conditions,
@@ -63,7 +64,12 @@ class WatchedLab(Source):
     clock = "wall"
 
     def __init__(
-        self, name: str, state: StateDirectory, loop: asyncio.AbstractEventLoop, common: Callable[[], bytes]
+        self,
+        name: str,
+        state: StateDirectory,
+        loop: asyncio.AbstractEventLoop,
+        common: Callable[[], bytes],
+        failures: PartFailures,
     ) -> None:
         """Open a lab. Raises `LabNotFound`, `LabUnreadable`, and `DriverError` where its counters are gone."""
         self.name = name
@@ -71,6 +77,7 @@ class WatchedLab(Source):
         self._state_directory = state
         self._loop = loop
         self._common = common
+        self._failures = failures
         self._lock = threading.Lock()
         self._asked = threading.Event()
         self._stopped = threading.Event()
@@ -93,7 +100,7 @@ class WatchedLab(Source):
         self._ticks = 0
         self._ticked_s = 0.0
         self.feed = Feed(self._snapshot)
-        self._watch = EventWatch(self._lab, self._happened, lambda: self._want("links"))
+        self._watch = EventWatch(self._lab, self._happened, lambda: self._want("links"), failures)
         self._reader = threading.Thread(target=self._read_on, name=f"state of {name}", daemon=True)
         self._watch.start()
         self._reader.start()
@@ -242,6 +249,7 @@ class WatchedLab(Source):
 
     def _read_on(self) -> None:
         last_status = last_sessions = 0.0
+        part = f"the state of {self.name}"
         while not self._stopped.is_set():
             self._asked.clear()
             now = time.monotonic()
@@ -263,11 +271,19 @@ class WatchedLab(Source):
                 self._call(lambda: self._end("the lab was destroyed"))
                 return
             except (TestbedError, OSError):
-                self._stopped.wait(1.0)  # it is being changed, or going: what was wanted still is
-                with self._wanting:
-                    self._wanted |= wanted
-                    self._wanted_sessions |= nodes
+                self._want_again(wanted, nodes)  # it is being changed, or going
+            except Exception as error:
+                self._failures.note(part, error)
+                self._want_again(wanted, nodes)
+            else:
+                self._failures.clear(part)
             self._asked.wait(STATUS_EVERY_S)
+
+    def _want_again(self, wanted: set[str], nodes_of_sessions: set[str]) -> None:
+        self._stopped.wait(RETRY_S)
+        with self._wanting:
+            self._wanted |= wanted
+            self._wanted_sessions |= nodes_of_sessions
 
     def _read_anew(self, wanted: set[str], nodes_of_sessions: set[str]) -> None:
         if "shape" in wanted:
@@ -346,6 +362,7 @@ class WatchedLab(Source):
         self.feed.close()
         self._stopped.set()
         self._asked.set()
+        self._failures.forget(self.name)
 
     @property
     def ended(self) -> bool:
@@ -358,6 +375,7 @@ class WatchedLab(Source):
         self._asked.set()
         self.feed.close()
         self._watch.close()
+        self._failures.forget(self.name)
         with self._lock:
             if self._counters is not None:
                 self._counters.close()

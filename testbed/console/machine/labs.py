@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.base.errors import TestbedError
+from testbed.console.failures import PartFailures
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.records.usage import FILE_NAME, command_text, holders
@@ -136,7 +137,9 @@ class LabsWatch:
         changed: Callable[[tuple[LabRow, ...]], None],
         looked_at: Callable[[], bool],
         known: Known,
+        failures: PartFailures,
     ) -> None:
+        self._failures = failures
         self._list = LabList(state, known)
         self._changed = changed
         self._looked_at = looked_at
@@ -172,7 +175,10 @@ class LabsWatch:
         while not self._stopped:
             self._asked.clear()
             before_s = time.thread_time()
-            with suppress(TestbedError, OSError):
-                self.read()
+            self._failures.run("the list of labs", self._read_quietly)
             rest_s = LEAST_REST * (time.thread_time() - before_s)
             self._asked.wait(max(rest_s, EVERY_S if self._looked_at() else _IDLE_EVERY_S))
+
+    def _read_quietly(self) -> None:
+        with suppress(TestbedError, OSError):  # a lab that is being changed, or goes: it is read again
+            self.read()

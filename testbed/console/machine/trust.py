@@ -12,12 +12,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from testbed.console.failures import PartFailures
 from testbed.run.machine.canary import Canary
 from testbed.run.machine.cpu import MAX_CPU_BUSY, CpuTimes, cpu_use, read_cpu_times
 from testbed.run.trust.machine import MAX_STEAL, MAX_WAKE_NS
 
 EVERY_S = 1.0
 _IDLE_EVERY_S = 5.0
+_PART = "the trust in figures of this machine"
 _CANARY_PERIOD_MS = 20
 """A tenth of what a run's canary wakes: it only tells, and must not take from what it tells of."""
 
@@ -64,9 +66,10 @@ def judge(t: float, busy: float, steal: float, late_ns: int | None, *, memory_fr
 class TrustWatch:
     """Looks at the machine in a thread of its own, seldom while nobody looks; calls `changed` with what it finds."""
 
-    def __init__(self, changed: Callable[[Trust], None], looked_at: Callable[[], bool]) -> None:
+    def __init__(self, changed: Callable[[Trust], None], looked_at: Callable[[], bool], failures: PartFailures) -> None:
         self._changed = changed
         self._looked_at = looked_at
+        self._failures = failures
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="trust", daemon=True)
         self.latest = judge(time.time(), 0.0, 0.0, None, memory_free=_memory_free())
@@ -82,8 +85,14 @@ class TrustWatch:
             self._thread.join(timeout=5)
 
     def _run(self) -> None:
+        while not self._failures.run(_PART, self._watch):
+            if self._stopped.wait(_IDLE_EVERY_S):
+                return
+
+    def _watch(self) -> None:
         before: CpuTimes = read_cpu_times()
         with Canary(_CANARY_PERIOD_MS) as canary:
+            self._failures.clear(_PART)
             while not self._stopped.wait(EVERY_S if self._looked_at() else _IDLE_EVERY_S):
                 now, late = read_cpu_times(), canary.read()
                 use = cpu_use(before, now)

@@ -54,7 +54,12 @@ def _routes(source: Source, query: TableQuery, nodes: Nodes) -> Iterable[RouteRo
 
 
 def _tenants(source: Source, query: TableQuery, nodes: Nodes) -> Iterable[TenantRow]:
-    return tenant_rows(source.lab.model, source.lab.plan, nodes)
+    return tenant_rows(source.lab.model, source.lab.plan, lambda _: True)  # the words may mean switches, or a tenant
+
+
+def _tenant_names(source: Source) -> Iterator[str]:
+    overlay = source.shape.model.overlay
+    return iter(() if overlay is None else [tenant.name for tenant in overlay.tenants])
 
 
 def _services(source: Source, query: TableQuery, nodes: Nodes) -> Iterable[ServiceStatus]:
@@ -91,6 +96,8 @@ TENANTS = PageTable(
     kind=TenantRow,
     rows=_tenants,
     place=lambda row: row.tenant,
+    places=lambda row: (row.tenant, *row.nics, *row.switches),
+    names=_tenant_names,
     key=lambda row: f"tenant:{row.tenant}",
     of=lambda source: source.live and source.shape.model.overlay is not None,
 )

@@ -55,12 +55,21 @@ class PageTable:
     place: Callable[[Any], str]
     key: Callable[[Any], str]
     of: Callable[[Source], bool] = lambda source: source.live
+    places: Callable[[Any], Iterable[str]] | None = None
+    """All that a row is of, where that is several nodes or ports, or something that has another name."""
+    names: Callable[[Source], Iterable[str]] = lambda source: ()
+    """The names of such other things, which words may have, too."""
     moments: bool = False
     """Its rows can be those of another moment; else they are of now, whatever is asked for."""
 
     def to_json(self) -> dict[str, str]:
         """Return what the page is told of it."""
         return {"name": self.name, "title": self.title}
+
+    def is_of(self, row: Any, patterns: Sequence[str]) -> bool:
+        """Tell whether a row is of what one of the patterns means."""
+        places = (self.place(row),) if self.places is None else self.places(row)
+        return any(matches(pattern, place) for place in places for pattern in patterns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +97,14 @@ def matches(pattern: str, place: str) -> bool:
     return fnmatchcase(place if ":" in pattern else place.partition(":")[0], pattern)
 
 
-def check_places(source: Source, patterns: Sequence[str]) -> None:
-    """Raise `RefusedRequest`, with what may have been meant, for a pattern that means nothing in the lab."""
+def check_places(source: Source, patterns: Sequence[str], names: Iterable[str] = ()) -> None:
+    """Raise `RefusedRequest`, with what may have been meant, for a pattern that means nothing in the lab.
+
+    `names` are those of other things than nodes that are meant, too.
+    """
     shape = source.shape
     for pattern in patterns:
-        known: Sequence[str] = list(shape.places if ":" in pattern else shape.nodes)
+        known: Sequence[str] = list(shape.places if ":" in pattern else (*shape.nodes, *names))
         if not any(fnmatchcase(name, pattern) for name in known):
             guess = nearest(pattern, known)
             raise RefusedRequest(
@@ -118,13 +130,13 @@ def table_page(table: PageTable, source: Source, query: TableQuery) -> dict[str,
             raise RefusedRequest(
                 400, f"{table.title} have no column {name!r}", hint=known_names_hint(name, list(by_name))
             )
-    check_places(source, words.places)
+    check_places(source, words.places, table.names(source))
     nodes = _node_filter(words.places)
     every = list(table.rows(source, query, nodes))
     chosen = [
         row
         for row in every
-        if (not words.places or any(matches(pattern, table.place(row)) for pattern in words.places))
+        if (not words.places or table.is_of(row, words.places))
         and all(_has(value_of(row, by_name[name]), value) for name, value in values)
         and (not networks or any(_has(value_of(row, by_name["network"]), name) for name in networks))
     ]

@@ -10,7 +10,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -25,6 +24,7 @@ from starlette.responses import StreamingResponse
 
 from testbed.console.answers import RefusedRequest, not_found, whole_number
 from testbed.console.tasks import command_text
+from testbed.console.tethered import tethered_words
 from testbed.console.view import View, ViewCall, get, post
 from testbed.console.views.targets import check_link, lab_of
 from testbed.record.captures.decoders.packet import CapturedPacket
@@ -105,8 +105,8 @@ class Capture:
         self.finders = [PacketFinder() for _ in self.ports]
         for number, port in enumerate(self.ports):
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "testbed", *self.command(port)],
-                stdin=subprocess.DEVNULL,
+                tethered_words(self.command(port)),
+                stdin=subprocess.PIPE,  # its end ends the capture, however this process ends
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 process_group=0,
@@ -164,7 +164,7 @@ class Capture:
     # --- inside ---------------------------------------------------------------------------------------
 
     def _read(self, number: int, port: str, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdout is not None and process.stderr is not None
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         try:
             for frame in read_capture(cast(BinaryIO, process.stdout)):
                 self._take(number, port, frame)
@@ -177,6 +177,7 @@ class Capture:
         finally:
             _end(process)
             process.wait()
+            process.stdin.close()
             process.stdout.close()
             process.stderr.close()
             with self.changed:

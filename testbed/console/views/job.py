@@ -56,8 +56,10 @@ def _watch(source: Source, publish: Publish, stop: threading.Event) -> None:
     """Publish what runs tell whenever it changes, and the verdict of one that has ended."""
     if not source.live:
         return
-    before: list[Mapping[str, Any]] | None = None  # what pages were told last time, when somebody looked, may be over
-    ended: list[dict[str, Any]] = []
+    told = source.latest_view(VIEW.name) if isinstance(source, WatchedLab) else None
+    # A run that went on when a page looked last may have ended while none did, as when its tab was hidden.
+    before: list[Mapping[str, Any]] | None = told["jobs"] if isinstance(told, dict) else None
+    ended: list[dict[str, Any]] = list(told["ended"]) if isinstance(told, dict) else []
     while not stop.wait(INTERVAL_S):
         now = jobs_on(source)
         going = {one["pid"] for one in now}

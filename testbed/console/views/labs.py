@@ -50,11 +50,12 @@ def _require_lab(call: ViewCall, name: str) -> None:
 
 def _check(call: ViewCall) -> dict[str, Any]:
     """Look at a topology or a scenario, as `validate` does; what is wrong comes with its lines, and is no error."""
+    _require_own_console(call)
     path, text = _asked(call)
     settings = _settings(call.body)
     warnings: list[Problem] = []
     try:
-        summary = _summary(path, text, settings, warnings)
+        summary = _summary(call, path, text, settings, warnings)
     except SpecError as error:
         return {"valid": False, "problems": list(map(problem_json, error.problems)), "warnings": []}
     except TestbedError as error:  # a design that this machine cannot have, such as one with a missing image
@@ -89,16 +90,41 @@ def _settings(body: Mapping[str, Any]) -> dict[str, object]:
     return found
 
 
-def _summary(path: Path | None, text: str, settings: Mapping[str, object], warnings: list[Problem]) -> dict[str, Any]:
+def _require_own_console(call: ViewCall) -> None:
+    """Raise `RefusedRequest` where nobody logs in, as at a lab's own console: reading a large text costs seconds."""
+    if call.console.settings.only is not None:
+        call.console.require_write()
+
+
+def _summary(
+    call: ViewCall, path: Path | None, text: str, settings: Mapping[str, object], warnings: list[Problem]
+) -> dict[str, Any]:
     from testbed.base.yaml.reader import load_document
     from testbed.lab.core.schema.file_kind import is_scenario
     from testbed.lab.core.schema.load import load_topology_text
 
     file = NO_FILE if path is None else str(path)
-    if is_scenario(load_document(text, file).data):
+    document = load_document(text, file).data
+    if is_scenario(document):
+        _check_beneath(call, path, document)
         return _scenario(path, text, settings)
     lab = load_topology_text(text, file=file, overrides=settings, warn=warnings.append)
     return {"kind": "topology", "lab": lab_json(lab)}
+
+
+def _check_beneath(call: ViewCall, path: Path | None, scenario: Any) -> None:
+    """Raise `RefusedRequest` for a scenario that names a topology outside of the start directories.
+
+    What is wrong with that file would be told with words of it.
+    """
+    topology = scenario.get("topology") if isinstance(scenario, Mapping) else None
+    named = topology.get("file") if isinstance(topology, Mapping) else topology
+    if not isinstance(named, str):
+        return
+    directory = Path.cwd() if path is None else path.parent
+    shown = call.console.files.shown((directory / named).resolve())
+    if shown is None:
+        raise not_found(f"{named} is below no directory of this console")
 
 
 def lab_json(lab: Lab) -> dict[str, Any]:
@@ -153,6 +179,7 @@ def _diff(call: ViewCall) -> dict[str, Any]:
     """Return what `apply` would change of a lab: with a text, with a file, or with the file that it came from."""
     from testbed.api.changes import changes_to, read_target
 
+    _require_own_console(call)
     state, name = call.console.state, str(call.body.get("lab") or "")
     _require_lab(call, name)
     path = text = None
@@ -178,6 +205,11 @@ VIEW = View(
     title="Labs",
     order=10,
     scope="machine",
-    routes=(get("running", _running), get("source", _source), post("check", _check), post("diff", _diff)),
+    routes=(
+        get("running", _running),
+        get("source", _source),
+        post("check", _check, changes=False),
+        post("diff", _diff, changes=False),
+    ),
     style=True,
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
@@ -13,6 +12,7 @@ from starlette.responses import StreamingResponse
 
 from testbed.console.answers import RefusedRequest
 from testbed.console.tasks import command_text
+from testbed.console.tethered import tethered_words
 from testbed.console.view import View, ViewCall, get
 from testbed.console.views.targets import lab_of
 
@@ -55,9 +55,8 @@ async def _lines(words: list[str]) -> AsyncIterator[bytes]:
     process = None
     try:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "testbed"),  # no module of the working directory stands for one of ours
-            *words,
-            stdin=asyncio.subprocess.DEVNULL,
+            *tethered_words(words),
+            stdin=asyncio.subprocess.PIPE,  # its end ends the command, however this process ends
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             process_group=0,

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed.base.errors import DriverError
+from testbed.base.errors import CapabilityError, DriverError
 from testbed.base.linux.processes import last_line, package_environment
 
 _CHUNK = 1 << 20
@@ -66,6 +66,20 @@ class LineProcess:
             self._heard += data
         line, _, self._heard = self._heard.partition(b"\n")
         return dict(json.loads(line))
+
+    def await_ready(self, timeout_s: float, *, hint: str | None = None) -> None:
+        """Wait until it is at work, as it says itself (`testbed.base.driven_by_lines`).
+
+        Raises `CapabilityError` where the machine lacks something, and `DriverError` for all else; `hint` is for what
+        it has none for.
+        """
+        answer = self.hear(timeout_s)
+        if answer.get("ready"):
+            return
+        message, told = f"the {self.name} does not start: {answer.get('error')}", answer.get("hint")
+        if missing := answer.get("missing"):
+            raise CapabilityError(message, missing=str(missing), hint=told or hint)
+        raise DriverError(message, operation=self._operation, hint=told or hint)
 
     def stop(self) -> None:
         """Have it end; it is not waited for."""

@@ -8,77 +8,41 @@ is also how it learns of its starter's death.
 from __future__ import annotations
 
 import gc
-import json
-import os
 import signal
 import sys
 
 import msgspec
 
+from testbed.base.driven_by_lines import CommandLines, read_first_line, say, say_ready, say_refused
 from testbed.endpoints.libfabric.server import ProviderServer
 from testbed.endpoints.libfabric.settings import ProviderSettings
 from testbed.endpoints.loop import Loop
 from testbed.protocols.errors import UsageError
 
-LONGEST_LINE = 1 << 26
 CLOSE_PATIENCE_NS = 1_000_000_000
 """The time that peers may take to acknowledge the end."""
-
-
-class ProviderCommands:
-    """Carries out the lines of standard input after the first."""
-
-    def __init__(self, server: ProviderServer, first: bytes) -> None:
-        self.ended = False
-        self._server = server
-        self._line = first
-        os.set_blocking(0, False)
-        server.loop.watch(0, self._read)
-
-    def _read(self, mask: int) -> None:
-        try:
-            data = os.read(0, 1 << 16)
-        except BlockingIOError:
-            return
-        if not data or len(self._line) > LONGEST_LINE:
-            self.ended = True
-            return
-        *lines, self._line = (self._line + data).split(b"\n")
-        for line in lines:
-            if line.strip() == b"counters":
-                _say(dict(self._server.counters()))
-
-
-def _say(value: object) -> None:
-    os.write(1, json.dumps(value).encode() + b"\n")
-
-
-def _first_line() -> tuple[bytes, bytes]:
-    """The first line of standard input, and what has come behind it."""
-    line = b""
-    while b"\n" not in line and len(line) <= LONGEST_LINE:
-        data = os.read(0, 1 << 20)
-        if not data:
-            break
-        line += data
-    first, _, rest = line.partition(b"\n")
-    return first, rest
 
 
 def main() -> int:
     """Serve until standard input ends; return the exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the starter's to pass on
-    line, rest = _first_line()
     loop = Loop()
     try:
+        line, rest = read_first_line()
         server = ProviderServer(msgspec.json.decode(line, type=ProviderSettings), loop)
     except (msgspec.MsgspecError, UsageError, OSError, ValueError) as error:
-        _say({"error": str(error)})
+        say_refused(error)
         return 1
-    commands = ProviderCommands(server, rest)
+
+    def answer(command: bytes) -> None:
+        if command == b"counters":
+            say(dict(server.counters()))
+
+    commands = CommandLines(answer, rest)
+    loop.watch(commands.fileno(), commands.on_event, touches=False)
     gc.collect()
     gc.freeze()  # what was imported lives as long as the process
-    _say({"ready": True})
+    say_ready()
     while not commands.ended:
         server.turn()
     server.close(patience_ns=CLOSE_PATIENCE_NS)

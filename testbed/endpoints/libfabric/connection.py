@@ -54,6 +54,10 @@ MOST_REGIONS: Final = 65_536
 MOST_CLAIMED: Final = 4096
 _OWN_KEYS: Final = 1 << KEY_BITS - 1
 _ACCESS: Final = int(Access.REMOTE_READ | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC)
+_INLINE, _HAS_DATA, _DIRECTED, _MULTI, _CLAIM, _DISCARD, _FETCH, _COMPARE, _ORDERED, _LAST, _OWN_KEY = map(
+    int, WireFlag
+)
+# Numbers: the `&` of IntFlag makes an object, and takes as long as ten of the lines around it.
 
 
 class ProgramEndpoint:
@@ -189,7 +193,7 @@ class ProgramConnection:
             self._answer(request, LibfabricError.BUSY)
             return
         core = self._rail.fep.endpoint(job_id=self._rail.job_id, pid_on_fep=self._pid, resource_index=index)
-        mode = Mode.ROD if request.flags & WireFlag.ORDERED else Mode.RUD
+        mode = Mode.ROD if request.flags & _ORDERED else Mode.RUD
         self._endpoints[index] = ProgramEndpoint(core, mode)
         self._tell(ProviderReply(kind=ReplyKind.ANSWER, id=request.id, endpoint=index))
 
@@ -216,7 +220,7 @@ class ProgramConnection:
         assert self._rail is not None
         places = decode_places(body, request.places)
         key = request.tag
-        if request.flags & WireFlag.OWN_KEY:
+        if request.flags & _OWN_KEY:
             key, self._next_key = self._next_key, self._next_key + 1
         if not places or request.data & ~_ACCESS or len(self._keys) >= MOST_REGIONS:
             self._answer(request, LibfabricError.INVALID)
@@ -287,7 +291,7 @@ class ProgramConnection:
 
     def _data(self, request: ProviderRequest, body: bytes) -> bytes:
         """The bytes that an operation sends: those that came with it, or those in the program's memory."""
-        if request.flags & WireFlag.INLINE:
+        if request.flags & _INLINE:
             if request.places or len(body) != request.length or len(body) > INLINE_BYTES:
                 raise ProviderWireError(f"{len(body)} bytes of data for {request.length}")
             return body
@@ -308,7 +312,7 @@ class ProgramConnection:
         now: int,
     ) -> None:
         data = self._data(request, body)
-        told = request.data if request.flags & WireFlag.HAS_DATA else None
+        told = request.data if request.flags & _HAS_DATA else None
         core, mode = endpoint.core, endpoint.mode
         if request.kind == RequestKind.TAGGED_SEND:
             core.tsend(peer, TaggedMessage(data, request.tag, told), now, mode=mode, context=sent)
@@ -342,7 +346,7 @@ class ProgramConnection:
         now: int,
     ) -> None:
         op, datatype, length = request.data & 0xFF, request.data >> 8, request.length
-        compares, fetches = bool(request.flags & WireFlag.COMPARE), bool(request.flags & WireFlag.FETCH)
+        compares, fetches = bool(request.flags & _COMPARE), bool(request.flags & _FETCH)
         operands = length * (2 if compares else 1)
         if length > INLINE_BYTES or operands > len(body) or request.places * PLACE.size != len(body) - operands:
             raise ProviderWireError(f"an atomic operation of {length} bytes with {len(body)} behind it")
@@ -364,7 +368,7 @@ class ProgramConnection:
         if length != request.length:
             raise ProviderWireError(f"places that are not {request.length} bytes")
         posted = ProgramReceive(request.id, places, tagged=request.kind == RequestKind.TAGGED_RECEIVE)
-        if request.flags & WireFlag.MULTI:
+        if request.flags & _MULTI:
             if posted.tagged or len(places) != 1:
                 raise ProviderWireError("a receive of several messages is one buffer, without a tag")
             posted.least_room = max(1, request.data)
@@ -372,13 +376,13 @@ class ProgramConnection:
             self._end_receive(posted, LibfabricError.INVALID)
             return
         try:
-            posted.source = self._rail.peer(request.peer) if request.flags & WireFlag.DIRECTED else None
+            posted.source = self._rail.peer(request.peer) if request.flags & _DIRECTED else None
         except UsageError:
             self._end_receive(posted, LibfabricError.INVALID)
             return
         try:
             posted.room = room_for(min(length, MESSAGE_BYTES))
-            if request.flags & WireFlag.CLAIM:
+            if request.flags & _CLAIM:
                 self._take_claimed(endpoint, request, posted, now)
                 return
             posted.tag, posted.ignore = request.tag, request.ignore
@@ -397,7 +401,7 @@ class ProgramConnection:
         found = endpoint.claimed.pop(request.data, None)
         if found is None:
             self._end_receive(posted, LibfabricError.NO_MESSAGE)
-        elif request.flags & WireFlag.DISCARD:
+        elif request.flags & _DISCARD:
             self._end_receive(posted, 0)
         else:
             endpoint.posted[posted.id] = posted
@@ -405,7 +409,7 @@ class ProgramConnection:
 
     def _end_receive(self, posted: ProgramReceive, error: int) -> None:
         self._receives -= 1
-        flags = int(WireFlag.LAST) if posted.least_room else 0
+        flags = _LAST if posted.least_room else 0
         self._tell(ProviderReply(kind=ReplyKind.DONE, id=posted.id, error=error, flags=flags))
 
     def _peek(self, request: ProviderRequest, body: bytes, now: int) -> None:
@@ -416,7 +420,7 @@ class ProgramConnection:
         found = None
         if endpoint is not None and self._rail is not None:
             try:
-                source = self._rail.peer(request.peer) if request.flags & WireFlag.DIRECTED else None
+                source = self._rail.peer(request.peer) if request.flags & _DIRECTED else None
                 found = endpoint.core.peek(request.tag, ignore=request.ignore, source=source)
             except UsageError:
                 found = None
@@ -424,9 +428,9 @@ class ProgramConnection:
             self._end_peek(request, LibfabricError.NO_MESSAGE)
             return
         message = found.content
-        if request.flags & WireFlag.DISCARD:
+        if request.flags & _DISCARD:
             endpoint.core.claim(found)
-        elif request.flags & WireFlag.CLAIM:
+        elif request.flags & _CLAIM:
             if len(endpoint.claimed) >= MOST_CLAIMED or request.data in endpoint.claimed:
                 self._end_peek(request, LibfabricError.BUSY)
                 return
@@ -437,7 +441,7 @@ class ProgramConnection:
             ProviderReply(
                 kind=ReplyKind.DONE,
                 id=request.id,
-                flags=WireFlag.HAS_DATA if has_data else 0,
+                flags=_HAS_DATA if has_data else 0,
                 length=message.total,
                 tag=found.tag,
                 data=message.header_data if has_data else 0,
@@ -491,7 +495,7 @@ class ProgramConnection:
                 self._tell(
                     ProviderReply(
                         kind=ReplyKind.WRITTEN,
-                        flags=WireFlag.HAS_DATA,
+                        flags=_HAS_DATA,
                         length=operation.length,
                         data=operation.header_data or 0,
                         endpoint=index,
@@ -533,12 +537,12 @@ class ProgramConnection:
                     self._store(posted.places, posted.room[:length])
             except OSError:
                 error = LibfabricError.FAULT
-        flags = 0 if operation.header_data is None else int(WireFlag.HAS_DATA)
+        flags = 0 if operation.header_data is None else _HAS_DATA
         if posted.least_room:
             posted.at += length
             full = len(posted.room) - posted.at < posted.least_room
             last = bool(error) or full or posted.is_cancelled or endpoint.is_closed
-            flags |= int(WireFlag.LAST) if last else 0
+            flags |= _LAST if last else 0
         else:
             last = True
         if last:

@@ -10,12 +10,16 @@ import errno
 import mmap
 import os
 from collections.abc import Sequence
-from typing import Protocol
+from functools import cache
+from pathlib import Path
+from typing import Protocol, Self
 
 from testbed.endpoints.libfabric.wire import Place
 
 _OFFSETS = 1 << 63
 _MAPPED_BYTES = 1 << 16
+_MOST_MAPS = Path("/proc/sys/vm/max_map_count")
+_USUAL_MOST_MAPS = 65_530
 
 
 class PlacedMemory(Protocol):
@@ -107,8 +111,40 @@ class ProgramRegion:
         return found
 
 
+class _Mapping(mmap.mmap):
+    """Anonymous memory of this process alone, which the kernel joins with such memory beside it where it can."""
+
+    live = 0
+    """The number that there are."""
+
+    def __new__(cls, length: int) -> Self:
+        _Mapping.live += 1  # one that fails is deleted, too
+        return super().__new__(cls, -1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+    def __del__(self) -> None:
+        _Mapping.live -= 1
+
+
+@cache
+def most_mappings() -> int:
+    """Return how many mappings receives may have: half of those that the kernel lets a process have (proc_sys_vm(5),
+    max_map_count), since memory of other kinds is mapped, too, and a process that has all of them breaks anywhere."""
+    try:
+        return int(_MOST_MAPS.read_text()) // 2
+    except (OSError, ValueError):
+        return _USUAL_MOST_MAPS // 2
+
+
 def room_for(length: int) -> memoryview:
-    """Return memory to receive into. Of much of it, pages come to be when they are written."""
+    """Return memory to receive into. Of much of it, pages come to be when they are written.
+
+    Raises `MemoryError`, also where so many large receives wait that the kernel would soon map no more.
+    """
     if length < _MAPPED_BYTES:
         return memoryview(bytearray(length))
-    return memoryview(mmap.mmap(-1, length))
+    if _Mapping.live >= most_mappings():
+        raise MemoryError(f"{_Mapping.live} large receives wait already")
+    try:
+        return memoryview(_Mapping(length))
+    except OSError as error:
+        raise MemoryError(f"no room for {length} bytes") from error

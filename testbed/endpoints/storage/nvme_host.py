@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
 from testbed.endpoints.storage.path import OpenSocket, Path, open_plain
+from testbed.endpoints.storage.socket_link import Poll
 from testbed.endpoints.storage.volume import Operation, Volume, VolumeRequest
 from testbed.protocols.errors import TransportError
 from testbed.protocols.nvme.commands import Buffer
@@ -38,11 +39,12 @@ class Initiator:
         give_up_ns: int = 10 * _S,
         clock: Callable[[], int] = time.monotonic_ns,
         open_socket: OpenSocket = open_plain,
+        make_poll: Callable[[], Poll] = select.epoll,
     ) -> None:
         """After `give_up_ns` without a live path, requests fail."""
         self._clock = clock
         self._give_up_ns = give_up_ns
-        self._poll = select.epoll()
+        self._poll = make_poll()
         self._live_at = clock()
         self.paths = [Path(address, subnqn, config, self._poll, clock, open_socket) for address in addresses]
         self.volumes: list[Volume] = []

@@ -14,13 +14,14 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from testbed.endpoints.storage.socket_link import SocketLink, prepare
+from testbed.endpoints.storage.socket_link import Poll, SocketLink, prepare
+from testbed.endpoints.worker.streams.tcp_socket import TcpSocket
 from testbed.protocols.nvme.config import HostConfig
 from testbed.protocols.nvme.host_controller import HostController, HostState
 from testbed.protocols.nvme.host_queue import HostQueue, HostRequest
 
 _MS = 1_000_000
-OpenSocket = Callable[[tuple[str, int], int], socket.socket]
+OpenSocket = Callable[[tuple[str, int], int], TcpSocket]
 """Makes the socket, not connected yet, of a queue (by its QID) to an address. Raises `OSError`."""
 
 
@@ -47,7 +48,7 @@ class Backoff:
 class _Connecting:
     """A socket that is not connected yet, for a queue."""
 
-    def __init__(self, item: socket.socket, qid: int) -> None:
+    def __init__(self, item: TcpSocket, qid: int) -> None:
         self.socket = item
         self.qid = qid
 
@@ -60,7 +61,7 @@ class Path:
         address: tuple[str, int],
         subnqn: str,
         config: HostConfig,
-        poll: select.epoll,
+        poll: Poll,
         clock: Callable[[], int],
         open_socket: OpenSocket = open_plain,
     ) -> None:
@@ -101,7 +102,7 @@ class Path:
         """The I/O queues that take requests."""
         return self.controller.io_queues if self.controller is not None and self.live else []
 
-    def socket_of(self, qid: int) -> socket.socket | None:
+    def socket_of(self, qid: int) -> TcpSocket | None:
         """The connection of a queue, for those who ask the kernel about it."""
         return next((link.socket for queue, link in self._by_queue.items() if queue.qid == qid), None)
 
@@ -192,7 +193,7 @@ class Path:
         assert controller is not None
         opening = {pending.qid for pending in self._connecting.values()}
         for qid in [qid for qid in controller.wanted_queues if qid not in opening]:
-            item: socket.socket | None = None
+            item: TcpSocket | None = None
             try:
                 item = self._open_socket(self.address, qid)
                 prepare(item, self.config.kato_ms)

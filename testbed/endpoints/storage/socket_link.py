@@ -5,7 +5,9 @@ from __future__ import annotations
 import select
 import socket
 from contextlib import suppress
+from typing import Any, Protocol
 
+from testbed.endpoints.worker.streams.tcp_socket import TcpSocket
 from testbed.protocols.nvme.connection import Connection
 
 _KEEPALIVE_S = 5
@@ -15,7 +17,23 @@ _LEAST_USER_TIMEOUT_MS = 1000
 _DISCARD_BYTES = 64 * 1024
 
 
-def prepare(item: socket.socket, timeout_ms: int = 0) -> None:
+class Poll(Protocol):
+    """What tells which sockets are ready: an epoll, or what does as one."""
+
+    def register(self, fd: Any, eventmask: int, /) -> None: ...
+
+    def modify(self, fd: int, eventmask: int, /) -> None: ...
+
+    def unregister(self, fd: Any, /) -> None: ...
+
+    def poll(self, timeout: float | None = None, /) -> list[tuple[int, int]]: ...
+
+    def fileno(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+def prepare(item: TcpSocket, timeout_ms: int = 0) -> None:
     """Small PDUs leave at once; a peer that is gone is noticed though nothing is to be sent.
 
     What is not acknowledged for `timeout_ms` (0: 30 s) ends the connection: a keep-alive of the protocol tells of the
@@ -34,9 +52,7 @@ def prepare(item: socket.socket, timeout_ms: int = 0) -> None:
 class SocketLink:
     """Registered with an epoll by `events`; the owner unregisters it with `close`."""
 
-    def __init__(
-        self, item: socket.socket, connection: Connection, poll: select.epoll, *, most_unsent: int = 1 << 62
-    ) -> None:
+    def __init__(self, item: TcpSocket, connection: Connection, poll: Poll, *, most_unsent: int = 1 << 62) -> None:
         """While the peer leaves more than `most_unsent` bytes untaken, nothing more is received from it. Only one of
         two ends may do so, or both could wait for each other."""
         self.socket = item

@@ -32,8 +32,9 @@ from typing import NamedTuple
 from testbed.base.program_errors import ProgramError
 from testbed.endpoints.storage.backends import Backend, MediaError
 from testbed.endpoints.storage.media import Media
-from testbed.endpoints.storage.socket_link import SocketLink, prepare
+from testbed.endpoints.storage.socket_link import Poll, SocketLink, prepare
 from testbed.endpoints.storage.target_config import NamespaceConfig, TargetConfig, parse_target_config
+from testbed.endpoints.worker.streams.tcp_socket import TcpSocket
 from testbed.protocols.nvme.codes import IoOpcode, Status
 from testbed.protocols.nvme.controller_queue import CommandReceived, ControllerQueue, IoCommand
 from testbed.protocols.nvme.subsystem import Subsystem, Target
@@ -47,7 +48,7 @@ _BACKLOG = 128
 class _Link(SocketLink):
     """A connection of a host, and its commands that wait."""
 
-    def __init__(self, item: socket.socket, queue: ControllerQueue, poll: select.epoll, most_unsent: int) -> None:
+    def __init__(self, item: TcpSocket, queue: ControllerQueue, poll: Poll, most_unsent: int) -> None:
         super().__init__(item, queue, poll, most_unsent=most_unsent)
         self.queue = queue
         self.waiting: deque[IoCommand] = deque()
@@ -66,7 +67,7 @@ class _Store(NamedTuple):
 
 OpenBackend = Callable[[NamespaceConfig], Backend]
 """Opens where the bytes of a namespace are. Raises `OSError`."""
-OpenListener = Callable[[str, int], socket.socket]
+OpenListener = Callable[[str, int], TcpSocket]
 """Makes the socket for an address and port, bound. Raises `OSError`."""
 
 
@@ -93,6 +94,7 @@ class TargetServer:
         *,
         open_backend: OpenBackend = NamespaceConfig.open,
         open_socket: OpenListener = open_listener,
+        make_poll: Callable[[], Poll] = select.epoll,
     ) -> None:
         self.config = config
         self._clock = clock
@@ -112,7 +114,7 @@ class TargetServer:
         )
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._most_connections = max(min(config.most_connections, files - _SPARE_FILES), 1)
-        self._listeners: dict[int, socket.socket] = {}
+        self._listeners: dict[int, TcpSocket] = {}
         self._links: dict[int, _Link] = {}
         self._by_queue: dict[ControllerQueue, _Link] = {}
         self._timed: list[tuple[int, int, Callable[[], None]]] = []
@@ -126,17 +128,19 @@ class TargetServer:
                         backend = open_backend(namespace)
                         stack.callback(backend.close)
                         self._stores[described.nguid] = _Store(backend, Media(namespace.media))
-            self._poll = select.epoll()
+            self._poll = make_poll()
             stack.callback(self._poll.close)
             self._wake, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
             stack.callback(os.close, self._wake)
             stack.callback(os.close, self._waker)
             self._poll.register(self._wake, select.EPOLLIN)
             for item in config.listen:
-                self._listen(item.address, stack.enter_context(open_socket(item.address, item.port)))
+                listener = open_socket(item.address, item.port)
+                stack.callback(listener.close)
+                self._listen(item.address, listener)
             self._resources = stack.pop_all()
 
-    def _listen(self, address: str, listener: socket.socket) -> None:
+    def _listen(self, address: str, listener: TcpSocket) -> None:
         listener.listen(_BACKLOG)
         self._listeners[listener.fileno()] = listener
         self._poll.register(listener, select.EPOLLIN)
@@ -191,13 +195,13 @@ class TargetServer:
             times.append(timer)
         return min(times, default=None)
 
-    def sockets(self) -> list[socket.socket]:
+    def sockets(self) -> list[TcpSocket]:
         """The connections of hosts, for those who ask the kernel about them."""
         return [link.socket for link in self._links.values()]
 
     # --- connections --------------------------------------------------------------------------------------
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept(self, listener: TcpSocket) -> None:
         try:
             item, _ = listener.accept()
         except OSError:

@@ -130,8 +130,9 @@ class Domain:
 class Domains:
     """The domains of one process, by name, and the endpoints of those whose transfers are frames."""
 
-    def __init__(self) -> None:
-        self.endpoints = PacketEndpoints()
+    def __init__(self, endpoints: PacketEndpoints | None = None) -> None:
+        """`endpoints` are those of the process; None: on sockets of their own."""
+        self.endpoints = PacketEndpoints() if endpoints is None else endpoints
         self._domains: dict[str, Domain] = {}
 
     def join(self, links: ScaleUpLinks, ranks: Iterable[int], member: Member) -> Domain:

@@ -15,7 +15,7 @@ import mmap
 import statistics
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,6 +50,9 @@ PING_BYTES = 64
 
 class PacketEndpoints:
     """The endpoints of all domains of this process."""
+
+    clock_ns: Callable[[], int] = staticmethod(time.monotonic_ns)
+    """The time that they live in."""
 
     def __init__(self) -> None:
         self._endpoints: Endpoints | None = None
@@ -172,6 +175,11 @@ class InsidePackets:
         self._switch = SwitchOperations(
             self._open, recipient.outgoing, recipient.landing, self._sink, self._on_switch_ended
         )
+
+    @property
+    def domain(self) -> str:
+        """Return the name of its domain."""
+        return self._packets.name
 
     # --- beginning and end -------------------------------------------------------------------------------
 
@@ -424,7 +432,7 @@ class InsidePackets:
             or self._pings
             or ((self._transfers or self._switch.busy) and not self._failed)
         ):
-            self._look_at = time.monotonic_ns() + LOOK_NS
+            self._look_at = self._endpoints.clock_ns() + LOOK_NS
         return self._look_at
 
     # --- what was seen -----------------------------------------------------------------------------------

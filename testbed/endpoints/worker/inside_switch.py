@@ -10,7 +10,6 @@ when its first operation begins; that takes a round trip.
 
 from __future__ import annotations
 
-import secrets
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -129,7 +128,7 @@ class SwitchOperations:
             number=number,
             members=len(ranks),
             window=WINDOWS - 1 - number,
-            key=secrets.randbelow(KEYS),
+            key=self._endpoint(ranks[0]).draw(KEYS),
             size=arrays[ranks[0]].nbytes,
         )
         found = self._groups[collective, ranks] = _Members(group=group)

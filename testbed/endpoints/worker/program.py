@@ -114,6 +114,33 @@ class Step(ProgramRow, frozen=True, kw_only=True):
         return self.destination if self.pulled and self.destination is not None else self.source
 
 
+class RingPart(ProgramRow, frozen=True, kw_only=True):
+    """The part of an own rank in a ring collective whose transfers are no steps: `worker.rings` makes them.
+
+    The ring is one step, whose source and destination are the same rank. In each round the rank sends a block to the
+    next one. Transfer number `first` + (round * chunks + chunk) * `members` + `index` is the one that begins at the
+    rank with this index.
+    """
+
+    step: Number
+    """The number of the ring's step."""
+    first: Annotated[int, Meta(ge=MAX_STEPS, lt=1 << 32)]
+    rank: Rank
+    previous: Rank
+    following: Rank
+    index: Annotated[int, Meta(ge=0, lt=65_536)]
+    """The place of the rank in the ring."""
+    members: Annotated[int, Meta(ge=2, le=65_536)]
+    rounds: Annotated[int, Meta(ge=1, le=1 << 20)]
+    sizes: tuple[Annotated[int, Meta(ge=1, le=LARGEST_TRANSFER)], ...]
+    """The bytes of each chunk of a block."""
+    in_flight: Annotated[int, Meta(ge=1)] = 2
+    """Chunks that may be under way to the next rank at once."""
+    outgoing: ChannelNumber | None = None
+    """Index of the channel to the next rank; None for one in the same scale-up domain."""
+    incoming: ChannelNumber | None = None
+
+
 class Request(ProgramRow, frozen=True, kw_only=True):
     """A request over HTTP from one rank to another, which answers it token by token."""
 
@@ -222,3 +249,6 @@ class Program:
     """The interval at which a channel's state is sampled."""
     requests: Annotated[tuple[Request, ...], Meta(max_length=MOST_REQUESTS)] = ()
     """The requests whose client or server is an own rank, in the order of their begins."""
+    rings: tuple[RingPart, ...] = ()
+    """The parts of own ranks in rings whose transfers are no steps. They do not stand in JSON: only the simulator has
+    such."""

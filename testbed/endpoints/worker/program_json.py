@@ -36,7 +36,7 @@ from testbed.workload.steps import Collective, Combine, InSwitch
 _TYPES = {
     name: kind
     for name, kind in get_type_hints(Program, include_extras=True).items()
-    if name not in ("transport", "collectives")
+    if name not in ("transport", "collectives", "rings")
 }
 """The parts of a program that stand in JSON as they are."""
 

@@ -29,6 +29,7 @@ from testbed.endpoints.worker.domain import Domain, Domains
 from testbed.endpoints.worker.poll_loop import WatchingLoop
 from testbed.endpoints.worker.program import Program, Step
 from testbed.endpoints.worker.program_json import decode_program
+from testbed.endpoints.worker.rings import StreamedRings
 from testbed.endpoints.worker.schedule import Schedule
 from testbed.endpoints.worker.traffic import Traffic
 from testbed.endpoints.worker.transport_registry import worker_transport
@@ -130,6 +131,7 @@ class ProgramRun:
         self._tell = tell
         self._clock_ns = clock_ns
         self._schedule = Schedule(program.steps, program.own)
+        self._rings = StreamedRings(program.rings) if program.rings else None
         self._domains = Domains() if domains is None else domains
         self._inside = Domain(program.scale_up)
         self._curves = Curves(program.sample_ns)
@@ -158,10 +160,10 @@ class ProgramRun:
                 self.buffers = CollectiveBuffers(self._program)
             self._traffic = self._make_traffic()
             self._traffic.listen()
+            if self._rings is not None:
+                self._go_on_with_rings(self._rings, self._traffic)  # to be ready for what comes first
             if self._program.requests:
-                from testbed.endpoints.worker.http.request_traffic import RequestTraffic  # most programs have none
-
-                self._requests = RequestTraffic(self._program, self._loop, self, self._clock_ns)
+                self._requests = self._make_requests()
                 self._requests.listen()
         except (TrafficError, MemoryError) as error:
             self.on_failed(str(error) or "there is not enough memory")
@@ -171,6 +173,11 @@ class ProgramRun:
     def _make_traffic(self) -> Traffic:
         transport = worker_transport(self._program.transport.kind)
         return transport.make_traffic(self._program, self._loop, self.buffers, self)
+
+    def _make_requests(self) -> RequestTraffic:
+        from testbed.endpoints.worker.http.request_traffic import RequestTraffic  # most programs have none
+
+        return RequestTraffic(self._program, self._loop, self, self._clock_ns)
 
     def connect(self) -> None:
         if self._traffic is None or self._over or self._announce_ready or self._begin_ns:
@@ -289,13 +296,17 @@ class ProgramRun:
             self.on_failed(error.message)
 
     def _advance(self, traffic: Traffic, now: int) -> None:
-        inside = self._inside
+        inside, rings = self._inside, self._rings
         while True:
             for step in self._schedule.take(now):
-                if step.channel is None:
+                if rings is not None and rings.has(step.number):
+                    rings.begin(step.number)
+                elif step.channel is None:
                     inside.send(step, self._schedule.started_ns[step.number])
                 else:
                     traffic.send(step)
+            if rings is not None:
+                self._go_on_with_rings(rings, traffic)
             due = inside.next_due()
             if due is None or due > now:
                 break
@@ -314,6 +325,43 @@ class ProgramRun:
             if self._arrived_bytes != self._told_bytes:
                 self._told_bytes = self._arrived_bytes
                 self._tell_progress()
+
+    def _go_on_with_rings(self, rings: StreamedRings, traffic: Traffic) -> None:
+        """Be ready for what is to arrive next, and send what is due."""
+        expected, due = rings.take()
+        for transfer in expected:
+            if transfer.channel is not None:
+                self._expect(transfer)
+        for transfer in due:
+            if transfer.channel is None:
+                self._inside.send(transfer, self._clock_ns())
+            else:
+                traffic.send(transfer)
+
+    def _expect(self, transfer: Step) -> None:
+        """Be ready for a transfer that is no step. Raises `TrafficError` where its transport cannot."""
+        raise TrafficError(f"{self._program.transport.kind} carries no rings whose transfers are no steps")
+
+    def _is_of_ring(self, transfer: Step) -> bool:
+        return self._rings is not None and transfer.number >= self._rings.first
+
+    def _end_of_ring(self, transfer: Step, now: int) -> None:
+        """A transfer of a ring has arrived."""
+        rings = self._rings
+        assert rings is not None
+        step = rings.on_arrived(transfer, now)
+        if step >= 0:
+            self._arrived_ns[step] = rings.arrived_ns(step)
+            self._schedule.end(step, now)
+
+    def _sent_of_ring(self, transfer: Step, now: int) -> None:
+        """A transfer of a ring has ended at its source."""
+        rings = self._rings
+        assert rings is not None
+        step = rings.on_sent(transfer)
+        if step >= 0:
+            self._arrived_ns[step] = rings.arrived_ns(step)
+            self._schedule.end(step, now)
 
     def _tell_progress(self) -> None:
         self._tell({"event": "progress", "bytes": self._arrived_bytes, "step": self._schedule.oldest})
@@ -350,6 +398,11 @@ class ProgramRun:
     def on_inside_arrived(self, step: Step, now: int, data: memoryview | None) -> None:
         if self._over:
             return
+        if self._is_of_ring(step):
+            if step.source in self._program.own:
+                self._sent_of_ring(step, now)
+            self._end_of_ring(step, now)
+            return
         if data is not None:
             assert self.buffers is not None
             self.buffers.deliver(step, data)
@@ -357,18 +410,28 @@ class ProgramRun:
         self._schedule.end(step.number, now)
 
     def on_inside_sent(self, step: Step, now: int) -> None:
-        if not self._over:
+        if self._over:
+            return
+        if self._is_of_ring(step):
+            self._sent_of_ring(step, now)
+        else:
             self._schedule.end(step.number, now)
 
     # --- what traffic tells ------------------------------------------------------------------------------
 
     def on_sent(self, step: Step, now: int) -> None:
-        self._schedule.end(step.number, now)
+        if self._is_of_ring(step):
+            self._sent_of_ring(step, now)
+        else:
+            self._schedule.end(step.number, now)
 
     def on_bytes(self, count: int) -> None:
         self._arrived_bytes += count
 
     def on_arrived(self, step: Step, now: int) -> None:
+        if self._is_of_ring(step):
+            self._end_of_ring(step, now)
+            return
         self._arrived_ns[step.number] = now
         self._schedule.end(step.number, now)
 

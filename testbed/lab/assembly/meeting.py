@@ -17,10 +17,18 @@ def resolve(document: Document) -> Lab:
     return resolve_lab(document)
 
 
-def planner(
-    lab: Lab, *, slot: int, k: float, auto_delay: DelayBy, auto_vrf: VrfBy, auto_lag: LagBy, reaction_ns: int
+def planner(  # noqa: PLR0913  # what a machine decides
+    lab: Lab,
+    *,
+    slot: int,
+    k: float,
+    auto_delay: DelayBy,
+    auto_vrf: VrfBy,
+    auto_lag: LagBy,
+    reaction_ns: int,
+    any_size: bool = False,
 ) -> LabPlanner:
     """Decide the addresses, names and numbers of a lab, from which its plan is made. Raises `PlanError`."""
     from testbed.lab.assembly.planner import LabPlanner
 
-    return LabPlanner(lab, slot, k, auto_delay, auto_vrf, auto_lag, reaction_ns)
+    return LabPlanner(lab, slot, k, auto_delay, auto_vrf, auto_lag, reaction_ns, any_size)

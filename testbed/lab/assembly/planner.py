@@ -39,6 +39,7 @@ from testbed.lab.core.plan.interfaces import (
     same_names,
 )
 from testbed.lab.core.plan.lab_plan import ExpectedRoute, HostPlan, LabPlan, Neighbor, PortPlan, SwitchPlan
+from testbed.lab.core.plan.link_bandwidths import link_bandwidths
 from testbed.lab.core.plan.link_delays import mechanism
 from testbed.lab.core.plan.operations import (
     PLAIN_QUEUE_PACKETS,
@@ -54,6 +55,7 @@ from testbed.lab.core.plan.operations import (
     StartRouting,
     VethEnd,
 )
+from testbed.lab.core.plan.qos.path_tables import with_paths
 from testbed.lab.core.plan.qos.planner import QUEUE_PACKETS, QueuePlanner
 from testbed.lab.core.plan.rails import Rails
 from testbed.lab.core.plan.routes import PlannedSession, Speaker, expect_routes
@@ -88,7 +90,7 @@ _NO_ADDRESS: tuple[None, None] = (None, None)
 class LabPlanner:
     """The tables a plan is made from. Each is filled once, in the order of `__init__`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what a machine decides
         self,
         lab: Lab,
         slot: int,
@@ -97,6 +99,7 @@ class LabPlanner:
         auto_vrf: VrfBy,
         auto_lag: LagBy,
         reaction_ns: int,
+        any_size: bool = False,
     ) -> None:
         self.lab = lab
         self.slot = slot
@@ -136,7 +139,7 @@ class LabPlanner:
         self.addresses = self.overlay.with_addresses(self.addresses)
         self.management.join(self.addresses)
         self._rates: dict[int, int] = {}
-        self.queues = QueuePlanner(self.views, k, reaction_ns)
+        self.queues = QueuePlanner(self.views, k, reaction_ns, any_size=any_size)
 
     # ------------------------------------------------------------------ tables
 
@@ -185,7 +188,24 @@ class LabPlanner:
 
     # ------------------------------------------------------------------ plan
 
-    def plan(self) -> LabPlan:
+    def outline(self) -> LabPlan:
+        """Make a plan of ports, hosts and queues alone: enough to place ranks and to follow the shortest paths."""
+        ports, hosts = self._ports_and_hosts()
+        return LabPlan(
+            lab=self.lab.name,
+            slot=self.slot,
+            k=self.k,
+            operations=(),
+            ports=tuple(ports),
+            switches=(),
+            hosts=hosts,
+            expected_routes={},
+            qos=self.queues.plans.get(BACKEND),
+            qos_beside={name: plan for name, plan in self.queues.plans.items() if name != BACKEND},
+            tables=self.queues.tables,
+        )
+
+    def _ports_and_hosts(self) -> tuple[list[PortPlan], tuple[HostPlan, ...]]:
         ports = [
             self._port(link, end, peer) for link in self.lab.links for end, peer in ((link.a, link.b), (link.b, link.a))
         ]
@@ -196,14 +216,20 @@ class LabPlanner:
         for nic in self.link_groups.nics(ports, self.indexes, self.macs, self.addresses):
             ports_of[nic.node].append(nic)
         hosts = tuple(HostPlan(node=node.name, nics=self._nics(ports_of[node.name])) for node in self.lab.endpoints)
+        return ports, hosts
+
+    def plan(self) -> LabPlan:
+        ports, hosts = self._ports_and_hosts()
         switches, routed_hosts, expected = self._speakers()
         routers, of_routers = self.overlay.externals.routers(self.asns)
         overlay = self.overlay.plan(expected, self.indexes)
+        operations = tuple(self._operations(ports, hosts, switches, (*routed_hosts, *routers)))
+        tables = self.queues.tables
         return LabPlan(
             lab=self.lab.name,
             slot=self.slot,
             k=self.k,
-            operations=tuple(self._operations(ports, hosts, switches, (*routed_hosts, *routers))),
+            operations=operations,
             ports=tuple(ports),
             switches=switches,
             routed_hosts=routed_hosts,
@@ -213,7 +239,7 @@ class LabPlanner:
             overlay=overlay,
             qos=self.queues.plans.get(BACKEND),
             qos_beside={name: plan for name, plan in self.queues.plans.items() if name != BACKEND},
-            tables=self.queues.tables,
+            tables=None if tables is None else with_paths(tables, hosts, operations),
             link_groups=self.link_groups.plan(self.indexes, self.macs, overlay),
             management=self.management.plan,
             carriers={network.name: network.carrier for network in self.lab.networks if network.carrier},
@@ -340,6 +366,7 @@ class LabPlanner:
                     evpn=self.overlay.evpn(node.name),
                     password=routing.password,
                     ttl_security=routing.ttl_security,
+                    asks_kernel=view.qos is not None and view.qos.of(node.name).load_balancing.asks_kernel,
                     originates=shared,
                     monitoring=monitoring_station(self.lab, self.management.plan, node.name),
                 )
@@ -357,6 +384,7 @@ class LabPlanner:
         """The BGP neighbours of every switch of a network and both directions of every session."""
         neighbors: dict[str, list[Neighbor]] = defaultdict(list)
         sessions: list[PlannedSession] = []
+        bandwidths = link_bandwidths(view)
         for link in view.links:
             if link.kind is not LinkKind.FABRIC:
                 continue
@@ -372,6 +400,8 @@ class LabPlanner:
                         remote_role=remote_role,
                         remote_asn=self.asns[remote.name],
                         remote_interface=other.interface,
+                        tells_bandwidth=bandwidths.told(link, end),
+                        takes_bandwidth=bandwidths.taken(link, end),
                     )
                 )
                 sessions.append(
@@ -382,6 +412,8 @@ class LabPlanner:
                         sender_mac=self.macs[end.node, end.interface],
                         to_client=remote_role.tier < role.tier,
                         from_client=role.tier < remote_role.tier,
+                        told_bandwidth=bandwidths.told(link, end),
+                        taken_bandwidth=bandwidths.taken(link, other),
                     )
                 )
         return neighbors, sessions

@@ -6,9 +6,9 @@ the ingress program of the port computes (`testbed.base.datapath.flow_hash`), wi
 a run may have changed. Within a subnet bridges pass it on, and between the VTEPs of a tenant it is in a packet of the
 underlay.
 
-Not everything is known: balancing by flowlets or packets takes all next hops, a link group chooses its member by a hash
-of its host, and a VXLAN device draws the source port of what it wraps. From there on all ways are followed. Packet
-filters are not asked.
+Not everything is known: balancing by flowlets, by packets or by queues takes all next hops, a link group chooses its
+member by a hash of its host, and a VXLAN device draws the source port of what it wraps. From there on all ways are
+followed. Packet filters are not asked.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from testbed.base.datapath.abi import BALANCING_CODES, BalancingMode
-from testbed.base.datapath.flow_hash import FiveTuple, port_hash
+from testbed.base.datapath.abi import BALANCING_CODES, HASH_BITS, BalancingMode, HashField
+from testbed.base.datapath.flow_hash import ROCE_PORT, FiveTuple, port_hash
 from testbed.base.linux.route_lookup import RouteAnswer, RouteHop, chosen_route, hop_of_hash, matching_route
 from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.lab.core.deploy.live import RunningLab
@@ -29,6 +29,7 @@ from testbed.lab.core.drivers.nodes.inside import ask_inside
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.operations import AddAddress, CreateBridge, CreateVeth
 from testbed.lab.core.plan.overlay_plan import VniPlan, VrfPlan
+from testbed.lab.core.plan.qos.path_tables import pinned_path
 
 if TYPE_CHECKING:
     from testbed.base.datapath.maps import LabMaps
@@ -38,7 +39,11 @@ MOST_HOPS = 32
 UDP = 17
 VXLAN_PORT = 4789
 _MODES = {BALANCING_CODES[mode.name]: mode for mode in BalancingMode}
-_EACH = {BalancingMode.FLOWLET: "flowlets", BalancingMode.SPRAY: "packet by packet"}
+_EACH = {
+    BalancingMode.FLOWLET: "flowlets",
+    BalancingMode.SPRAY: "packet by packet",
+    BalancingMode.ADAPTIVE: "least bytes queued",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +126,7 @@ class FlowTracer:
         self._ports = {f"{port.node}:{port.name}": port for port in plan.ports}
         self._at = {(port.place, port.ifindex): port for port in plan.ports}
         self._numbers = plan.port_numbers
+        self._tables = plan.tables
         self._maps: LabMaps | None = lab.whole.maps() if plan.tables is not None else None
         self._addresses: dict[str, set[IPv4Address]] = defaultdict(set)
         for item in plan.operations:
@@ -233,24 +239,34 @@ class FlowTracer:
         every = list(range(len(route.hops)))
         if len(every) == 1:
             return every, "only way", True
-        mode, seed = self._balancing(at.port)
+        mode, record = self._balancing(at.port)
         if mode in _EACH:
             return every, _EACH[mode], False
+        if mode is BalancingMode.STATIC and self._tables is not None:
+            buffer = self._tables.buffers[int(record["buffer"])]
+            return [pinned_path(self._tables, buffer, at.packet.destination, len(every))], "its destination", True
         if not at.has_ports:
             return every, "hash of an unknown port", False
         if mode is BalancingMode.FLOW:
-            return [hop_of_hash(route.hops, port_hash(at.packet, seed))], "hash of the switch", True
+            fields = [field for field, bit in HASH_BITS.items() if int(record["hash_fields"]) & bit]
+            if HashField.ROCE_QP in fields and at.packet.destination_port == ROCE_PORT and not at.packet.queue_pair:
+                return every, "hash of an unknown queue pair", False
+            return (
+                [hop_of_hash(route.hops, port_hash(at.packet, int(record["seed"]), fields))],
+                "hash of the switch",
+                True,
+            )
         found = [number for number in every if _same(route.hops[number], chosen)]
         return (found, "hash of the kernel", True) if len(found) == 1 else (every, "hash of the kernel", False)
 
-    def _balancing(self, port: PortPlan | None) -> tuple[BalancingMode | None, int]:
-        """Return the way in which the port that a packet came in by spreads packets, and its seed; None: the kernel
+    def _balancing(self, port: PortPlan | None) -> tuple[BalancingMode | None, Any]:
+        """Return the way in which the port that a packet came in by spreads packets, and its numbers; None: the kernel
         hashes."""
         number = None if port is None else self._numbers.get(f"{port.node}:{port.name}")
         if number is None or self._maps is None:
-            return None, 0
+            return None, None
         record = self._maps.ports[number]
-        return _MODES.get(int(record["balancing"])), int(record["seed"])
+        return _MODES.get(int(record["balancing"])), record
 
     def _by_interface(self, at: _Place, hop: RouteHop, *, by: str, ways: int, certain: bool) -> tuple[list[_Step], str]:
         """The ways that lead on from an interface: a port, the bridge of a subnet or of a VNI, or a link group."""

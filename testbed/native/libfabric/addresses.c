@@ -235,6 +235,9 @@ static int vector_close(struct fid *fid)
 {
 	struct vector *vector = (struct vector *)fid;
 
+	if (is_held(&vector->users))
+		return -FI_EBUSY;
+	let_go(&vector->domain->users);
 	pthread_mutex_destroy(&vector->lock);
 	free(vector->names);
 	free(vector->table);
@@ -271,7 +274,9 @@ int vector_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_a
 		return -FI_ENOMEM;
 	if (attr->type == FI_AV_UNSPEC)
 		attr->type = FI_AV_TABLE;
-	vector->family = ((struct domain *)domain)->family;
+	vector->domain = (struct domain *)domain;
+	hold(&vector->domain->users);
+	vector->family = vector->domain->family;
 	pthread_mutex_init(&vector->lock, NULL);
 	vector->fid.fid = (struct fid){.fclass = FI_CLASS_AV, .context = context, .ops = &vector_fid};
 	vector->fid.ops = &vector_operations;

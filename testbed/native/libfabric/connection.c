@@ -104,6 +104,12 @@ int dial_ask(int fd, struct wire_request *request, const void *body, struct wire
 	return -(int)answer->error;
 }
 
+/* Whether this process has opened it. */
+bool connection_is_own(const struct connection *connection)
+{
+	return connection->owner == getpid();
+}
+
 /* --- operations ---------------------------------------------------------------------------------------------- */
 
 uint64_t operation_id(struct connection *connection, const struct operation *operation)
@@ -174,6 +180,8 @@ int connection_send(struct connection *connection, struct wire_request *request,
 	struct iovec iov[2 * WIRE_PLACES + 4] = {{request, sizeof *request}};
 	int error;
 
+	if (!connection_is_own(connection))
+		return -FI_ENODEV;
 	if (count > sizeof iov / sizeof *iov - 1)
 		return -FI_EINVAL;
 	memcpy(iov + 1, body, count * sizeof *body);
@@ -187,9 +195,12 @@ int connection_send(struct connection *connection, struct wire_request *request,
 int connection_ask(struct connection *connection, struct wire_request *request, const struct iovec *body, size_t count,
 		   struct wire_reply *answer)
 {
-	struct operation *operation = operation_take(connection, false);
+	struct operation *operation;
 	int error;
 
+	if (!connection_is_own(connection))
+		return -FI_ENODEV;
+	operation = operation_take(connection, false);
 	if (!operation) /* as many sends are under way as there may be: what closes something is not to fail for that */
 		operation = operation_take(connection, true);
 	if (!operation)
@@ -302,11 +313,14 @@ int connection_open(struct connection *connection, struct domain *domain)
 	return error;
 }
 
+/* In a forked child it ends for the child alone: the parent's goes on. */
 void connection_close(struct connection *connection)
 {
-	shutdown(connection->fd, SHUT_RDWR);
-	if (connection->running)
-		pthread_join(connection->thread, NULL);
+	if (connection_is_own(connection)) {
+		shutdown(connection->fd, SHUT_RDWR);
+		if (connection->running)
+			pthread_join(connection->thread, NULL);
+	}
 	close(connection->fd);
 	free(connection->operations);
 }

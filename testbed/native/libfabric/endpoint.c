@@ -519,6 +519,16 @@ static struct fi_ops_cm name_operations = {
 	.join = NOT_THERE,
 };
 
+/* Bind an object in the place of another: an endpoint holds what is bound to it. */
+#define REBIND(place, object)                                                                                          \
+	do {                                                                                                           \
+		if (object)                                                                                            \
+			hold(&(object)->users);                                                                        \
+		if (place)                                                                                             \
+			let_go(&(place)->users);                                                                       \
+		(place) = (object);                                                                                    \
+	} while (0)
+
 static int bind_queue(struct endpoint *endpoint, struct queue *queue, uint64_t flags)
 {
 	bool selective = flags & FI_SELECTIVE_COMPLETION;
@@ -526,11 +536,11 @@ static int bind_queue(struct endpoint *endpoint, struct queue *queue, uint64_t f
 	if (!(flags & (FI_TRANSMIT | FI_RECV)))
 		return -FI_EINVAL;
 	if (flags & FI_TRANSMIT) {
-		endpoint->transmits = queue;
+		REBIND(endpoint->transmits, queue);
 		endpoint->transmits_selective = selective;
 	}
 	if (flags & FI_RECV) {
-		endpoint->receives = queue;
+		REBIND(endpoint->receives, queue);
 		endpoint->receives_selective = selective;
 	}
 	return 0;
@@ -541,23 +551,25 @@ static int bind_counter(struct endpoint *endpoint, struct counter *counter, uint
 	if (flags & (FI_REMOTE_READ | FI_REMOTE_WRITE)) /* nobody tells of these (FI_RMA_EVENT) */
 		return -FI_ENOSYS;
 	if (flags & FI_SEND)
-		endpoint->sends = counter;
+		REBIND(endpoint->sends, counter);
 	if (flags & FI_RECV)
-		endpoint->receptions = counter;
+		REBIND(endpoint->receptions, counter);
 	if (flags & FI_READ)
-		endpoint->reads = counter;
+		REBIND(endpoint->reads, counter);
 	if (flags & FI_WRITE)
-		endpoint->writes = counter;
+		REBIND(endpoint->writes, counter);
 	return 0;
 }
 
 static int endpoint_bind(struct fid *fid, struct fid *other, uint64_t flags)
 {
 	struct endpoint *endpoint = EP(fid);
+	struct vector *vector;
 
 	switch (other->fclass) {
 	case FI_CLASS_AV:
-		endpoint->vector = (struct vector *)other;
+		vector = (struct vector *)other;
+		REBIND(endpoint->vector, vector);
 		return 0;
 	case FI_CLASS_CQ:
 		return bind_queue(endpoint, (struct queue *)other, flags);
@@ -607,6 +619,21 @@ static int endpoint_control(struct fid *fid, int command, void *argument)
 	}
 }
 
+static void unbind_all(struct endpoint *endpoint)
+{
+	struct counter *no_counter = NULL;
+	struct queue *no_queue = NULL;
+	struct vector *no_vector = NULL;
+
+	REBIND(endpoint->transmits, no_queue);
+	REBIND(endpoint->receives, no_queue);
+	REBIND(endpoint->sends, no_counter);
+	REBIND(endpoint->receptions, no_counter);
+	REBIND(endpoint->reads, no_counter);
+	REBIND(endpoint->writes, no_counter);
+	REBIND(endpoint->vector, no_vector);
+}
+
 static int endpoint_close(struct fid *fid)
 {
 	struct endpoint *endpoint = EP(fid);
@@ -615,6 +642,12 @@ static int endpoint_close(struct fid *fid)
 	struct wire_request request = {.kind = WIRE_CLOSE_ENDPOINT, .endpoint = endpoint->name.index};
 	struct wire_reply answer;
 
+	if (!connection_is_own(connection)) { /* whose lock somebody may have held when this process was forked */
+		unbind_all(endpoint);
+		let_go(&domain->users);
+		free(endpoint);
+		return 0;
+	}
 	pthread_mutex_lock(&connection->lock);
 	domain->endpoints[endpoint->name.index] = NULL;
 	for (size_t i = 0; i < WIRE_TRANSMITS + WIRE_RECEIVES; i++) {
@@ -629,6 +662,8 @@ static int endpoint_close(struct fid *fid)
 	endpoint->posted = NULL;
 	pthread_mutex_unlock(&connection->lock);
 	connection_ask(connection, &request, NULL, 0, &answer);
+	unbind_all(endpoint);
+	let_go(&domain->users);
 	free(endpoint);
 	return 0;
 }
@@ -663,6 +698,7 @@ int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **
 		return error ? error : -FI_EIO;
 	}
 	endpoint->domain = domain;
+	hold(&domain->users);
 	endpoint->name = domain->name;
 	endpoint->name.index = answer.endpoint;
 	endpoint->caps = info->caps;

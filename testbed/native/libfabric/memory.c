@@ -18,6 +18,7 @@ static int region_close(struct fid *fid)
 	struct wire_reply answer;
 	int error = connection_ask(&region->domain->connection, &request, NULL, 0, &answer);
 
+	let_go(&region->domain->users);
 	free(region);
 	return error == -FI_ENODEV ? 0 : error;
 }
@@ -72,6 +73,7 @@ static int region_register(struct fid *fid, const struct iovec *iov, size_t coun
 		return error;
 	}
 	region->domain = domain;
+	hold(&domain->users);
 	region->fid.fid = (struct fid){.fclass = FI_CLASS_MR, .context = context, .ops = &region_fid};
 	region->fid.key = answer.tag;
 	*out = &region->fid;

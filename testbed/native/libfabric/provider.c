@@ -37,12 +37,6 @@ int nothing(void)
 	return 0;
 }
 
-static int free_fid(struct fid *fid)
-{
-	free(fid);
-	return 0;
-}
-
 /* --- rails ---------------------------------------------------------------------------------------------------------- */
 
 static int family_of(const struct wire_name *name)
@@ -272,7 +266,10 @@ static int domain_close(struct fid *fid)
 {
 	struct domain *domain = (struct domain *)fid;
 
+	if (is_held(&domain->users))
+		return -FI_EBUSY;
 	connection_close(&domain->connection);
+	let_go(&domain->fabric->users);
 	free(domain);
 	return 0;
 }
@@ -307,7 +304,6 @@ static int domain_open(struct fid_fabric *fabric, struct fi_info *info, struct f
 	struct domain *domain;
 	int error;
 
-	(void)fabric;
 	if (!rail)
 		return -FI_EINVAL;
 	domain = calloc(1, sizeof *domain);
@@ -319,6 +315,7 @@ static int domain_open(struct fid_fabric *fabric, struct fi_info *info, struct f
 		free(domain);
 		return error;
 	}
+	domain->connection.owner = getpid();
 	request.body = strlen(rail);
 	error = dial_ask(domain->connection.fd, &request, rail, &answer);
 	if (!error)
@@ -328,6 +325,8 @@ static int domain_open(struct fid_fabric *fabric, struct fi_info *info, struct f
 		free(domain);
 		return error;
 	}
+	domain->fabric = (struct fabric *)fabric;
+	hold(&domain->fabric->users);
 	domain->name = answer.peer;
 	domain->family = family_of(&answer.peer);
 	domain->atomic_bytes = answer.length < WIRE_INLINE_BYTES ? answer.length : WIRE_INLINE_BYTES;
@@ -354,9 +353,19 @@ static int try_wait(struct fid_fabric *fabric, struct fid **fids, int count)
 	return 0;
 }
 
+static int fabric_close(struct fid *fid)
+{
+	struct fabric *fabric = (struct fabric *)fid;
+
+	if (is_held(&fabric->users))
+		return -FI_EBUSY;
+	free(fabric);
+	return 0;
+}
+
 static struct fi_ops fabric_fid = {
 	.size = sizeof fabric_fid,
-	.close = free_fid,
+	.close = fabric_close,
 	.bind = NOT_THERE,
 	.control = NOT_THERE,
 	.ops_open = NOT_THERE,
@@ -373,16 +382,16 @@ static struct fi_ops_fabric fabric_operations = {
 
 static int fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **out, void *context)
 {
-	struct fid_fabric *fabric;
+	struct fabric *fabric;
 
 	if (attr->name && strcmp(attr->name, provider.name))
 		return -FI_ENODATA;
 	fabric = calloc(1, sizeof *fabric);
 	if (!fabric)
 		return -FI_ENOMEM;
-	fabric->fid = (struct fid){.fclass = FI_CLASS_FABRIC, .context = context, .ops = &fabric_fid};
-	fabric->ops = &fabric_operations;
-	*out = fabric;
+	fabric->fid.fid = (struct fid){.fclass = FI_CLASS_FABRIC, .context = context, .ops = &fabric_fid};
+	fabric->fid.ops = &fabric_operations;
+	*out = &fabric->fid;
 	return 0;
 }
 

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
 #include <sys/uio.h>
 
 #include <rdma/fabric.h>
@@ -49,6 +50,27 @@ extern struct fi_provider provider;
 int getinfo(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints,
 	    struct fi_info **out);
 
+/* Objects that others are made in, or bound to, count these: they are not to be closed before (fi_close(3), -FI_EBUSY). */
+static inline void hold(unsigned int *users)
+{
+	__atomic_add_fetch(users, 1, __ATOMIC_ACQ_REL);
+}
+
+static inline void let_go(unsigned int *users)
+{
+	__atomic_sub_fetch(users, 1, __ATOMIC_ACQ_REL);
+}
+
+static inline bool is_held(const unsigned int *users)
+{
+	return __atomic_load_n(users, __ATOMIC_ACQUIRE);
+}
+
+struct fabric {
+	struct fid_fabric fid;
+	unsigned int users;
+};
+
 /* --- completion queues and counters --------------------------------------------------------------------------- */
 
 struct completion {
@@ -61,6 +83,8 @@ struct completion {
 
 struct queue {
 	struct fid_cq fid;
+	struct domain *domain;
+	unsigned int users;
 	enum fi_cq_format format;
 	enum fi_wait_obj wait;
 	int event; /* eventfd, or -1 */
@@ -74,6 +98,8 @@ struct queue {
 
 struct counter {
 	struct fid_cntr fid;
+	struct domain *domain;
+	unsigned int users;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	uint64_t value, errors;
@@ -91,6 +117,8 @@ int events_open(struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_e
 
 struct vector {
 	struct fid_av fid;
+	struct domain *domain;
+	unsigned int users;
 	pthread_mutex_t lock;
 	struct wire_name *names; /* by fi_addr_t; an index of 0 is none */
 	size_t count, room;
@@ -123,6 +151,7 @@ struct operation {
 
 struct connection {
 	int fd;
+	pid_t owner; /* who has opened it: a forked child has the socket of its parent, and not the thread */
 	pthread_t thread;
 	bool running;
 	bool dead;
@@ -135,6 +164,8 @@ struct connection {
 
 struct domain {
 	struct fid_domain fid;
+	struct fabric *fabric;
+	unsigned int users;
 	struct connection connection;
 	struct wire_name name;
 	int family;
@@ -145,6 +176,7 @@ struct domain {
 
 int connection_dial(void);
 int connection_open(struct connection *connection, struct domain *domain);
+bool connection_is_own(const struct connection *connection);
 void connection_close(struct connection *connection);
 struct operation *operation_take(struct connection *connection, bool receives);
 void operation_give(struct connection *connection, struct operation *operation);

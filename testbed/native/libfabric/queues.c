@@ -273,6 +273,9 @@ static int queue_close(struct fid *fid)
 {
 	struct queue *queue = (struct queue *)fid;
 
+	if (is_held(&queue->users))
+		return -FI_EBUSY;
+	let_go(&queue->domain->users);
 	if (queue->event >= 0)
 		close(queue->event);
 	pthread_mutex_destroy(&queue->lock);
@@ -305,7 +308,6 @@ int queue_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq
 {
 	struct queue *queue;
 
-	(void)domain;
 	if (attr->wait_obj == FI_WAIT_SET || attr->wait_obj == FI_WAIT_MUTEX_COND || attr->wait_obj == FI_WAIT_POLLFD ||
 	    attr->format > FI_CQ_FORMAT_TAGGED)
 		return -FI_ENOSYS;
@@ -322,6 +324,8 @@ int queue_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq
 		free(queue);
 		return -FI_ENOMEM;
 	}
+	queue->domain = (struct domain *)domain;
+	hold(&queue->domain->users);
 	if (!attr->format)
 		attr->format = FI_CQ_FORMAT_CONTEXT;
 	queue->format = attr->format;
@@ -407,6 +411,9 @@ static int counter_close(struct fid *fid)
 {
 	struct counter *counter = (struct counter *)fid;
 
+	if (is_held(&counter->users))
+		return -FI_EBUSY;
+	let_go(&counter->domain->users);
 	pthread_mutex_destroy(&counter->lock);
 	pthread_cond_destroy(&counter->changed);
 	free(counter);
@@ -436,13 +443,14 @@ int counter_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fi
 {
 	struct counter *counter;
 
-	(void)domain;
 	if (attr && (attr->events != FI_CNTR_EVENTS_COMP || attr->wait_obj == FI_WAIT_SET || attr->wait_obj == FI_WAIT_FD ||
 		     attr->wait_obj == FI_WAIT_MUTEX_COND || attr->wait_obj == FI_WAIT_POLLFD))
 		return -FI_ENOSYS;
 	counter = calloc(1, sizeof *counter);
 	if (!counter)
 		return -FI_ENOMEM;
+	counter->domain = (struct domain *)domain;
+	hold(&counter->domain->users);
 	begin_condition(&counter->lock, &counter->changed);
 	counter->fid.fid = (struct fid){.fclass = FI_CLASS_CNTR, .context = context, .ops = &counter_fid};
 	counter->fid.ops = &counter_operations;
@@ -473,15 +481,23 @@ static ssize_t no_events_within(struct fid_eq *fid, uint32_t *event, void *buffe
 	return -FI_EAGAIN;
 }
 
-static int free_fid(struct fid *fid)
+struct events {
+	struct fid_eq fid;
+	struct fabric *fabric;
+};
+
+static int events_close(struct fid *fid)
 {
-	free(fid);
+	struct events *events = (struct events *)fid;
+
+	let_go(&events->fabric->users);
+	free(events);
 	return 0;
 }
 
 static struct fi_ops events_fid = {
 	.size = sizeof events_fid,
-	.close = free_fid,
+	.close = events_close,
 	.bind = NOT_THERE,
 	.control = NOT_THERE,
 	.ops_open = NOT_THERE,
@@ -498,14 +514,15 @@ static struct fi_ops_eq events_operations = {
 
 int events_open(struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_eq **out, void *context)
 {
-	struct fid_eq *events = calloc(1, sizeof *events);
+	struct events *events = calloc(1, sizeof *events);
 
-	(void)fabric;
 	(void)attr;
 	if (!events)
 		return -FI_ENOMEM;
-	events->fid = (struct fid){.fclass = FI_CLASS_EQ, .context = context, .ops = &events_fid};
-	events->ops = &events_operations;
-	*out = events;
+	events->fabric = (struct fabric *)fabric;
+	hold(&events->fabric->users);
+	events->fid.fid = (struct fid){.fclass = FI_CLASS_EQ, .context = context, .ops = &events_fid};
+	events->fid.ops = &events_operations;
+	*out = &events->fid;
 	return 0;
 }

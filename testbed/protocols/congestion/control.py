@@ -15,7 +15,7 @@ from testbed.protocols.open_classes import mypyc_attr
 class CongestionControl:
     """A flow without congestion control: it sends as fast as its NIC does."""
 
-    __slots__ = ("notification_ns", "rate_bps", "window_bytes")
+    __slots__ = ("notification_ns", "path", "precise_marks", "rate_bps", "window_bytes")
 
     def __init__(self, rate_bps: float) -> None:
         self.rate_bps: float = rate_bps
@@ -25,6 +25,13 @@ class CongestionControl:
         self.notification_ns: int = -1
         """The receiver of such a flow sends a CNP for what arrives marked, but not more than one in so long; -1: none
         at all."""
+        self.precise_marks: bool = False
+        """The receiver of such a flow acknowledges at once where a packet is marked and the one before it was not, or
+        the other way round, so that each acknowledgement is of marked packets or of others alone (RFC 8257, section
+        3.2); else one says that some packet was marked among those that it is for."""
+        self.path: int = 0
+        """Another number than before asks for another path, where a transport keeps to one: RoCE's packets have another
+        UDP source port from then on."""
 
     def update(self, now: int) -> None:
         """Take account of the time that has gone by, before `rate_bps` or `window_bytes` is looked at."""
@@ -36,7 +43,7 @@ class CongestionControl:
         """An acknowledgement has come.
 
         `acked_bytes` are new; 0: it tells a round trip alone. `marked`: it says that a packet was marked. `rtt_ns` is
-        -1 where it is not valid.
+        -1 where it is not valid. RoCE's receivers say it in the BECN bit of what acknowledges a WRITE or a SEND.
         """
 
     def on_notification(self, now: int) -> None:

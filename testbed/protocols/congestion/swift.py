@@ -3,6 +3,10 @@
 Source: Kumar et al., "Swift: Delay is Simple and Effective for Congestion Control in the Datacenter", SIGCOMM 2020,
 algorithm 1 and section 3.5 (target delay). Delays of hosts are not told from those of the fabric: endpoints here answer
 at once. A window below one packet becomes a rate.
+
+A flow may leave a path that is congested, as Falcon's and PLB's do (Qureshi et al., "PLB: Congestion Signals Are Simple
+and Effective for Network Load Balancing", SIGCOMM 2022): after so many round trips in a row of which more than half
+were above the target, it asks for another one. Packets overtake each other then.
 """
 
 from __future__ import annotations
@@ -45,6 +49,8 @@ class SwiftParameters:
     """min_cwnd."""
     window_bdps: float = 1.5
     """max_cwnd, in bandwidth-delay products: the window that a flow begins with."""
+    repath_rounds: int = 0
+    """After so many congested round trips in a row another path is asked for; 0: never."""
 
     def __post_init__(self) -> None:
         for name in ("target_rtts", "increase", "least_scaled", "least_window", "window_bdps"):
@@ -53,25 +59,33 @@ class SwiftParameters:
         for name in ("decrease", "most_decrease"):
             if not 0 < getattr(self, name) <= 1:
                 raise UsageError(f"{name} of Swift is {getattr(self, name):g}; it must be above 0 and at most 1")
+        if self.repath_rounds < 0:
+            raise UsageError(f"repath_rounds of Swift is {self.repath_rounds}; it must not be below 0")
         if self.range_rtts < 0 or self.most_scaled <= self.least_scaled:
             raise UsageError("range_rtts of Swift must not be below 0, and most_scaled must be above least_scaled")
 
 
-PARAMETER_SETS: Final[Mapping[str, SwiftParameters]] = MappingProxyType({"paper": SwiftParameters()})
+PARAMETER_SETS: Final[Mapping[str, SwiftParameters]] = MappingProxyType(
+    {"paper": SwiftParameters(), "plb": SwiftParameters(repath_rounds=12)}
+)
 
 
 class Swift(CongestionControl):
     """One flow. `window` is in packets."""
 
     __slots__ = (
+        "_above",
         "_base_ns",
+        "_congested",
         "_cut_at",
         "_line",
         "_most",
         "_mtu",
         "_offset",
         "_parameters",
+        "_round_at",
         "_rtt_ns",
+        "_sampled",
         "_slope",
         "window",
     )
@@ -91,6 +105,13 @@ class Swift(CongestionControl):
         self._rtt_ns: int = settings.base_rtt_ns
         self._cut_at: int = -1
         """When the window was last made smaller; -1: never."""
+        self._round_at: int = -1
+        """When the round trip began in which samples are counted; -1: none has."""
+        self._sampled: int = 0
+        self._above: int = 0
+        """The samples of this round trip, and those of them that were above the target."""
+        self._congested: int = 0
+        """Round trips in a row that were congested."""
         self.window: float = self._most
         self._apply()
 
@@ -106,6 +127,8 @@ class Swift(CongestionControl):
         if rtt_ns >= 0:
             self._rtt_ns = rtt_ns
             target = self.target_ns
+            if self._parameters.repath_rounds:
+                self._count_round(now, rtt_ns > target)
             if rtt_ns > target:
                 self._cut(now, 1 - self._parameters.decrease * (rtt_ns - target) / rtt_ns)
         if acked_bytes and self._rtt_ns < self.target_ns:
@@ -124,6 +147,22 @@ class Swift(CongestionControl):
     def state(self) -> dict[str, float]:
         """Return the round trip that it aims at."""
         return {"target_ns": self.target_ns}
+
+    def _count_round(self, now: int, above: bool) -> None:
+        """Count a sample, and at the end of a round trip whether it was congested."""
+        if self._round_at < 0:
+            self._round_at = now
+        self._sampled += 1
+        self._above += above
+        if now - self._round_at < self._rtt_ns:
+            return
+        self._congested = self._congested + 1 if 2 * self._above > self._sampled else 0
+        self._round_at = now
+        self._sampled = 0
+        self._above = 0
+        if self._congested >= self._parameters.repath_rounds:
+            self._congested = 0
+            self.path += 1
 
     def _cut(self, now: int, factor: float) -> None:
         if self._cut_at >= 0 and now - self._cut_at < self._rtt_ns:

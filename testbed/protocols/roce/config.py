@@ -78,7 +78,10 @@ class RoceConfig:
             raise UsageError(f"a path MTU is one of {', '.join(map(str, MTUS))}, not {self.mtu}")
         if self.recovery not in RECOVERIES:
             raise UsageError(f"recovery {self.recovery!r} is none of {', '.join(RECOVERIES)}")
-        make_control(self.cc, self.flow_settings())
+        control = make_control(self.cc, self.flow_settings())
+        if RECOVERIES[self.recovery].restarts and (self.ooo or control.window_bytes < math.inf):
+            what = "ooo keeps what it forgets" if self.ooo else f"cc {self.cc} waits for acknowledgements within one"
+            raise UsageError(f"recovery {self.recovery} acknowledges whole messages alone, and {what}")
         for name, most in (("timeout", LONGEST_TIMEOUT), ("retry_count", 7), ("rnr_retry", 7), ("min_rnr_timer", 31)):
             if not 0 <= getattr(self, name) <= most:
                 raise UsageError(f"{name} is {getattr(self, name)}; it must be 0 to {most}")
@@ -106,12 +109,15 @@ class RoceConfig:
     @property
     def keeps_out_of_order(self) -> bool:
         """Tell whether a responder keeps what comes out of order."""
-        return self.ooo or self.recovery != DEFAULT_RECOVERY
+        return self.ooo or RECOVERIES[self.recovery].keeps
 
     @property
     def most_unacknowledged(self) -> int:
-        """Packets of a queue pair that may be unacknowledged: of IRN no more than the path holds when it is empty."""
-        if self.recovery == DEFAULT_RECOVERY:
+        """Packets of a queue pair that may be unacknowledged: of IRN no more than the path holds when it is empty, of
+        go-back-0 a whole message."""
+        if RECOVERIES[self.recovery].restarts:
+            return (1 << 23) - 1
+        if not RECOVERIES[self.recovery].keeps:
             return self.window_packets
         bdp_bytes = self.link_rate_bps * self.base_rtt_ns / 8e9
         return max(2, min(self.window_packets, math.ceil(bdp_bytes / (self.mtu + HEADER_BYTES))))

@@ -100,6 +100,8 @@ class QueuePair(SendQueue):
         self.marked: int = 0
         """Packets that arrived with a mark of congestion."""
         self.unacked_bytes: int = 0
+        self._path: int = 0
+        """The path that its congestion control asked for last."""
         self.latest_rtt_ns: int = 0
         self.least_rtt_ns: int = 0
 
@@ -372,11 +374,12 @@ class QueuePair(SendQueue):
     def renew_control(self) -> None:
         """Forget what is known of congestion: what is sent next is a new flow."""
         self.control = make_control(self.config.cc, self.config.flow_settings())
+        self._path = self.control.path
         self.limiter.begin()
 
-    def on_acked(self, size: int, now: int) -> None:
+    def on_acked(self, size: int, now: int, marked: bool) -> None:
         self.unacked_bytes = max(0, self.unacked_bytes - size)
-        self.control.on_ack(now, size, False, -1)
+        self.control.on_ack(now, size, marked, -1)
 
     def on_round_trip(self, rtt_ns: int, now: int) -> None:
         self.latest_rtt_ns = rtt_ns
@@ -447,6 +450,10 @@ class QueuePair(SendQueue):
         else:
             self.limiter.next_at = float(now)
         control.on_send(now, size)
+        if control.path != self._path:
+            self._path = control.path
+            self.entropy = self._rnic.next_entropy()
+            self.count("repathed")
         entropy = self.entropy
         body = self._rnic.seal(remote, entropy, header, payload, padding)
         datagram: Outgoing = _new(_OUTGOING, (remote, entropy, _RETRANSMISSION if again else _DATA, header, body))

@@ -3,6 +3,11 @@
 `go-back-n` (default) is the recovery of the specification (section 9.7.5), of soft RDMA and of NICs up to ConnectX-4:
 the responder drops what does not come in order and says once from where on it wants everything again.
 
+`go-back-0` is that of the first RoCE NICs (Guo et al., "RDMA over Commodity Ethernet at Scale", SIGCOMM 2016, section
+4.1): the responder forgets what it has of a message of which a packet is missing, and the requester sends the message
+again from its first packet on. A message in which some packet is lost at each attempt is never through. Within a
+message nothing is acknowledged, so a window would never open: only a rate may control it.
+
 `selective` is that of IRN (Mittal et al., "Revisiting Network Support for RDMA", SIGCOMM 2018): the responder keeps
 what comes out of order and tells which packets it has; the requester sends again what is missing, has no more than a
 bandwidth-delay product in flight, and falls back on a timeout alone.
@@ -15,11 +20,16 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 
 class Recovery:
     """Go-back-N: after a gap or a timeout, everything from the first missing packet on is sent again."""
+
+    restarts: ClassVar[bool] = False
+    """A message with a packet missing begins anew."""
+    keeps: ClassVar[bool] = False
+    """The responder keeps what comes out of order."""
 
     def __init__(self, start: int) -> None:
         self.rewinds: bool = True
@@ -62,8 +72,17 @@ class Recovery:
         return False
 
 
+class MessageRecovery(Recovery):
+    """Go-back-0: after a gap or a timeout, the whole message is sent again, as the responder asks for its first packet
+    and acknowledges none before the last."""
+
+    restarts: ClassVar[bool] = True
+
+
 class SelectiveRecovery(Recovery):
     """IRN: only what is missing is sent again, once for each time it was found missing."""
+
+    keeps: ClassVar[bool] = True
 
     def __init__(self, start: int) -> None:
         super().__init__(start)
@@ -129,7 +148,7 @@ class SelectiveRecovery(Recovery):
 
 
 RECOVERIES: Final[Mapping[str, type[Recovery]]] = MappingProxyType(
-    {"go-back-n": Recovery, "selective": SelectiveRecovery}
+    {"go-back-n": Recovery, "go-back-0": MessageRecovery, "selective": SelectiveRecovery}
 )
 """By the name that `recovery` gives it."""
 DEFAULT_RECOVERY: Final = "go-back-n"

@@ -290,8 +290,8 @@ class Requester:
 
     # --- answers ------------------------------------------------------------------------------------------
 
-    def on_acknowledge(self, psn: int, syndrome: int, now: int) -> None:
-        """An acknowledgement, or a refusal, of a packet of ours."""
+    def on_acknowledge(self, psn: int, syndrome: int, now: int, marked: bool = False) -> None:
+        """An acknowledgement, or a refusal, of a packet of ours. `marked`: it says that packets were marked."""
         kind = kind_of(syndrome)
         number = self.una + distance(psn, self.una)
         if kind == ACK:
@@ -299,13 +299,13 @@ class Requester:
                 self._qp.count("invalid-ack")
             elif number >= self.una:
                 self._sample_round_trip(number, now)
-                self._advance(number + 1, now)
+                self._advance(number + 1, now, marked)
             return
         if number >= self.recovery.top or number < self.una:
             self._qp.count("stray-nak")
             return
         self._sample_round_trip(number - 1, now)
-        self._advance(number, now)
+        self._advance(number, now, marked)
         if self.una != number:
             return  # a response before it is missing, which is asked for again first
         if kind == RNR_NAK:
@@ -313,14 +313,14 @@ class Requester:
         elif kind == NAK:
             self._on_refusal(number, value_of(syndrome), now)
 
-    def on_selective(self, psn: int, syndrome: int, bitmap: int, now: int) -> None:
+    def on_selective(self, psn: int, syndrome: int, bitmap: int, now: int, marked: bool = False) -> None:
         """A selective acknowledgement: everything up to `psn`, and the packets after it whose bits are set."""
         before = self.una + distance(psn, self.una)
         if before < self.una - 1 or before >= self.recovery.top:
             self._qp.count("invalid-ack")
             return
         if before >= self.una:
-            self._advance(before + 1, now)
+            self._advance(before + 1, now, marked)
         self._qp.count("selective-ack")
         self.recovery.on_selective(before + 1, bitmap)
         self._touch(now)
@@ -434,7 +434,7 @@ class Requester:
         if self.recovery.rewinds:
             self._qp.unacked_bytes = 0
 
-    def _advance(self, una: int, now: int) -> None:
+    def _advance(self, una: int, now: int, marked: bool = False) -> None:
         """Everything below `una` has arrived, unless a response is missing there: an acknowledgement of what comes
         after it says that it was lost."""
         before = self.una
@@ -451,7 +451,7 @@ class Requester:
             stop = min((una - request.first) * mtu, len(request.data))
             if stop > start:
                 self._acked_bytes += stop - start
-                self._qp.on_acked(stop - start, now)
+                self._qp.on_acked(stop - start, now, marked)
             if request.end > una:
                 break
             self.una = request.end

@@ -1,9 +1,10 @@
 """The receive side of a reliable or unreliable connection: requests are executed in order, and answered.
 
 Every packet has a number that does not wrap, as in `requester`; `expected` is that of the next one in order. What comes
-out of order is dropped and asked for once (go-back-N), or kept and acknowledged selectively (`recovery: selective`, or
-`ooo`: then WRITEs that say where they belong are placed at once). A READ is a job that sends its response piece by
-piece, as the rate of the queue pair allows; acknowledgements of later requests wait for it.
+out of order is dropped and asked for once (go-back-N; go-back-0 asks for the whole message), or kept and acknowledged
+selectively (`recovery: selective`, or `ooo`: then WRITEs that say where they belong are placed at once). A READ is a
+job that sends its response piece by piece, as the rate of the queue pair allows; acknowledgements of later requests
+wait for it. What acknowledges packets of which some came with a mark of congestion has the BECN bit (section 9.2).
 
 A READ or an atomic operation is acknowledged by its response alone. An acknowledgement with the PSN of one would end it
 at a requester that, as soft RDMA, does not look whether its data has come: that of what was before it is sent instead.
@@ -22,6 +23,7 @@ from testbed.protocols.roce.memory import Access, AccessRefused
 from testbed.protocols.roce.packets import syndrome
 from testbed.protocols.roce.packets.headers import (
     ATOMIC_ETH_BYTES,
+    BECN,
     BTH_BYTES,
     IETH_BYTES,
     IMMEDIATE_BYTES,
@@ -39,6 +41,7 @@ from testbed.protocols.roce.packets.headers import (
 from testbed.protocols.roce.packets.icrc import ICRC_BYTES
 from testbed.protocols.roce.packets.opcodes import LAYOUTS, Layout, Opcode, Operation
 from testbed.protocols.roce.packets.syndrome import NakCode
+from testbed.protocols.roce.recovery import RECOVERIES
 from testbed.protocols.roce.requester import distance
 from testbed.protocols.roce.work import ATOMIC_BYTES, ReceiveRequest, WorkStatus
 
@@ -125,6 +128,14 @@ class Responder:
         """Why nothing is executed any longer: the queue pair fails when the requester is told."""
         self._nak_sent: bool = False
         """The gap at `expected` was told: once is enough (section 9.7.5.1.1)."""
+        self._restarts: Final[bool] = RECOVERIES[qp.config.recovery].restarts
+        """A message of which a packet is missing is forgotten, and comes again from its first one."""
+        self._message: int = start_psn
+        """The number of the first packet of the message that has begun."""
+        self.marking: bool = False
+        """What the next acknowledgement says: a packet that it is for was marked."""
+        self._acknowledged: int = start_psn
+        """All below this was acknowledged, or asked for again."""
 
     # --- what arrives -------------------------------------------------------------------------------------
 
@@ -167,6 +178,22 @@ class Responder:
         if ack_request and self._reliable:
             self.ack_soon()
         return True
+
+    def on_mark(self, marked: bool) -> None:
+        """A packet of a request has come, with a mark or without, and is to be looked at next."""
+        if not self._qp.control.precise_marks:
+            self.marking = self.marking or marked
+        elif marked != self.marking:
+            if self.expected > self._acknowledged and not self._responses and not self._kept:
+                self._qp.emit(self._acknowledgement(self._arrived - 1, syndrome.ack()))
+            self.marking = marked
+
+    @property
+    def _arrived(self) -> int:
+        """The number behind the last packet that may be acknowledged."""
+        if self._restarts and self._operation is not None:
+            return self._message
+        return self._responses_begin if self.expected == self._responses_end else self.expected
 
     def _in_order(self, bth: Bth, data: memoryview, now: int) -> None:
         if not self._execute(bth, data, now):
@@ -252,9 +279,16 @@ class Responder:
             self.ack_soon()
             return
         if not self._nak_sent:
+            self._restart()
             self._nak_sent = True
             self._nak = syndrome.nak(NakCode.PSN_SEQUENCE_ERROR)
             qp.answer_soon()
+
+    def _restart(self) -> None:
+        """Go-back-0: what has come of a message is forgotten, and all of it is wanted again."""
+        if self._restarts and self._operation is not None:
+            self.expected = self._message
+            self._abandon()
 
     def _place(self, bth: Bth, data: memoryview) -> bool:
         """Put a WRITE that says where it belongs there at once; False: it has to wait for its turn."""
@@ -306,12 +340,16 @@ class Responder:
         if self._operation is not None:
             raise _Refused(NakCode.INVALID_REQUEST, "a message begins before the one before it has ended")
 
+    def _begin_message(self) -> None:
+        self._between_messages()
+        self._message = self.expected
+
     def _data(self, bth: Bth, layout: Layout, data: memoryview, now: int) -> bool:
         """A packet of a SEND or a WRITE. False: there is no receive for it yet."""
         qp = self._qp
         offset = BTH_BYTES
         if layout.first:
-            self._between_messages()
+            self._begin_message()
         elif self._operation is not layout.operation:
             raise _Refused(NakCode.INVALID_REQUEST, "a packet of a message that has not begun")
         end = len(data) - bth.pad_bytes
@@ -532,8 +570,7 @@ class Responder:
             if self._kept:
                 qp.emit(self._selective_acknowledgement())
             elif self._nak < 0:  # else the NAK acknowledges what is before it
-                after = self._responses_begin if self.expected == self._responses_end else self.expected
-                qp.emit(self._acknowledgement(after - 1, syndrome.ack()))
+                qp.emit(self._acknowledgement(self._arrived - 1, syndrome.ack()))
         if self._nak >= 0:
             qp.emit(self._acknowledgement(self.expected, self._nak))
             self._nak = -1
@@ -541,8 +578,16 @@ class Responder:
                 qp.fail(None, WorkStatus.FLUSHED, self._refusal, now)
 
     def _acknowledgement(self, number: int, value: int) -> Outgoing:
-        bth = encode_bth(_ACKNOWLEDGE, self._qp.remote_qpn, number & _PSN_MASK)
+        bth = encode_bth(_ACKNOWLEDGE, self._marked_qpn(), number & _PSN_MASK)
+        self._acknowledged = self.expected
         return self._qp.answer_datagram(bth + encode_aeth(value, self.msn))
+
+    def _marked_qpn(self) -> int:
+        """The requester's queue pair, with the bit that says that a packet was marked."""
+        marked, qp = self.marking, self._qp
+        if not qp.control.precise_marks:
+            self.marking = False
+        return qp.remote_qpn | BECN if marked else qp.remote_qpn
 
     def _selective_acknowledgement(self) -> Outgoing:
         bitmap = 0
@@ -550,7 +595,7 @@ class Responder:
         for number in self._kept:
             if number - self.expected < 8 * BITMAP_BYTES:
                 bitmap |= 1 << number - self.expected
-        bth = encode_bth(_SELECTIVE_ACKNOWLEDGE, self._qp.remote_qpn, (self.expected - 1) & _PSN_MASK)
+        bth = encode_bth(_SELECTIVE_ACKNOWLEDGE, self._marked_qpn(), (self.expected - 1) & _PSN_MASK)
         return self._qp.answer_datagram(
             bth + Aeth(syndrome.ack(), self.msn).encode() + bitmap.to_bytes(BITMAP_BYTES, "little")
         )

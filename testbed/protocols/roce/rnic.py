@@ -226,7 +226,10 @@ class Rnic:
         if qp is None or qp.remote_ip != remote or opcode & _SERVICE_MASK != qp.opcode_base or not qp.receives:
             return False
         self._arrived.check(remote, self.address, incoming.entropy, data, incoming.fragment_word)
-        if not qp.responder.on_middle(opcode, psn_word & PSN_MASK, psn_word > PSN_HALF_WORD, data):
+        responder = qp.responder
+        if incoming.ce != responder.marking:
+            responder.on_mark(incoming.ce)
+        if not responder.on_middle(opcode, psn_word & PSN_MASK, psn_word > PSN_HALF_WORD, data):
             return False
         if incoming.ce:
             qp.on_marked(remote, qp.remote_qpn, now)
@@ -267,6 +270,7 @@ class Rnic:
                 return
             if incoming.ce:
                 qp.on_marked(qp.remote_ip, qp.remote_qpn, now)
+            qp.responder.on_mark(incoming.ce)
             qp.responder.on_request(bth, view, now)
             return
         if not qp.sends:
@@ -289,7 +293,7 @@ class Rnic:
             return
         aeth = decode_aeth(view, BTH_BYTES)
         if layout.operation is _ACKNOWLEDGE:
-            requester.on_acknowledge(bth.psn, aeth.syndrome, now)
+            requester.on_acknowledge(bth.psn, aeth.syndrome, now, bth.becn)
         elif layout.operation is _ATOMIC_ACKNOWLEDGE:
             original = decode_atomic_ack(view, BTH_BYTES + AETH_BYTES)
             if len(view) != BTH_BYTES + AETH_BYTES + ATOMIC_ACK_ETH_BYTES:
@@ -297,7 +301,7 @@ class Rnic:
             requester.on_atomic_acknowledge(bth.psn, original, now)
         else:
             bitmap = int.from_bytes(view[BTH_BYTES + AETH_BYTES :], "little")
-            requester.on_selective(bth.psn, aeth.syndrome, bitmap, now)
+            requester.on_selective(bth.psn, aeth.syndrome, bitmap, now, bth.becn)
 
     def _find_dynamic(self, bth: Bth, incoming: Incoming, now: int) -> QueuePair | None:
         """Whose packet it is that is for no queue pair, or is about dynamic connections; None: it has been dealt with.

@@ -150,6 +150,27 @@ class Events:
         for _, _, actor, frame in self._far:
             yield actor, frame
 
+    def next_time(self) -> int:
+        """Return when the next event is due; `FOREVER` where nothing is scheduled."""
+        if self._coming is not None:
+            return self.now
+        found = self._first_in(self._span, self._span_key, self._place + 1)
+        if found is None and self._keys:
+            span = self._wheel[self._keys[0] & (SPANS - 1)]
+            assert span is not None
+            found = self._first_in(span, self._keys[0], 0)
+        if found is None:
+            return self._far[0][0] if self._far else FOREVER
+        return found
+
+    def _first_in(self, span: list[Event | None], key: i64, place: i64) -> int | None:
+        """Return the time of the first event of a span, from a place on; None where there is none."""
+        while place < SPAN_NS:
+            if span[place] is not None:
+                return (key << SPAN_SHIFT) + place
+            place += 1
+        return None
+
     def run(self, until: int | None, stop: Callable[[], bool] | None) -> Ended:
         """Handle events up to and including time `until`, while `stop` is false.
 

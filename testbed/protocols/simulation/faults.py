@@ -81,7 +81,7 @@ class Impairer:
 
     def _damaged(self, frame: Frame) -> Frame:
         settings = self._settings
-        if frame.data and settings.corrupt and self._random.random() < settings.corrupt:
+        if frame.size and settings.corrupt and self._random.random() < settings.corrupt:
             self.corrupted += 1
             data = bytearray(frame.data)
             bits = len(data) * 8

@@ -20,26 +20,46 @@ Short frames are not padded to the 64 bytes of Ethernet; that concerns UDP paylo
 
 
 class Frame:
-    """One datagram from its sender's NIC to its receiver; changed in place as switches mark and trim it."""
+    """One datagram from its sender's NIC to its receiver; changed in place as switches mark and trim it.
 
-    def __init__(self, source: i64, destination: i64, entropy: i64, priority: i64, data: bytes) -> None:
+    Its payload is not copied: it stays where its sender has it until it arrives, which the sender leaves as it is until
+    it knows of that. A fabric of thousands of NICs has gigabytes under way.
+    """
+
+    def __init__(
+        self,
+        source: i64,
+        destination: i64,
+        entropy: i64,
+        priority: i64,
+        header: bytes,
+        payload: bytes | memoryview = b"",
+    ) -> None:
         self.source: i64 = source
         """Number of the host that sent it."""
         self.destination: i64 = destination
         self.entropy: i64 = entropy
         self.priority: i64 = priority
         """A `Priority`, as a plain int."""
-        self.data = data
-        """UDP payload, as much as is left of it."""
-        self.length: i64 = len(data)
+        self.header = header
+        self.payload = payload
+        size: i64 = len(header) + len(payload)
+        self.size: i64 = size
+        """Bytes of UDP payload, as much as is left of it."""
+        self.length: i64 = size
         """UDP payload bytes that were sent."""
-        self.wire_bytes: i64 = len(data) + WIRE_OVERHEAD_BYTES
-        self.flow: i64 = source << 40 | destination << 16 | entropy
-        """The numbers that switches hash, of 24, 24 and 16 bits."""
+        self.wire_bytes: i64 = size + WIRE_OVERHEAD_BYTES
+        self.group: i64 = destination
+        """Number of the group of hosts, with the same routes, that the destination is of."""
+        self.flow: i64 = source << 48 | destination << 32 | entropy
+        """The numbers that switches hash, of 16, 16 and 32 bits: TCP's entropy has the destination's port above the
+        source's, UDP's the source's alone."""
         self.ce = False
         self.trimmed = False
         self.last_hop = False
         """It was trimmed by the last switch."""
+        self.tunnelled = False
+        """It is in an outer packet, as on the way between two VTEPs."""
         self.kind: i64 = priority
         """A `PacketKind`: its class, where ports have classes."""
         self.curve_bin: i64 = -1
@@ -49,6 +69,17 @@ class Frame:
         self.next: Frame | None = None
         """The one behind it in the queue that it waits in."""
 
+    @property
+    def data(self) -> bytes:
+        """UDP payload, as much as is left of it: a copy, where it is in two parts."""
+        return self.header + self.payload if len(self.payload) else self.header
+
+    @data.setter
+    def data(self, data: bytes) -> None:
+        self.header = data
+        self.payload = b""
+        self.size = len(data)
+
     def trim(self, payload_bytes: i64, last_hop: bool) -> None:
         """Cut the UDP payload; the UDP length stays as it was (UE Specification 1.0, section 4.1)."""
         self.data = self.data[:payload_bytes]
@@ -57,11 +88,13 @@ class Frame:
         self.last_hop = last_hop
 
     def copy(self) -> Frame:
-        other = Frame(self.source, self.destination, self.entropy, self.priority, self.data)
+        other = Frame(self.source, self.destination, self.entropy, self.priority, self.header, self.payload)
         other.length = self.length
+        other.group = self.group
         other.ce = self.ce
         other.trimmed = self.trimmed
         other.last_hop = self.last_hop
+        other.tunnelled = self.tunnelled
         other.kind = self.kind
         other.wire_bytes = self.wire_bytes
         return other

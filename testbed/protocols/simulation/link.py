@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from random import Random
 from typing import TYPE_CHECKING, Final
 
 from testbed.protocols.simulation.events import Actor, Events
 from testbed.protocols.simulation.faults import Impairer, Impairments
 from testbed.protocols.simulation.frame import Frame
+from testbed.protocols.simulation.seeded import SeededRandom
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -26,22 +26,27 @@ class LinkSettings:
     impairments: Impairments | None = None
     jitter_ns: int = 0
     """Each frame takes up to so much longer, at random, and stays behind those before it."""
+    at_once: bool = False
+    """A frame goes as a whole when its turn comes, and the line waits after it, as a shaper of the kernel has it; else
+    it arrives when its last bit does."""
 
 
 class Line:
     """A link from one node to the next, named `from->to`. Whoever sends waits for the serialisation itself."""
 
-    def __init__(self, name: str, settings: LinkSettings, events: Events, sink: Actor, random: Random) -> None:
+    def __init__(self, name: str, settings: LinkSettings, events: Events, sink: Actor, random: SeededRandom) -> None:
         self.name = name
         self.rate_bps: i64 = settings.rate_bps
         self.delay_ns: i64 = settings.delay_ns
         self._jitter_ns: i64 = settings.jitter_ns
+        self._at_once = settings.at_once
         self._latest: i64 = 0
         """When the last frame arrives, where there is jitter."""
         self.up = settings.up
         self.frames: i64 = 0
         self.bytes: i64 = 0
         self.blackholed = 0
+        self.blackholed_bytes: i64 = 0
         self.impairer: Impairer | None = None
         self.impairers: list[Impairer] = []
         self._events = events
@@ -51,7 +56,7 @@ class Line:
 
     def impair(self, impairments: Impairments | None) -> None:
         """Change what goes wrong on the link from now on; the counts of what went before are kept."""
-        self.impairer = None if impairments is None else Impairer(impairments, self._random)
+        self.impairer = None if impairments is None else Impairer(impairments, self._random.source)
         if self.impairer is not None:
             self.impairers.append(self.impairer)
 
@@ -67,11 +72,12 @@ class Line:
         free = now - (-wire_bytes * BIT_NS_PER_BYTE // self.rate_bps)
         if not self.up:
             self.blackholed += 1
+            self.blackholed_bytes += wire_bytes
             return free
-        arrival = free + self.delay_ns
+        arrival = (now if self._at_once else free) + self.delay_ns
         jitter = self._jitter_ns
         if jitter:
-            spread: i64 = int(self._random.random() * float(jitter))
+            spread: i64 = int(self._random.source.random() * float(jitter))
             arrival += spread
             arrival = max(arrival, self._latest)
             self._latest = arrival

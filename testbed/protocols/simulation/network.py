@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from ipaddress import IPv4Address
-from random import Random
 from typing import Final
 
+from testbed.base.datapath.abi import BalancingMode
 from testbed.protocols.simulation.errors import ConfigurationError, Deadlock
 from testbed.protocols.simulation.events import Actor, Ended, Events
 from testbed.protocols.simulation.faults import Impairments
 from testbed.protocols.simulation.frame import WIRE_OVERHEAD_BYTES
 from testbed.protocols.simulation.link import Line, LinkSettings
-from testbed.protocols.simulation.nic import Endpoint, NicHost
+from testbed.protocols.simulation.nic import Endpoint, NicHost, NicInput
 from testbed.protocols.simulation.port import OutputPort
+from testbed.protocols.simulation.seeded import SeededRandom
 from testbed.protocols.simulation.settings import FabricPortSettings, SwitchSettings
-from testbed.protocols.simulation.switch import FabricSwitch, InputPort, PortArrivals
+from testbed.protocols.simulation.switch import STATIC, FabricSwitch, InputPort, PortArrivals
 
 UET_PORT: Final = 4793
 """The UDP port of UET (UE Specification 1.0, section 3.5.3), which switches hash where nothing else is said."""
@@ -24,7 +26,9 @@ UET_PORT: Final = 4793
 class FabricNetwork:
     """NICs by IPv4 address, switches by name, lines and ports by the name of the line, under one clock.
 
-    `overhead_bytes` is what a datagram costs on the wire beside its payload; `host` is what NICs are made of.
+    `overhead_bytes` is what a datagram costs on the wire beside its payload; `host` is what NICs are made of, and
+    `hosts` what those at some addresses are. `order` has the number by which switches pin each address to a path; by
+    default that of the endpoint.
     Deterministic for a seed: every line, port and switch has a random number generator of its own, seeded with the seed
     and its name, so that an impairment here leaves the draws there as they were.
     """
@@ -37,6 +41,8 @@ class FabricNetwork:
         overhead_bytes: int = WIRE_OVERHEAD_BYTES,
         destination_port: int = UET_PORT,
         host: type[NicHost] = NicHost,
+        hosts: Mapping[str, type[NicHost]] | None = None,
+        order: Mapping[str, int] | None = None,
     ) -> None:
         self.seed = seed
         self.events = Events()
@@ -53,18 +59,46 @@ class FabricNetwork:
             raise ConfigurationError("two endpoints have the same address")
         addresses = list(numbers)
         self._packed = [IPv4Address(address).packed for address in addresses]
+        self._group_of = list(range(len(addresses)))
+        """The number of the group of each NIC, whose members have the same routes."""
+        self._members = [1] * len(addresses)
+        """The number of NICs that each group has."""
+        self._ways: dict[tuple[str, ...], tuple[OutputPort, ...]] = {}
+        """The ports of lines, as switches have them: one tuple for all routes that are the same."""
+        self._order = list(range(len(addresses))) if order is None else [order.get(address, 0) for address in addresses]
         self.nics: dict[str, NicHost] = {}
         self._nic_behind: dict[str, NicHost] = {}
+        self._nic_inputs: dict[str, NicInput] = {}
         for number, endpoint in enumerate(endpoints):
-            self.nics[endpoint.address] = host(number, endpoint, self.events, numbers, addresses, overhead_bytes)
+            make = host if hosts is None else hosts.get(endpoint.address, host)
+            nic = make(number, endpoint, self.events, numbers, addresses, overhead_bytes)
+            nic.group_of = self._group_of
+            self.nics[endpoint.address] = nic
 
     # --- building ----------------------------------------------------------------------------------------
+
+    def share_routes(self, group_of: Mapping[str, Hashable]) -> None:
+        """Have NICs of one group share their routes, as those behind one leaf do: a route to one of them is one to all.
+        A switch that delivers to them has one to each. NICs that are not named are a group each.
+
+        Without that, tables grow with switches times NICs. Raises `ConfigurationError` where there are switches.
+        """
+        if self.fabric_switches:
+            raise ConfigurationError("groups of NICs come before the switches that have routes to them")
+        numbers: dict[Hashable, int] = {}
+        for address, nic in self.nics.items():
+            group = group_of.get(address, (address,))
+            self._group_of[nic.number] = numbers.setdefault(group, len(numbers))
+        counted = Counter(self._group_of)
+        self._members[:] = [counted[group] for group in range(len(numbers))]
 
     def add_fabric_switch(self, name: str, settings: SwitchSettings) -> FabricSwitch:
         if name in self.fabric_switches or name in self.nics:
             raise ConfigurationError(f"there are two nodes named {name}")
-        random = Random(f"{self.seed} {name} flowlets")
-        switch = FabricSwitch(name, settings, self._packed, self.destination_port, random)
+        random = SeededRandom(f"{self.seed} {name} flowlets")
+        switch = FabricSwitch(name, settings, self._packed, self.destination_port, random, len(self._members))
+        if settings.balancing is BalancingMode.STATIC:
+            switch.pins = [number // settings.stride for number in self._order]
         self.fabric_switches[name] = switch
         return switch
 
@@ -81,14 +115,14 @@ class FabricNetwork:
         """One direction of a link: from the port with the classes `out` to the one with the classes `into`."""
         if name in self.lines:
             raise ConfigurationError(f"there are two lines {name}")
-        line = Line(name, link, self.events, self._input(name, target, into), Random(f"{self.seed} {name}"))
+        line = Line(name, link, self.events, self._input(name, target, into), SeededRandom(f"{self.seed} {name}"))
         switch = self.fabric_switches.get(source)
         buffer = None if switch is None else switch.buffer
         port = OutputPort(
             line,
             out,
             self.events,
-            Random(f"{self.seed} {name} ecn"),
+            SeededRandom(f"{self.seed} {name} ecn"),
             buffer,
             overhead_bytes=self.overhead_bytes,
             last_hop=target in self.nics,
@@ -97,9 +131,7 @@ class FabricNetwork:
             nic = self.nics.get(source)
             if nic is None:
                 raise ConfigurationError(f"there is no node {source}")
-            if nic.port is not None:
-                raise ConfigurationError(f"{source} has two ways out")
-            nic.port, port.host = port, nic
+            nic.add_port(port)
         self.lines[name] = line
         self.outputs[name] = port
         return port
@@ -115,15 +147,34 @@ class FabricNetwork:
                 account.pauses(port, port.line.delay_ns + reaction_ns)
 
     def route(self, switch: str, destination: str, lines: Sequence[str]) -> None:
-        """The lines out of `switch` towards the NIC at `destination`; several are of equal cost."""
-        ports = tuple(self.outputs[name] for name in lines)
-        self.fabric_switches[switch].routes[self.nics[destination].number] = ports
+        """The lines out of `switch` towards the NIC at `destination` and its group; several are of equal cost.
+
+        One that stands there several times has as many shares, but of a switch that pins destinations, which counts
+        paths.
+        """
+        found, nic = self.fabric_switches[switch], self.nics[destination]
+        key = tuple(dict.fromkeys(lines) if found.balancing == STATIC else lines)
+        ports = self._ways.get(key)
+        if ports is None:
+            ports = self._ways[key] = tuple(self.outputs[name] for name in key)
+        group = self._group_of[nic.number]
+        if self._members[group] == 1:
+            found.routes[group] = ports
+        elif group in found.homes or any(self._nic_behind.get(name) is nic for name in lines):
+            found.homes.add(group)
+            found.routes[group] = ()
+            found.delivered[nic.number] = ports
+        else:
+            found.routes[group] = ports
 
     def _input(self, name: str, target: str, settings: FabricPortSettings) -> Actor:
         nic = self.nics.get(target)
         if nic is not None:
-            nic.arrivals = PortArrivals(settings)
             self._nic_behind[name] = nic
+            if nic.arrivals is not None:
+                found_behind = self._nic_inputs[name] = NicInput(nic, settings)
+                return found_behind
+            nic.arrivals = PortArrivals(settings)
             return nic
         if target not in self.fabric_switches:
             raise ConfigurationError(f"there is no node {target}")
@@ -191,6 +242,12 @@ class FabricNetwork:
         on_lines = sum(1 for _, frame in self.events.pending() if frame is not None)
         return on_lines + sum(port.waiting for port in self.outputs.values())
 
+    def arrivals_at(self, line: str) -> PortArrivals | None:
+        """Return what has come in by a line. Raises `KeyError` for one that there is not."""
+        if line in self.inputs:
+            return self.inputs[line].arrivals
+        return self._nic_inputs[line].arrivals if line in self._nic_inputs else self._nic_behind[line].arrivals
+
     def nic_behind(self, line: str) -> NicHost:
         """Return the NIC that a line leads to. Raises `KeyError` where it leads to a switch."""
         return self._nic_behind[line]
@@ -201,8 +258,9 @@ class FabricNetwork:
         dropped = sum(
             sum(queue.drops_packets) + queue.wred_packets for port in self.outputs.values() for queue in port.queues
         )
-        of_nics = sum(nic.delivered + nic.refused + nic.unroutable for nic in self.nics.values())
-        return of_nics + of_lines + dropped + self.in_flight()
+        of_nics = sum(nic.delivered + nic.refused + nic.unroutable + nic.tapped for nic in self.nics.values())
+        no_route = sum(switch.no_route_packets for switch in self.fabric_switches.values())
+        return of_nics + of_lines + dropped + no_route + self.in_flight()
 
     @property
     def hops(self) -> int:

@@ -15,12 +15,16 @@ from testbed.protocols.simulation.errors import ContractError, Livelock
 from testbed.protocols.simulation.events import Actor, Events
 from testbed.protocols.simulation.frame import Frame
 from testbed.protocols.simulation.port import OutputPort
+from testbed.protocols.simulation.settings import FabricPortSettings
 from testbed.protocols.simulation.switch import PortArrivals
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
 
 new_tuple: Final[Callable[..., Any]] = tuple.__new__
+FLOW_MIX: Final = 0x9E3779B1
+MIX_BITS: Final = 0xFFFFFFFF
+"""The lower bits of multiples of the golden ratio are spread evenly, whatever flows have in common."""
 MAX_TIMERS_AT_ONCE: Final = 1000
 """Timers of one endpoint without time passing, before that counts as a livelock."""
 
@@ -66,6 +70,19 @@ class NicWaking(Actor):
         self._nic.on_wake(now)
 
 
+class NicInput(Actor):
+    """A second line, or a further one, that ends at a NIC, which counts what comes by it apart."""
+
+    def __init__(self, nic: NicHost, settings: FabricPortSettings) -> None:
+        self.arrivals = PortArrivals(settings)
+        self._nic = nic
+
+    def act(self, now: i64, frame: Frame | None) -> None:
+        first, self._nic.arrivals = self._nic.arrivals, self.arrivals
+        self._nic.act(now, frame)
+        self._nic.arrivals = first
+
+
 def ignore_endings() -> None:
     """Do nothing about ended operations, where nobody else hears of them."""
 
@@ -89,10 +106,18 @@ class NicHost(Actor):
         self.address = endpoint.address
         self.endpoint = endpoint
         self.addresses = addresses
+        self.kinds: i64 = 0
+        """Where the kinds of its packets begin in `FabricPortSettings.priority_of`."""
         self.overhead_bytes: i64 = overhead_bytes
+        self.group_of: list[int] = []
+        """The group of each host by its number, which the network has set."""
         self.alive = True
         self.port: OutputPort | None = None
-        """Its way out; set as the network is built."""
+        """Its way out, or the first one; set as the network is built."""
+        self.ports: list[OutputPort] = []
+        """All its ways out."""
+        self.usable: list[OutputPort] = []
+        """Those whose link has a carrier, as far as it knows: a flow takes one of them."""
         self.arrivals: PortArrivals | None = None
         self.completions: deque[Any] = deque()
         self.on_completions: Callable[[], None] = ignore_endings
@@ -105,6 +130,10 @@ class NicHost(Actor):
         """Bytes of UDP payload as it arrived."""
         self.refused = 0
         """Frames that arrived while the host was dead."""
+        self.tap: Callable[[Frame, int], bool] | None = None
+        """Takes frames out of the endpoint's way: what it returns True for, the endpoint does not get."""
+        self.tapped = 0
+        """Frames that it took."""
         self.last_active: i64 = 0
         self._numbers = numbers
         self._events = events
@@ -125,9 +154,12 @@ class NicHost(Actor):
         if not self.alive:
             self.refused += 1
             return
+        if self.tap is not None and self.tap(frame, now):
+            self.tapped += 1
+            return
         data = frame.data
         self.delivered += 1
-        self.delivered_bytes += len(data)
+        self.delivered_bytes += frame.size
         length = frame.length if frame.trimmed else 0
         # The constructor of a named tuple is a function of Python's; tuple's own takes a third of its time.
         incoming: Incoming = new_tuple(
@@ -136,6 +168,20 @@ class NicHost(Actor):
         )
         self._receive(incoming, now)
         self._continue(now)
+
+    def add_port(self, port: OutputPort) -> None:
+        """Give it a way out. It is one address behind all of them, as a link group or a host that routes has it."""
+        if self.port is None:
+            self.port = port
+        self.ports.append(port)
+        self.usable.append(port)
+        port.host = self
+
+    def use(self, port: OutputPort, usable: bool) -> None:
+        """Take one of its ways for lost, or for another one that may be used."""
+        known = [one for one in self.ports if (usable if one is port else one in self.usable)]
+        self.usable = known
+        self.wake()
 
     def ask(self, now: i64) -> None:
         """The line is free."""
@@ -188,6 +234,9 @@ class NicHost(Actor):
         return 0
 
     def _pull(self, now: i64) -> None:
+        if len(self.ports) > 1:
+            self._pull_by_flows(now)
+            return
         port = self.port
         assert port is not None
         while not port.draining and port.free <= now and (port.waiting < NIC_PACKETS or self._urgent()):
@@ -196,16 +245,36 @@ class NicHost(Actor):
                 return
             if len(batch) > 1:
                 raise ContractError(f"{self.address} was asked for 1 datagram and handed out {len(batch)}")
-            outgoing = batch[0]
-            self.sent += 1
-            data = outgoing.header + outgoing.payload
-            destination = self._numbers.get(outgoing.remote, -1)
-            if destination < 0:
-                self.unroutable += 1
-                continue
-            frame = Frame(self.number, destination, outgoing.entropy, outgoing.priority, data)
-            frame.wire_bytes = len(data) + self.overhead_bytes
-            port.offer(now, frame, None)
+            frame = self._frame_of(batch[0])
+            if frame is not None:
+                port.offer(now, frame, None)
+
+    def _pull_by_flows(self, now: i64) -> None:
+        """The same with several ways, of which each flow takes one; all are dead ends where none is usable."""
+        ways = self.usable or self.ports
+        while any(not port.draining and port.free <= now for port in ways) and (
+            max(port.waiting for port in ways) < NIC_PACKETS or self._urgent()
+        ):
+            batch = self._transmit(now)
+            if not batch:
+                return
+            frame = self._frame_of(batch[0])
+            if frame is not None:
+                place: i64 = frame.flow * FLOW_MIX & MIX_BITS
+                ways[place * len(ways) // (MIX_BITS + 1)].offer(now, frame, None)
+
+    def _frame_of(self, outgoing: Outgoing) -> Frame | None:
+        """Make a frame of a datagram; None for one to an address that is not in the network."""
+        self.sent += 1
+        destination = self._numbers.get(outgoing.remote, -1)
+        if destination < 0:
+            self.unroutable += 1
+            return None
+        frame = Frame(self.number, destination, outgoing.entropy, outgoing.priority, outgoing.header, outgoing.payload)
+        frame.group = self.group_of[destination]
+        frame.kind += self.kinds
+        frame.wire_bytes = frame.size + self.overhead_bytes
+        return frame
 
     def _next_timer(self) -> int | None:
         return self.endpoint.next_timer()

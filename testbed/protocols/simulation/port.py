@@ -6,7 +6,6 @@ A packet leaves its queue's account as its serialisation begins. The rules are t
 
 from __future__ import annotations
 
-from random import Random
 from typing import TYPE_CHECKING, Final
 
 from testbed.base.datapath.abi import CURVE_BINS, CURVE_BINS_TO_KMAX
@@ -15,6 +14,7 @@ from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.protocols.simulation.events import Actor, Events
 from testbed.protocols.simulation.frame import WIRE_OVERHEAD_BYTES, Frame
 from testbed.protocols.simulation.link import Line
+from testbed.protocols.simulation.seeded import SeededRandom
 from testbed.protocols.simulation.settings import FabricPortSettings
 
 if TYPE_CHECKING:
@@ -27,10 +27,16 @@ CONTROL: Final = 2
 NOTIFICATION: Final = 3
 TRIMMED: Final = 4
 """Some of `PacketKind`, as numbers that a compiler knows."""
+NS_PER_BYTE_PER_S: Final = 8_000_000_000
+"""Nanoseconds times bit/s that make a byte."""
+OF_TRANSPORT: Final = 8
+"""`settings.KINDS`."""
 ADMIT: Final = 0
 DROP_TAIL: Final = 1
 DROP_BUFFER: Final = 2
 DROP_HEADROOM: Final = 3
+_NO_BINS: Final = [0] * CURVE_BINS
+"""The bins of all queues that mark nothing."""
 
 
 class ClassQueue:
@@ -80,8 +86,8 @@ class ClassQueue:
         self.drops_packets = [0, 0, 0, 0]
         """By cause: `DROP_TAIL`, `DROP_BUFFER`, `DROP_HEADROOM`."""
         self.drops_bytes = [0, 0, 0, 0]
-        self.packets_by_bin = [0] * CURVE_BINS
-        self.marked_by_bin = [0] * CURVE_BINS
+        self.packets_by_bin = [0] * CURVE_BINS if self.ecn else _NO_BINS
+        self.marked_by_bin = [0] * CURVE_BINS if self.ecn else _NO_BINS
 
     def put(self, frame: Frame) -> None:
         """Let a packet wait behind all others."""
@@ -112,7 +118,7 @@ class OutputPort(Actor):
         line: Line,
         settings: FabricPortSettings,
         events: Events,
-        random: Random,
+        random: SeededRandom,
         buffer: SwitchMemory | None,
         *,
         overhead_bytes: int = WIRE_OVERHEAD_BYTES,
@@ -125,6 +131,10 @@ class OutputPort(Actor):
         self.last_hop = last_hop
         """A NIC is at the line's end."""
         self.host: NicHost | None = None
+        self.tunnel_bytes: i64 = 0
+        """What an outer packet adds to packets that leave by this port, the uplink of a VTEP; 0: it is none."""
+        self.tenants: frozenset[int] = frozenset()
+        """The hosts whose packets have one, by number."""
         self.queues = tuple(ClassQueue(item, settings) for item in settings.classes)
         self.trim_bytes: i64 = settings.trim_bytes
         self.overhead_bytes: i64 = overhead_bytes
@@ -153,25 +163,42 @@ class OutputPort(Actor):
                 return queue
         raise KeyError(priority)
 
+    def load_bytes(self, now: i64) -> i64:
+        """Return the bytes that wait here, with what the line has yet to send of the packet that it sends."""
+        held: i64 = 0
+        for queue in self.queues:
+            held += queue.bytes
+        if self.free > now:
+            held += (self.free - now) * self.line.rate_bps // NS_PER_BYTE_PER_S
+        return held
+
     # --- packets come ------------------------------------------------------------------------------------
 
     def offer(self, now: i64, frame: Frame, source: InputPort | None) -> None:
         """Send, queue, mark, cut or drop a packet that came in at `source`; None: the host's own."""
+        if self.tunnel_bytes:
+            self._tunnel(frame)
         queue = self._by_kind[frame.kind]
         size = frame.wire_bytes
-        if queue.trims and len(frame.data) > self.trim_bytes and self._admission(queue, size, None) != ADMIT:
+        if (  # UDP alone is trimmed, as in an emulated lab
+            queue.trims
+            and frame.entropy <= 0xFFFF
+            and frame.size > self.trim_bytes
+            and self._admission(queue, size, None) != ADMIT
+        ):
             queue.trimmed_packets += 1
             frame.trim(self.trim_bytes, self.last_hop)
             frame.wire_bytes = self.trim_bytes + self.overhead_bytes
-            frame.kind = TRIMMED
+            frame.kind += TRIMMED - frame.kind % OF_TRANSPORT
             queue.trimmed_bytes += size - frame.wire_bytes
             size = frame.wire_bytes
-            queue = self._by_kind[TRIMMED]
+            queue = self._by_kind[frame.kind]
         queue.in_packets += 1
         queue.in_bytes += size
         account: HeldAccount | None = None
         if source is not None:
-            account = source.accounts[queue.priority]
+            if queue.lossless or source.pauses:
+                account = source.account_of(queue.priority)
             queue.forwarded_packets += 1
             queue.forwarded_bytes += size
         verdict = self._admission(queue, size, account)
@@ -179,7 +206,7 @@ class OutputPort(Actor):
             queue.drops_packets[verdict] += 1
             queue.drops_bytes[verdict] += size
             return
-        ect = not CONTROL <= frame.kind <= NOTIFICATION
+        ect = not CONTROL <= frame.kind % OF_TRANSPORT <= NOTIFICATION
         frame.curve_bin = -1
         if queue.ecn and not self._mark_arrival(queue, frame, size, ect):
             return
@@ -205,6 +232,12 @@ class OutputPort(Actor):
         if not self.draining and not queue.paused:
             self.draining = True
             self._events.put(self.free, self, None)
+
+    def _tunnel(self, frame: Frame) -> None:
+        """Put a tenant's packet into an outer one, or take it out where it is delivered (RFC 7348)."""
+        if self.last_hop == frame.tunnelled and frame.source in self.tenants:
+            frame.tunnelled = not self.last_hop
+            frame.wire_bytes += self.tunnel_bytes if frame.tunnelled else -self.tunnel_bytes
 
     def _admission(self, queue: ClassQueue, size: i64, account: HeldAccount | None) -> i64:
         """Decide whether a packet may wait."""
@@ -252,7 +285,7 @@ class OutputPort(Actor):
         if depth >= queue.kmax_bytes:
             return True
         share = queue.pmax * float(depth - queue.kmin_bytes) / float(queue.kmax_bytes - queue.kmin_bytes)
-        return self._random.random() < share
+        return self._random.source.random() < share
 
     def _bin_of(self, queue: ClassQueue, depth: i64) -> i64:
         last = self._last_bin

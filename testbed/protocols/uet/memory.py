@@ -106,14 +106,15 @@ class MemoryRegion:
         self.job_id = job_id
         self.registered = True
 
-    def view(self, offset: int, length: int, access: int) -> memoryview:
+    def view(self, offset: int, length: int, access: int, most_copied: int = -1) -> memoryview:
         """`length` bytes at the buffer offset `offset`, zero at the very end included.
 
         Of memory that is copied it is a copy, which a WRITE fills, so that it has nothing in it then; what is in it in
-        the end goes to its place by `keep`.
+        the end goes to its place by `keep`. `most_copied` is the largest copy that is made; -1: any.
 
         Raises `AccessRefused` with PERM_VIOLATION, AT_OUT_OF_RANGE where not all of it lies inside (sums beyond 64
-        bits do not wrap), or HOST_UNSUCCESS_CMPL where memory that is copied cannot be read.
+        bits do not wrap), UNSUPPORTED_SIZE for too large a copy, or HOST_UNSUCCESS_CMPL where memory that is copied
+        cannot be read. Nothing is allocated before.
         """
         if access not in _PERMITTED[self.access]:
             raise AccessRefused(
@@ -127,6 +128,8 @@ class MemoryRegion:
             raise AccessRefused(ReturnCode.AT_OUT_OF_RANGE, f"{length} bytes at offset {start} of {size} bytes")
         if copied is None:
             return self.buffer[start:end]
+        if 0 <= most_copied < length:
+            raise AccessRefused(ReturnCode.UNSUPPORTED_SIZE, f"{length} bytes of a copy, which has {most_copied}")
         if access == _REMOTE_WRITE:
             return memoryview(bytearray(length))
         try:

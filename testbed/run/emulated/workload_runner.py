@@ -11,19 +11,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from testbed.base.errors import ScenarioError, TestbedError
+from testbed.base.errors import TestbedError
 from testbed.base.interrupt import Interrupt
-from testbed.endpoints.worker.program import Program, Settings
+from testbed.endpoints.worker.program import Program
 from testbed.endpoints.worker.program_json import encode_program
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.emulated.behind import RanksBehind
 from testbed.run.emulated.workers import PATIENCE_S, Answers, Event, SharedWorkers, WorkerFailed, Workers, WorkerSeat
 from testbed.run.measuring.measured import Measured, TimeLimitReached
-from testbed.run.measuring.reports import Ideals, put_together, settle_digests
+from testbed.run.measuring.mixed_parts import CarriedPart, MixedParts
+from testbed.run.measuring.reports import put_together, settle_digests
 from testbed.run.measuring.storage import not_safe_text
 from testbed.run.placed.channels import ChannelPlan, join_channels
 from testbed.run.placed.lab import LiveLab
@@ -142,7 +143,7 @@ class WorkloadRunner:
 
     def _carry(
         self, workload: Workload, ranks: Sequence[PortPlan], options: WorkloadRunOptions
-    ) -> tuple[_CarriedPart, ...]:
+    ) -> tuple[CarriedPart, ...]:
         """Split a workload into the parts that its transports carry, each with channels of its own."""
         found = []
         k = self._lab.plan.k if options.k is None else options.k
@@ -158,7 +159,7 @@ class WorkloadRunner:
                     self._lab.model, self._lab.plan, part.transport, k, self._lab.processes_directory
                 ),
             )
-            found.append(_CarriedPart(part=part, transport=transport, placement=placement))
+            found.append(CarriedPart(part=part, transport=transport, placement=placement))
         return tuple(found)
 
     def _transport_of(self, part: TrafficPart) -> LabTransport:
@@ -185,26 +186,30 @@ class WorkloadRunner:
         """
         options = options or WorkloadRunOptions()
         carried = self._carry(workload, ranks, options)
-        mixed = _MixedParts(workload, ranks, carried)
+        mixed = MixedParts(workload, ranks, carried)
         placement = mixed.placement
         checked = choose_checked(workload, options.data_limit_bytes) if options.check else ()
         programs = compile_programs(
             placement,
-            mixed.settings(),
+            mixed.settings(lambda one: one.transport.worker_settings(one.placement)),
             pulled=lambda step: mixed.transport(step.source).pulls(step, ranks),
             checked=checked,
             sample_ns=SAMPLE_NS,
         )
+        seats = {
+            name: WorkerSeat(host=host, transport=one.transport.transport.kind.value)
+            for name, (host, one) in mixed.workers().items()
+        }
         self._workers.join_domains(
             {name: program.scale_up.domain for name, program in programs.items() if program.scale_up.neighbours},
-            mixed.seats(),
+            seats,
         )
         observers = [one.transport.observe_run(ranks) for one in carried]
         run = _Run(
             workers=self._workers,
             programs=programs,
             behind=RanksBehind(placement, programs),
-            seats=mixed.seats(),
+            seats=seats,
             interrupt=options.interrupt or self._interrupt,
             options=options,
         )
@@ -220,78 +225,6 @@ class WorkloadRunner:
         if measured.failure is not None and (not_safe := not_safe_text(placement, run.reports)):
             measured.failure.message += f"; {not_safe}"
         return measured
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _CarriedPart:
-    """A part of the traffic of one run, the transport that carries it, and where it is."""
-
-    part: TrafficPart
-    transport: LabTransport
-    placement: PlacedWorkload
-
-
-class _MixedParts:
-    """The parts of one run together: which transport each rank, worker and NIC has."""
-
-    def __init__(self, workload: Workload, ranks: Sequence[PortPlan], carried: Sequence[_CarriedPart]) -> None:
-        self._carried = carried
-        self._of_rank = {rank: one for one in carried for rank in one.part.ranks}
-        first = carried[0].placement
-        several = bool(carried[0].part.name)
-        names = [self._of_rank[rank].part.name if rank in self._of_rank else "" for rank in range(len(ranks))]
-        self.placement = first
-        if len({one.placement.domains.packets is None for one in carried}) > 1:
-            raise ScenarioError(
-                "transfers of some tenants inside scale-up domains are packets, and those of others take time",
-                hint="the same scale_up in the transports of all tenants",
-            )
-        if several:
-            channels = join_channels([(one.placement.channels, one.part.steps) for one in carried])
-            self.placement = replace(first, workload=workload, channels=channels, parts=tuple(names))
-
-    def transport(self, rank: int) -> LabTransport:
-        """Return the transport that carries what a rank sends."""
-        return self._of_rank[rank].transport
-
-    def seats(self) -> dict[str, WorkerSeat]:
-        """Return where each worker runs, by its name."""
-        placement = self.placement
-        return {
-            placement.worker(rank): WorkerSeat(host=placement.ranks[rank].node, transport=one.part.transport.kind.value)
-            for rank, one in self._of_rank.items()
-        }
-
-    def settings(self) -> Callable[[str], Settings]:
-        """Return, for one run, what tells the settings of each worker by its name."""
-        told = {one.part.name: one.transport.worker_settings(one.placement) for one in self._carried}
-        rank_of = {self.placement.worker(rank): rank for rank in self._of_rank}
-
-        def of_worker(name: str) -> Settings:
-            rank = rank_of[name]
-            return told[self._of_rank[rank].part.name](self.placement.ranks[rank].node)
-
-        return of_worker
-
-    def ideals(self) -> Ideals:
-        """Return what an idle fabric would do, of each NIC for the transport that has it."""
-        if len(self._carried) == 1:
-            return self._carried[0].transport.ideals()
-        by_part = {one.part.name: one.transport.ideals() for one in self._carried}
-        of_nic = {
-            (nic.node, nic.name): by_part[self._of_rank[rank].part.name]
-            for rank, nic in enumerate(self.placement.ranks)
-            if rank in self._of_rank
-        }
-
-        def of(nic: PortPlan) -> Ideals:
-            return of_nic[nic.node, nic.name]
-
-        return Ideals(
-            framing=lambda nic: of(nic).framing(nic),
-            goodput_bps=lambda a, b: of(a).goodput_bps(a, b),
-            one_way_s=lambda a, b, size_bytes: of(a).one_way_s(a, b, size_bytes),
-        )
 
 
 class _Run:

@@ -3,21 +3,24 @@
 Only patterns have oracles: transfers that all begin at once and wait for nothing, on a fabric that nothing befalls.
 Of an open loop, whose transfers begin when they begin, oracles say how evenly the links are loaded, and no rates.
 
-The hash of flows is that of our ports' ingress program, computed as it does (`base/datapath/flow_hash.py`). Linux
-divides the hash space evenly over the next hops in their order in the kernel's group (see `fabric_graph`). The order
-matters: where two leaves have another one, other flows of theirs meet at a spine.
+Switches with `mode: static` take the path that a destination is pinned to. The hash of flows is that of our ports'
+ingress program, computed as it does (`base/datapath/flow_hash.py`). Linux divides the hash space evenly over the next
+hops in their order in the kernel's group (see `fabric_graph`). The order matters: where two leaves have another one,
+other flows of theirs meet at a spine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
 from testbed.base.datapath.flow_hash import FiveTuple, port_hash
 from testbed.base.errors import ScenarioError
-from testbed.lab.core.model import BalancingMode, HashEngine
+from testbed.lab.core.model import BalancingMode, HashEngine, HashField
 from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.core.plan.qos.path_tables import pinned_path
+from testbed.lab.core.plan.qos.qos_plan import BufferPlan
 from testbed.record.record import PredictedMetric
 from testbed.record.samples import Channel
 from testbed.run.ideals.fabric_graph import fabric_graph
@@ -28,6 +31,7 @@ from testbed.run.transports.lab_transport import PathChoice
 from testbed.run.transports.registry import path_choice, transport_on
 from testbed.workload.metrics import CATALOGUE
 from testbed.workload.oracles.ecmp import (
+    FlowChoice,
     hashed_choice,
     place_flows,
     placed_metrics,
@@ -44,6 +48,10 @@ from testbed.workload.steps import Workload
 SEEDS = 200
 """The draws of a Monte Carlo, where the hash is not ours to compute."""
 MOST_FLOWS = 4096
+"""Of more flows oracles say how evenly they load the links, if they know where each goes, and no rates: those take
+minutes."""
+MOST_PLACED = 65_536
+"""Of more flows they say nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +79,11 @@ def predict_point(
         return []
     if scenario.transport.measures_latency:
         return _as_predicted(_predict_latency(runs))
-    if not all(run.workload.is_open_loop and len(run.workload.steps) <= MOST_FLOWS for run in runs):
+    if int(scenario.transport.options.get("qps", 1)) > 1:
+        return []  # each of a channel's queue pairs has a path of its own
+    if not all(run.workload.is_open_loop and len(run.workload.steps) <= MOST_PLACED for run in runs):
         return []
-    together = all(run.workload.is_pattern for run in runs)
+    together = all(run.workload.is_pattern and len(run.workload.steps) <= MOST_FLOWS for run in runs)
     graph = fabric_graph(lab.model, lab.plan)
     sized = scenario.workload.duration is None
     flows = [_flows(run.workload, run.placement, framing if sized else None) for run in runs]
@@ -135,7 +145,9 @@ def _predict(
             placed_metrics(graph, some, usage_of(paths), base_rtt_s=base_rtt_s)
             for some, paths in zip(flows, routes, strict=True)
         ]
-        return predict("max-min shares of these very flows, placed by the switches' own hash", found)
+        return predict(f"max-min shares of these very flows, placed by {_placed_by(lab)}", found)
+    if _pins(lab):
+        return None
     return predict_ecmp(graph, lambda seed: flows[seed % len(flows)], seeds=range(SEEDS), base_rtt_s=base_rtt_s)
 
 
@@ -155,13 +167,24 @@ def _predict_loads(
             link_metrics(graph, usage_of(paths), sizes_bits(some), UPLINKS)
             for some, paths in zip(flows, routes, strict=True)
         ]
-        return predict("the bytes of these very flows, placed by the switches' own hash", found)
+        return predict(f"the bytes of these very flows, placed by {_placed_by(lab)}", found)
+    if _pins(lab) or any(len(some) > MOST_FLOWS for some in flows):
+        return None
     found = []
     for seed in range(SEEDS):
         some = flows[seed % len(flows)]
         usage = usage_of(place_flows(graph, some, random_choice(seed)))
         found.append(link_metrics(graph, usage, sizes_bits(some), UPLINKS))
     return predict(f"the bytes of these flows, hashed at random, {SEEDS} seeds", found)
+
+
+def _pins(lab: LiveLab) -> bool:
+    """Tell whether a switch pins destinations, which no hash drawn at random stands for."""
+    return any(item.mode is BalancingMode.STATIC for item in lab.plan.qos.buffers) if lab.plan.qos else False
+
+
+def _placed_by(lab: LiveLab) -> str:
+    return "the pins of their destinations" if _pins(lab) else "the switches' own hash"
 
 
 def _own_routes(
@@ -195,10 +218,10 @@ def _own_routes(
         if len(fives) < len(some):
             return None
         try:
-            hash_of = lab_hash(lab.plan, fives, run=run.seed)
+            choose = lab_choice(lab.plan, fives, run=run.seed)
         except ScenarioError:
             return None
-        found.append(place_flows(graph, some, hashed_choice(hash_of)))
+        found.append(place_flows(graph, some, choose))
     return found
 
 
@@ -226,18 +249,52 @@ def _flows(workload: Workload, placement: RankPlacement, framing: Framing | None
     ]
 
 
-def lab_hash(plan: LabPlan, flows: Sequence[FiveTuple], *, run: int) -> Callable[[int, str], int]:
+def lab_choice(plan: LabPlan, flows: Sequence[FiveTuple], *, run: int) -> FlowChoice:
+    """Return which of its equal-cost links a switch gives each of these flows in the run of this seed, by their hash or
+    their destination, for `oracles.ecmp.place_flows`.
+
+    Raises `ScenarioError` where a switch leaves hashing to the kernel, heeds queue pairs, which are not known before
+    the run, or does not give a flow one path.
+    """
+    tables = plan.tables
+    pins = {item.node: item for item in _balancing(plan) if item.mode is BalancingMode.STATIC}
+    hashed = hashed_choice(lab_hash(plan, flows, run=run, beside=pins))
+
+    def choose(flow: int, node: str, links: int) -> int:
+        switch = node.partition(" ")[0]
+        if tables is None or switch not in pins:
+            return hashed(flow, node, links)
+        return pinned_path(tables, pins[switch], flows[flow].destination, links)
+
+    return choose
+
+
+def lab_hash(
+    plan: LabPlan, flows: Sequence[FiveTuple], *, run: int, beside: Collection[str] = ()
+) -> Callable[[int, str], int]:
     """(number of a flow, switch) -> its hash there in the run of this seed, for `oracles.ecmp.hashed_choice`.
 
-    Raises `ScenarioError` where a switch leaves hashing to the kernel, or does not balance whole flows.
+    Raises `ScenarioError` as `lab_choice` does; switches `beside` are not asked.
     """
-    if plan.qos is None:
-        raise ScenarioError("the lab has no qos: its switches hash with the kernel's own function")
-    switches = [buffer for buffer in plan.qos.buffers if buffer.node]
-    for buffer in switches:
+    switches = {buffer.node: buffer for buffer in _balancing(plan) if buffer.node not in beside}
+    for buffer in switches.values():
         if buffer.hash is not HashEngine.EBPF or buffer.mode is not BalancingMode.FLOW:
             raise ScenarioError(
                 f"{buffer.node} balances by {buffer.mode} with the hash of {buffer.hash}: not predicted"
             )
-    seeds = {buffer.node: buffer.seed_in(run) for buffer in switches}
-    return lambda number, switch: port_hash(flows[number], seeds[switch])
+        if HashField.ROCE_QP in buffer.hash_fields and not all(flow.queue_pair for flow in flows):
+            raise ScenarioError(f"{buffer.node} hashes queue pairs, which are not known before: not predicted")
+    seeds = {buffer.node: buffer.seed_in(run) for buffer in switches.values()}
+
+    def hash_of(number: int, node: str) -> int:
+        switch = node.partition(" ")[0]
+        return port_hash(flows[number], seeds[switch], switches[switch].hash_fields)
+
+    return hash_of
+
+
+def _balancing(plan: LabPlan) -> Sequence[BufferPlan]:
+    """The switches' ways of balancing load. Raises `ScenarioError` for a lab without QoS."""
+    if plan.qos is None:
+        raise ScenarioError("the lab has no qos: its switches hash with the kernel's own function")
+    return [buffer for buffer in plan.qos.buffers if buffer.node]

@@ -26,7 +26,7 @@ from testbed.workload.collectives.operation import CollectiveKind
 from testbed.workload.metrics.collectives import algbw, busbw
 from testbed.workload.oracles.roofline import NicLoad
 from testbed.workload.oracles.serialisation import Framing
-from testbed.workload.steps import Collective, Transfer
+from testbed.workload.steps import Collective, Ring, Transfer
 from testbed.workload.tenants import part_of_ranks
 
 SUMS = frozenset({CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.REDUCE})
@@ -65,9 +65,13 @@ def put_together(
     ends: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
     samples: dict[int, Mapping[str, Any]] = {}
     counters: defaultdict[str, float] = defaultdict(float)
+    rings = [step.number for step in placement.workload.steps if isinstance(step, Ring)]
     for report in reports.values():
-        started |= dict(zip(*report["started"], strict=True))
-        arrived |= dict(zip(*report["arrived"], strict=True))
+        begun, ended = (dict(zip(*report[what], strict=True)) for what in ("started", "arrived"))
+        for number in rings:  # every host that has a part in it tells when its own began and ended
+            _widen(begun, ended, number, started, arrived)
+        started |= begun
+        arrived |= ended
         for position, rank, count in report["wrong"]:
             wrong[checked[position]][rank] = count
         for end in report["channels"]:
@@ -85,7 +89,12 @@ def put_together(
     steps_left = {host: report["steps_left"] for host, report in reports.items()}
     complete = not any(steps_left.values())
     found.transfers = transfers
-    found.channels = _channels(placement, transfers, ends, samples, ideals) if inside is None else inside[1]
+    whole = [
+        (step, started[step.number] / _NS, arrived[step.number] / _NS)
+        for step in (placement.workload.steps[number] for number in rings)
+        if isinstance(step, Ring) and step.number in started and step.number in arrived
+    ]
+    found.channels = _channels(placement, transfers, ends, samples, ideals, whole) if inside is None else inside[1]
     found.collectives = _collectives(placement, started, arrived, wrong, ideals)
     found.counters, found.steps_left, found.requests = dict(counters), steps_left, requests
     found.computed_s = computed_s(placement, started)
@@ -97,6 +106,16 @@ def put_together(
         for name, ranks in placement.workload.tenants_apart.items()
     }
     return found
+
+
+def _widen(
+    begun: dict[int, int], ended: dict[int, int], number: int, started: Mapping[int, int], arrived: Mapping[int, int]
+) -> None:
+    """Let a step last from when the first of its hosts began it until the last one had ended it."""
+    if number in begun and number in started:
+        begun[number] = min(begun[number], started[number])
+    if number in ended and number in arrived:
+        ended[number] = max(ended[number], arrived[number])
 
 
 def _of_tenant(
@@ -185,7 +204,7 @@ def _seconds(ns: int | None) -> float | None:
 
 def _carried(
     transfers: Transfers, behind_s: float = 0.0
-) -> tuple[Mapping[int, list[tuple[float, float]]], Mapping[int, int]]:
+) -> tuple[dict[int, list[tuple[float, float]]], dict[int, int]]:
     """Return when each channel had something to send, and the bytes that have arrived; `behind_s` is the way behind it,
     which does not count."""
     spans: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
@@ -205,8 +224,16 @@ def _channels(
     ends: Mapping[int, Sequence[Mapping[str, Any]]],
     samples: Mapping[int, Mapping[str, Any]],
     ideals: Ideals,
+    rings: Sequence[tuple[Ring, float, float]] = (),
 ) -> list[Channel]:
+    """Return the channels with what they carried; `rings` are those that have ended, with when they began and ended."""
     spans, received = _carried(transfers)
+    for ring, start_s, end_s in rings:
+        for edge in ring.edges:
+            if edge[0] not in ring.inside:
+                channel = placement.channels.between[edge]
+                spans[channel] = [*spans[channel], (start_s, end_s)]
+                received[channel] += ring.rounds * ring.size_bytes
     found = []
     for plan in placement.channels.channels:
         a, b = placement.ranks[plan.source], placement.ranks[plan.destination]
@@ -282,7 +309,7 @@ def _collectives(
         span = collective.steps
         starts = [ns for _, ns in begun[bisect_left(begun_numbers, span.start) : bisect_left(begun_numbers, span.stop)]]
         ends = [ns for _, ns in ended[bisect_left(ended_numbers, span.start) : bisect_left(ended_numbers, span.stop)]]
-        transfers = [step for number in span if isinstance(step := placement.workload.steps[number], Transfer)]
+        transfers = [step for number in span if isinstance(step := placement.workload.steps[number], Transfer | Ring)]
         if not transfers or len(ends) < len(transfers) or not starts:
             continue
         checks = wrong.get(index, {})
@@ -315,7 +342,7 @@ class _Course:
     end_ns: int
     wrong: int | None
     label: str
-    transfers: Sequence[Transfer]
+    transfers: Sequence[Transfer | Ring]
 
 
 def _result(placement: PlacedWorkload, collective: Collective, ideals: Ideals, course: _Course) -> CollectiveResult:
@@ -344,7 +371,7 @@ def _result(placement: PlacedWorkload, collective: Collective, ideals: Ideals, c
 
 
 def _bounds_bps(
-    placement: PlacedWorkload, collective: Collective, transfers: Sequence[Transfer], ideals: Ideals
+    placement: PlacedWorkload, collective: Collective, moves: Sequence[Transfer | Ring], ideals: Ideals
 ) -> tuple[float, float]:
     """Return the line rate that a collective's bus bandwidth is a share of, and the payload that it carries at best.
 
@@ -353,10 +380,13 @@ def _bounds_bps(
     """
     ranks, links = placement.ranks, placement.domains.links
     nics = [ranks[rank] for rank in collective.ranks]
+    transfers = [step for step in moves if isinstance(step, Transfer)]
+    rings = [step for step in moves if isinstance(step, Ring)]
     inside = {step.number for step in transfers if step.number not in placement.channels.of_step}
     pairs = {(step.source, step.destination) for step in transfers if step.number not in inside}
+    pairs |= {ends for ring in rings for ends in ring.edges if ends[0] not in ring.inside}
     line_bps, ideal_bps = float(min(nic.nic_bps for nic in nics)), _bound_bps(ranks, nics, pairs, ideals)
-    if not inside or not links.rate_bps:
+    if not (inside or any(ring.inside for ring in rings)) or not links.rate_bps:
         return line_bps, ideal_bps
     inside_bps = _inside_bound_bps(placement.domains, nics)
     if not pairs:
@@ -376,6 +406,9 @@ def _bounds_bps(
     for step in transfers:
         for load in (unframed, framed):
             load.add(replace(step, scale_up=step.number in inside))
+    for ring in rings:
+        for load in (unframed, framed):
+            load.add_ring(ring, 0.0, lambda a, b: 0.0)
     best_bps, best_payload_bps = (
         8 * (busbw(collective.kind, len(nics), collective.size_bytes, load.busiest_s) or 0.0)
         for load in (unframed, framed)
@@ -456,7 +489,7 @@ def inside_flows(
 def payload_bps(packets: DomainPackets, nic: PortPlan, rate_bps: int) -> float:
     """Return what a GPU's links carry of payload together, each way, where all frames are full, in lab bit/s."""
     link = packets.gpus[nic.node, packets.gpu_of(nic)].link
-    return rate_bps * link.payload_bytes / link.frame_bytes
+    return rate_bps * link.payload_bytes / link.line_bytes(link.payload_bytes)
 
 
 def _gpus(placement: PlacedWorkload) -> list[tuple[int, PortPlan]]:

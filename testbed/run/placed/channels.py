@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.workload.draws import draw_below
-from testbed.workload.steps import Transfer, Workload
+from testbed.workload.steps import Ring, Transfer, Workload
 
 if TYPE_CHECKING:
     from testbed.endpoints.worker.program import Channel
@@ -51,11 +51,12 @@ class ChannelPlan:
     """The channels of a workload.
 
     `of_step` has the index of the channel of every transfer over the fabric; transfers inside a scale-up domain
-    have none.
+    have none. `between` has that of the collectives between two ranks.
     """
 
     channels: tuple[Channel, ...]
     of_step: Mapping[int, int]
+    between: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
 
 def plan_channels(
@@ -79,11 +80,15 @@ def plan_channels(
     pairs = _Assignment(workload)
     of_step: dict[int, int] = {}
     for step in workload.steps:
+        if isinstance(step, Ring):
+            for ends in step.edges:
+                if ends[0] not in step.inside:
+                    pairs.shared(ends)
         if not isinstance(step, Transfer) or step.scale_up:
             continue
         if ranks[step.source].node != ranks[step.destination].node:
             share = step.piece is not None or rules.one_for_each_pair
-            of_step[step.number] = pairs.shared(step) if share else pairs.own(step)
+            of_step[step.number] = pairs.shared((step.source, step.destination)) if share else pairs.own(step)
     from testbed.endpoints.worker.program import Channel
 
     rng = random.Random(f"ports {seed}")
@@ -103,7 +108,7 @@ def plan_channels(
                 destination_port=rules.destination_port,
             )
         )
-    return ChannelPlan(channels=tuple(channels), of_step=of_step)
+    return ChannelPlan(channels=tuple(channels), of_step=of_step, between=pairs.between)
 
 
 def join_channels(plans: Sequence[tuple[ChannelPlan, Sequence[int]]]) -> ChannelPlan:
@@ -123,17 +128,17 @@ class _Assignment:
     def __init__(self, workload: Workload) -> None:
         self.ends: list[tuple[int, int]] = []
         self._workload = workload
-        self._shared: dict[tuple[int, int], int] = {}
+        self.between: dict[tuple[int, int], int] = {}
+        """The channel of all collectives between two ranks."""
         self._last: dict[int, int] = {}
         """The channel on which a step is the last, by the step's number."""
         self._first: dict[tuple[int, int], int] = {}
 
-    def shared(self, step: Transfer) -> int:
+    def shared(self, ends: tuple[int, int]) -> int:
         """The one channel that all collectives between these ranks share."""
-        ends = step.source, step.destination
-        if ends not in self._shared:
-            self._shared[ends] = self._open(ends)
-        return self._shared[ends]
+        if ends not in self.between:
+            self.between[ends] = self._open(ends)
+        return self.between[ends]
 
     def own(self, step: Transfer) -> int:
         """The channel of a transfer before this one; a transfer that waits for nothing gets a channel of its own."""

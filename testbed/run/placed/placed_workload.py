@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from testbed.base.errors import ScenarioError
 from testbed.endpoints.worker import program
-from testbed.endpoints.worker.program import LARGEST_TRANSFER, Endpoint, Piece, Program, ScaleUpLinks, Settings
+from testbed.endpoints.worker.program import (
+    LARGEST_TRANSFER,
+    Channel,
+    Endpoint,
+    Piece,
+    Program,
+    ScaleUpLinks,
+    Settings,
+)
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.placed.channels import ChannelPlan
+from testbed.run.placed.rings import ranks_of, ring_parts, transfers_of, waits_by_worker
 from testbed.run.placed.scale_up import ScaleUpDomains
+from testbed.workload.builder import MAX_STEPS
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.collectives.operation import OUT_OF_PLACE
-from testbed.workload.steps import Collective, Combine, Compute, Transfer, Workload
+from testbed.workload.steps import Collective, Combine, Compute, Ring, Transfer, Workload
 
 DATA_LIMIT_BYTES = 4 << 30
 """The bytes that all collectives' arrays on all hosts may take by default; what does not fit is carried as traffic
@@ -62,12 +72,29 @@ def choose_checked(workload: Workload, limit_bytes: int = DATA_LIMIT_BYTES) -> t
     """Chooses the collectives whose data is carried and checked: the first ones, as far as their arrays fit."""
     chosen: list[int] = []
     used = 0
+    folded = {step.number for step in workload.steps if isinstance(step, Ring)}
     for index, collective in enumerate(workload.collectives):
+        if any(number in collective.steps for number in folded):
+            continue  # nobody says which part of an array its transfers carry
         used += (collective.elements + collective.staging) * datatype_of(collective).size_bytes * len(collective.ranks)
         if used > limit_bytes:
             break
         chosen.append(index)
     return tuple(chosen)
+
+
+class _HostParts:
+    """The parts of each host's program, by worker, as they are gathered."""
+
+    def __init__(self) -> None:
+        self.steps: defaultdict[str, list[program.Step]] = defaultdict(list)
+        self.met: defaultdict[str, set[int]] = defaultdict(set)
+        """Its own ranks, and those with which they exchange anything."""
+        self.neighbours: defaultdict[str, set[int]] = defaultdict(set)
+        """Ranks of other hosts in its scale-up domain."""
+        self.inside: defaultdict[str, set[int]] = defaultdict(set)
+        """Its ranks that use the links of the domain."""
+        self.rings: defaultdict[str, list[program.RingPart]] = defaultdict(list)
 
 
 def compile_programs(
@@ -87,11 +114,14 @@ def compile_programs(
     workload, worker = placement.workload, placement.worker
     data = _DataOf(workload, checked)
     waited_for = _waited_for(workload)
-    steps: defaultdict[str, list[program.Step]] = defaultdict(list)
-    met: defaultdict[str, set[int]] = defaultdict(set)
-    neighbours: defaultdict[str, set[int]] = defaultdict(set)
-    inside: defaultdict[str, set[int]] = defaultdict(set)
+    parts = _HostParts()
+    steps, met, neighbours, inside = parts.steps, parts.met, parts.neighbours, parts.inside
+    first = MAX_STEPS
     for step in workload.steps:
+        if isinstance(step, Ring):
+            _add_ring(step, placement, parts, first)
+            first += transfers_of(step)
+            continue
         if isinstance(step, Compute):
             host = worker(step.rank)
             met[host].add(step.rank)
@@ -117,7 +147,7 @@ def compile_programs(
         if asked:
             _check_pulled(step, workload)
         if not over_fabric and hosts[0] != hosts[1]:
-            _check_domain(step, placement)
+            _check_domain(step, step.source, step.destination, placement)
             neighbours[hosts[0]].add(step.destination)
             neighbours[hosts[1]].add(step.source)
         if not over_fabric:
@@ -148,12 +178,13 @@ def compile_programs(
     for host, mine in requests.items():
         met[host] |= {rank for request in mine for rank in (request.client, request.server)}
     checking = {rank for collective in data.collectives for rank in collective.ranks}
+    channels = _channels_by_worker(placement)
     return {
         host: Program(
             transport=settings(host),
             endpoints=tuple(_endpoint(rank, placement.ranks[rank]) for rank in sorted(met[host])),
             own=frozenset(rank for rank in met[host] if worker(rank) == host),
-            channels=tuple(c for c in placement.channels.channels if host in (worker(c.source), worker(c.destination))),
+            channels=tuple(channels.get(host, ())),
             steps=tuple(steps.get(host, ())),
             collectives=data.collectives if checking & met[host] else (),
             datatypes=data.datatypes if checking & met[host] else (),
@@ -161,14 +192,56 @@ def compile_programs(
             scale_up=_links(placement, neighbours[host], inside[host]),
             sample_ns=sample_ns,
             requests=tuple(requests.get(host, ())),
+            rings=tuple(parts.rings.get(host, ())),
         )
         for host in dict.fromkeys((*steps, *requests))
     }
 
 
-def _check_domain(step: Transfer, placement: PlacedWorkload) -> None:
+def _channels_by_worker(placement: PlacedWorkload) -> Mapping[str, Sequence[Channel]]:
+    """Return the channels that begin or end at the ranks of each worker, in order."""
+    found: defaultdict[str, list[Channel]] = defaultdict(list)
+    for channel in placement.channels.channels:
+        ends = (placement.worker(channel.source), placement.worker(channel.destination))
+        for worker in dict.fromkeys(ends):
+            found[worker].append(channel)
+    return found
+
+
+def _add_ring(ring: Ring, placement: PlacedWorkload, parts: _HostParts, first: int) -> None:
+    """Add a ring whose transfers have the numbers from `first` on: to each host one step, and the parts of its ranks.
+
+    Raises `ScenarioError` for what has no links to go over, or too many transfers.
+    """
+    waits = waits_by_worker(ring, placement.workload, placement)
+    told: set[str] = set()
+    for host, part in ring_parts(ring, placement, first):
+        parts.met[host] |= {part.rank, part.previous, part.following}
+        parts.rings[host].append(part)
+        if host not in told:
+            told.add(host)
+            parts.steps[host].append(_step_of_ring(ring, part.rank, waits.get(host, ()), placement.k))
+        if part.outgoing is not None:
+            continue
+        _check_domain(ring, part.rank, part.following, placement)
+        other = placement.worker(part.following)
+        parts.inside[host].add(part.rank)
+        parts.inside[other].add(part.following)
+        if host != other:
+            parts.neighbours[host].add(part.following)
+            parts.neighbours[other].add(part.rank)
+
+
+def _step_of_ring(ring: Ring, rank: int, waits: Sequence[int], k: float) -> program.Step:
+    """Return the step that a whole ring is to the host of a rank: from the rank to itself."""
+    return program.Step(
+        number=ring.number, source=rank, destination=rank, start_ns=round(ring.start_ns * k), after=tuple(waits)
+    )
+
+
+def _check_domain(step: Transfer | Ring, a: int, b: int, placement: PlacedWorkload) -> None:
     """Raise `ScenarioError` where a transfer over scale-up links has its ends in different domains."""
-    source, destination = (placement.ranks[rank].node for rank in (step.source, step.destination))
+    source, destination = (placement.ranks[rank].node for rank in (a, b))
     if placement.domains.of(source) != placement.domains.of(destination):
         raise ScenarioError(
             f"step {step.number} ({step.label}) goes over scale-up links from {source} to {destination}, which are not"
@@ -192,8 +265,7 @@ def _check_pulled(step: Transfer, workload: Workload) -> None:
     """Raise `ScenarioError` where a transfer waits for what its destination does not see."""
     for number in step.after:
         before = workload.steps[number]
-        seen = (before.rank,) if isinstance(before, Compute) else (before.source, before.destination)
-        if step.destination not in seen:
+        if step.destination not in ranks_of(before):
             raise ScenarioError(
                 f"step {step.number} ({step.label}) is read by rank {step.destination}, and waits for step {number}, in"
                 " which that rank takes no part"
@@ -255,6 +327,8 @@ def _waited_for(workload: Workload) -> set[int]:
     """The transfers for whose end a later step waits that their source begins."""
     found: set[int] = set()
     for step in workload.steps:
+        if isinstance(step, Ring):
+            continue
         rank = step.rank if isinstance(step, Compute) else step.begun_by
         for number in step.after:
             before = workload.steps[number]

@@ -21,6 +21,7 @@ from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.probes.traffic import ProbeFlow
 from testbed.run.schema.model import Scenario
+from testbed.run.transports.registry import SINGLE_PATH
 from testbed.workload.draws import draw_below
 
 RATE_PPS = 20.0
@@ -87,7 +88,7 @@ def is_single_path(scenario: Scenario, lab: LiveLab) -> bool:
     varies, and no fault moves a flow or changes a delay."""
     qos = lab.plan.qos
     modes = {buffer.mode for buffer in qos.buffers if buffer.node} if qos is not None else {BalancingMode.FLOW}
-    if modes != {BalancingMode.FLOW} or any(port.jitter_ns for port in lab.plan.ports):
+    if not modes <= SINGLE_PATH or any(port.jitter_ns for port in lab.plan.ports):
         return False
     faults = [lab_fault(fault) for fault in scenario.faults]
     return all(fault.keeps_order and not fault.may_lose for fault in faults)

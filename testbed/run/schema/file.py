@@ -255,6 +255,7 @@ class _Resolver:
                 fixes_seed="seed" in spec.repeat.model_fields_set,
             ),
             probes=resolve_probes(spec.probes),
+            convergence_ns=MappingProxyType(spec.convergence.times_ns()),
             expect=tuple(expect),
             overrides=self.overrides,
             source=document.file,

@@ -19,7 +19,7 @@ from testbed.run.schema.transports import TRANSPORTS
 from testbed.workload.registry import KINDS
 
 MAX_POINTS = 10_000
-SWEPT = ("transport", "workload", "faults", "repeat")
+SWEPT = ("transport", "workload", "faults", "repeat", "convergence")
 """Sections of a scenario file that a matrix may change; of `topology` it may change `file`."""
 NAMED_TRANSPORTS: Path = ("transports",)
 """As a key of a matrix, `TRANSPORT_KEY` has names of these."""

@@ -31,6 +31,7 @@ SCALE_UP_TIMEOUT_MS = 5_000
 """After so many ms of lab time a transfer inside a scale-up domain is given up, unless the scenario says otherwise."""
 
 _NOTHING: Mapping[str, Scalar] = MappingProxyType({})
+_NO_TIMES: Mapping[str, int] = MappingProxyType({})
 _NO_PARAMETERS: Mapping[str, Parameter] = MappingProxyType({})
 
 
@@ -54,7 +55,7 @@ class Transport:
     kind: TransportKind = DEFAULT_TRANSPORT
     cc: str | None = None
     paths: str | None = None
-    """UET: a value of `transport.uet.paths.PathKind`."""
+    """UET: a value of `transport.uet.paths.PathKind`. Of transports with connections: `hashed` (None), or `planned`."""
     traffic_class: str | None = None
     """The `qos:` class whose DSCP the packets carry; None: the lossless or first ECN class there is, else the default
     class."""
@@ -116,12 +117,17 @@ class Ranks:
     """Names or patterns (`p1-s1-*`); none: all."""
     rails: tuple[int, ...] = ()
     """None: all."""
+    planes: tuple[int, ...] = ()
+    """The planes of the back end that they are in, from 1; none: all."""
     count: int | None = None
     """The first so many of those NICs."""
     order: RankOrder = RankOrder.HOST
     per_rail: bool | None = None
     """Every rail runs the workload by itself, side by side. None: where rails cannot reach each other and the workload
-    does not know of hosts."""
+    does not know of hosts. Planes that cannot reach each other do so anyway."""
+
+    joined: bool = False
+    """The ports of a NIC, which are in planes of their own, are one rank: see `testbed.workload.planes`."""
 
     def networks_in(self, lab: Lab) -> tuple[str, ...]:
         """Return the networks of a lab that they are in. Names of networks and tenants may be unknown to it."""
@@ -163,6 +169,8 @@ class Workload:
     parameters: Mapping[str, Parameter] = field(default_factory=lambda: _NO_PARAMETERS)
     ranks: Ranks = field(default_factory=Ranks)
     duration: Duration | None = None
+    admission_bytes: int = 0
+    """So many bytes may come to a rank at a time; 0: any."""
     time_limit: Duration = field(default_factory=lambda: Duration.parse("60s"))
     """Wall-clock (virtual: guest) time after which a run is ended and its record says so."""
 
@@ -274,6 +282,8 @@ class Scenario:
     faults: tuple[Fault, ...] = ()
     repeat: Repeat = field(default_factory=Repeat)
     probes: Probes = field(default_factory=Probes)
+    convergence_ns: Mapping[str, int] = field(default_factory=lambda: _NO_TIMES)
+    """Times by which a simulated lab notices failures, where the file states them (`schema.convergence`)."""
     matrix: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)
     """By dotted key: of this file where it begins with `transport.`, `workload.`, `faults` or `repeat.` or is
     `topology.file`, of the topology otherwise. The points are all combinations, the first key changing slowest."""

@@ -14,6 +14,7 @@ from testbed.base.validation.fields import Entries, Name, OneOf, Section, Text, 
 from testbed.base.validation.model import SpecModel, refusal
 from testbed.base.yaml.paths import parse_path, quote
 from testbed.lab.assembly.spec import LabSpec
+from testbed.run.schema.convergence import ConvergenceSpec
 from testbed.run.schema.faults import FaultSpec
 from testbed.run.schema.model import Scalar, Within
 from testbed.run.schema.probes import ProbesField
@@ -155,5 +156,9 @@ class ScenarioSpec(SpecModel):
     probes: ProbesField = Field(
         default="auto",
         description="Sends packets beside the traffic that tell loss and order: auto, off, or {rate: 50}.",
+    )
+    convergence: Section[ConvergenceSpec] = Field(
+        default=ConvergenceSpec.model_construct(),
+        description="States by which times a simulated lab notices failures; an emulated one has FRR, and its own.",
     )
     expect: Entries[list[ExpectationSpec]] = Field(default=[], description="Lists what must be measured for a pass.")

@@ -71,6 +71,8 @@ class TransportDeclaration:
     """Each of its transfers is a job of fio, which a workload may describe."""
     beside_others: bool = True
     """Its workers can work on a host where another transport's do, too."""
+    stripes_over_planes: bool = False
+    """Each of its messages goes over all planes that a NIC has ports in; else a flow rides one of them."""
     routed_by_kernel: bool = False
     """Its packets leave by the port that the kernel's routes choose, whichever has the address that they are from."""
     program_keys: tuple[str, ...] | None = None
@@ -87,6 +89,14 @@ def _text(name: str, description: str) -> Parameter:
     return Parameter(name=name, type=ParameterType.TEXT, description=description)
 
 
+PLANNED = "planned"
+_PATHS = choice(
+    "paths",
+    None,
+    ("hashed", PLANNED),
+    "Says whether a channel's path is what its source port happens to hash to (hashed, default), or chosen from the"
+    " graph before the run, with a source port that leads there (planned).",
+)
 _TRAFFIC_CLASS = _text(
     "traffic_class",
     "Names the class of the topology's qos that the packets are of; by default the kind of transport does.",
@@ -130,6 +140,9 @@ _SCALE_UP_BY_TIME = choice(
 
 
 def _timed_tcp_conflicts(values: Values) -> Iterator[Conflict]:
+    if values.get("paths") == PLANNED:
+        message = "the channels of what is sent for a duration are iperf3's, whose ports are not planned"
+        yield Conflict(key="paths", message=message, hint="bytes: 64bdp instead of duration; or paths: hashed")
     if values.get("cc") == "dctcp":
         # without ECN from its SYN on, it falls back to Reno and does not say so (net/ipv4/tcp_dctcp.c, dctcp_init)
         yield Conflict(
@@ -147,6 +160,7 @@ _TCP = TransportDeclaration(
     description="The kernel's TCP moves the bytes; what is sent for a duration is sent by iperf3.",
     parameters=(
         _text("cc", f"Names the congestion control as the kernel does, such as bbr; the default is {DEFAULT_TCP_CC}."),
+        _PATHS,
         _TRAFFIC_CLASS,
         *_SCALE_UP,
     ),
@@ -181,6 +195,7 @@ def _uet() -> TransportDeclaration:
         program_keys=(),
         by_libfabric=True,
         hears_of_trimmed=True,
+        stripes_over_planes=True,
         description="Ultra Ethernet (specification 1.0) moves the bytes in user space, over UDP.",
         parameters=(
             choice(
@@ -340,12 +355,28 @@ _RDMA = TransportDeclaration(
 
 _LARGEST_PARAMETER = 1e13
 """Ten times the bit/s of the fastest NIC."""
+_BY_RATE = ("dcqcn", "none")
+"""The congestion controls that hear nothing from acknowledgements."""
 CC_PREFIX = "cc_"
 """A key of `transport:` that begins so is a parameter of the congestion control."""
 
 
 def _roce_conflicts(values: Values) -> Iterator[Conflict]:
     yield from _path_mtu_conflict(values.get("path_mtu"))
+    if values.get("paths") == PLANNED:
+        for key, single in (("qps", (None, 1)), ("connections", (None, "rc"))):
+            if values.get(key) not in single:
+                message = (
+                    f"a planned path is that of a channel with one queue pair of its own, and {key} is {values[key]}"
+                )
+                yield Conflict(key=key, message=message, hint="remove the key, or paths: hashed", of_key=True)
+    if values.get("recovery") == "go-back-0":
+        if values.get("ooo"):
+            message = "go-back-0 forgets what came of a message, and ooo keeps it"
+            yield Conflict(key="ooo", message=message, hint="remove the key, or recovery: go-back-n", of_key=True)
+        if values.get("cc") not in (None, *_BY_RATE):
+            message = f"go-back-0 acknowledges whole messages alone, and {values['cc']} waits for more"
+            yield Conflict(key="cc", message=message, hint=f"cc: {' or '.join(_BY_RATE)}", of_key=True)
     if values.get("dcis") is not None and values.get("connections") is None:  # "rc" may be a point of a matrix
         message = "there are initiators with dynamic connections alone"
         yield Conflict(key="dcis", message=message, hint="connections: dct", of_key=True)
@@ -412,6 +443,7 @@ def _roce() -> TransportDeclaration:
                 "Names a set of parameters of the congestion control; by default its first. `cc: none` takes no"
                 " notice.",
             ),
+            _PATHS,
             _TRAFFIC_CLASS,
             _text("cnp_class", "Names the class that CNPs are of; by default the one that waits nowhere (DSCP 48)."),
             choice(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,6 +14,7 @@ from testbed.lab.core.drivers.netlink.port_programs import fill_maps
 from testbed.lab.core.plan.operations import InstallPort
 from testbed.lab.observe.port_table import PortTable
 from testbed.lab.observe.sampler import MOST_QUEUES, Samples
+from testbed.lab.observe.telemetry import Snapshot
 from testbed.protocols.simulation import ClassQueue, OutputPort
 from testbed.protocols.simulation.port import DROP_BUFFER, DROP_HEADROOM, DROP_TAIL
 from testbed.protocols.simulation.switch import HeldAccount
@@ -34,6 +37,7 @@ def empty_maps(lab: LiveLab) -> LabMaps:
     ports = len(lab.plan.port_numbers) + 1
     of_ports = {"ports": ports, "queues": ports * CLASSES, "ingress": ports * CLASSES}
     of_ports |= {"pauses": ports * CLASSES, "curves": ports * CLASSES}
+    of_ports |= {"addresses": len(qos.destinations), "egresses": len(qos.egresses)}
     counts = {"lab": 1, "profiles": len(qos.profiles), "buffers": len(qos.buffers), **of_ports}
     maps = LabMaps({name: np.zeros(counts[name], kind) for name, kind in MAPS.items()})
     fill_maps(maps, qos, [item for item in lab.plan.operations if isinstance(item, InstallPort)])
@@ -47,13 +51,18 @@ def count_fabric(fabric: SimulatedFabric, lab: LiveLab) -> LabMaps:
     assert qos is not None
     numbers = lab.plan.port_numbers
     peers = {f"{port.node}:{port.name}": port.peer for port in lab.plan.ports}
-    queues, pauses = maps.by_port("queues"), maps.by_port("pauses")
+    queues, pauses, curves = (maps.by_port(name) for name in ("queues", "pauses", "curves"))
     for name, port in network.outputs.items():
+        if name not in numbers:
+            continue  # of a network without classes
         number = numbers[name]
         for queue in port.queues:
+            if not queue.in_packets and not queue.pauses:
+                continue  # as most classes of most ports: nothing was counted
             _count_queue(queues[number, queue.priority], queue)
-            curve = maps.by_port("curves")[number, queue.priority]
-            curve["packets"], curve["marked"] = queue.packets_by_bin, queue.marked_by_bin
+            if queue.ecn:
+                curve = curves[number, queue.priority]
+                curve["packets"], curve["marked"] = queue.packets_by_bin, queue.marked_by_bin
             pause = pauses[number, queue.priority]
             pause["xoff_received"] = queue.pauses
             pause["paused_ns"] = port.paused_ns(queue.priority, network.now)
@@ -66,12 +75,25 @@ def count_fabric(fabric: SimulatedFabric, lab: LiveLab) -> LabMaps:
     return maps
 
 
-def count_ports(fabric: SimulatedFabric, *, with_drops: bool) -> dict[tuple[str, str], PortCounters]:
-    """Return what each port has sent; `with_drops`: and dropped, where no class counts that."""
+def counted_since(begin_ns: int, maps: LabMaps, now_ns: int) -> Snapshot:
+    """Return what a run has counted, which began with nothing: the memory of the maps itself, which has hundreds of
+    megabytes in a large fabric."""
+    return Snapshot(
+        time_ns=now_ns,
+        seconds=max(0, now_ns - begin_ns) / 1e9,
+        queues=maps.by_port("queues"),
+        ingress=maps.by_port("ingress"),
+        pauses=maps.by_port("pauses"),
+        buffers=maps.buffers,
+    )
+
+
+def count_ports(fabric: SimulatedFabric, classes: Container[str]) -> dict[tuple[str, str], PortCounters]:
+    """Return what each port has sent, and dropped where it is none of those with `classes`, which count that."""
     found = {}
     for name, port in fabric.network.outputs.items():
         node, _, interface = name.partition(":")
-        dropped = sum(sum(queue.drops_packets) for queue in port.queues) if with_drops else 0
+        dropped = sum(sum(queue.drops_packets) for queue in port.queues) if name not in classes else 0
         found[node, interface] = PortCounters(tx_bytes=port.line.bytes, tx_packets=port.line.frames, tx_dropped=dropped)
     return found
 
@@ -88,14 +110,14 @@ def _count_arrivals(maps: LabMaps, number: int, name: str, port: OutputPort, fab
     """Count what came in at the far end of a line, whose port has this number, and what the wire has lost."""
     network = fabric.network
     entered = network.inputs.get(name)
-    arrivals = network.nic_behind(name).arrivals if entered is None else entered.arrivals
+    arrivals = network.arrivals_at(name)
     ingress = maps.by_port("ingress")[number]
     for priority, counted in arrivals.by_priority.items() if arrivals is not None else ():
         ingress["in_packets"][priority] = counted.packets
         ingress["in_bytes"][priority] = counted.bytes
         ingress["ce_packets"][priority] = counted.ce_packets
-    ingress["lost_packets"][port.queues[0].priority] = port.line.lost_frames
-    ingress["lost_bytes"][port.queues[0].priority] = port.line.lost_bytes
+    ingress["lost_packets"][port.queues[0].priority] = port.line.lost_frames + port.line.blackholed
+    ingress["lost_bytes"][port.queues[0].priority] = port.line.lost_bytes + port.line.blackholed_bytes
     for account in () if entered is None else entered.accounts:
         if account.xoff_bytes:
             _count_account(ingress[account.priority], maps.by_port("pauses")[number, account.priority], account)

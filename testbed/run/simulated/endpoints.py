@@ -1,37 +1,25 @@
-"""Hosts on the simulator: a worker's own program, on simulated time instead of a loop."""
+"""Hosts on the simulator: a worker's own program, on simulated time."""
 
 from __future__ import annotations
 
-import select
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from testbed.endpoints.worker.datagrams.datagram_traffic import DatagramTraffic
 from testbed.endpoints.worker.domain import Domains
 from testbed.endpoints.worker.program import Program, Step
+from testbed.endpoints.worker.stack_sockets import StackLoop, StackSockets
 from testbed.endpoints.worker.traffic import Traffic
 from testbed.endpoints.worker.worker import Event, ProgramRun
 from testbed.run.simulated.site import RunSite
 from testbed.run.simulated.transport_registry import simulated_transport
 
+if TYPE_CHECKING:
+    from testbed.endpoints.worker.http.request_traffic import RequestTraffic
+
 ASKED_EVERY: Final = 4_096
 """After so many actions of endpoints, whoever watches is told how far the run is, and may end it."""
-
-
-class NoLoop:
-    """A stand-in for a worker's loop: no sockets, nothing to wait for."""
-
-    def watch(self, fd: int, callback: Callable[[int], None], events: int = select.EPOLLIN) -> None: ...
-
-    def modify(self, fd: int, events: int) -> None: ...
-
-    def unwatch(self, fd: int) -> None: ...
-
-    def run_once(self, until: int | None = 0) -> bool:
-        return False
-
-    def close(self) -> None: ...
 
 
 class ProgramsWatch:
@@ -70,9 +58,13 @@ class SimulatedProgram(ProgramRun):
         on_end: Callable[[SimulatedProgram], None],
         domains: Domains | None = None,
     ) -> None:
-        super().__init__(program, NoLoop(), self._hear, clock_ns=site.now, domains=domains)
+        self._stacks = StackLoop()
+        self._stacks.on_ready = self.act
+        super().__init__(program, self._stacks, self._hear, clock_ns=site.now, domains=domains)
         self.failure = ""
         """Why it cannot go on; "" as long as it can."""
+        self.ready = False
+        """It has reached all that it is to reach, and may begin."""
         self._site = site
         self._on_end = on_end
         self._ended = False
@@ -85,23 +77,36 @@ class SimulatedProgram(ProgramRun):
 
     @property
     def completions(self) -> Mapping[str, deque[Any]]:
-        """The operations that have ended at each of its endpoints, by address; none before it is prepared."""
-        return self._traffic.completions if isinstance(self._traffic, DatagramTraffic) else {}
+        """What has happened at each of its endpoints and was not looked at yet, by address: operations that have ended,
+        or connections on which there is something new. None before it is prepared."""
+        return self._traffic.completions if isinstance(self._traffic, DatagramTraffic) else self._stacks.changed
 
-    def begin(self) -> None:
-        """Begin the workload, now that the network is there."""
+    def set_up(self) -> None:
+        """Reach whom it is to reach, now that the network is there. It is `ready` then, or later."""
         self.connect()
         self.act()
-        self.start(self._site.now())
+
+    def begin(self, at_ns: int) -> None:
+        """Begin the workload at this time, which is now."""
+        self.start(at_ns)
         self.act()
 
     def act(self) -> None:
         """Look at what has ended, begin what is due, and see to it that this happens again in time."""
+        self._stacks.serve()
         self.turn()
+        while self._stacks.serve():  # what has begun may write at once
+            self.turn()
         due, network = self.deadline(), self._site.network
         if due is not None and network is not None and (self._armed is None or due < self._armed):
             self._armed = due
             network.at(due, self._on_deadline)
+
+    def _expect(self, transfer: Step) -> None:
+        if isinstance(self._traffic, DatagramTraffic):
+            self._traffic.expect(transfer)
+        else:
+            super()._expect(transfer)
 
     def on_inside_arrived(self, step: Step, now: int, data: memoryview | None) -> None:
         super().on_inside_arrived(step, now, data)
@@ -125,10 +130,18 @@ class SimulatedProgram(ProgramRun):
 
     def _make_traffic(self) -> Traffic:
         transport = simulated_transport(self._program.transport.kind)
-        return transport.make_traffic(self._program, self._site, self.buffers, self)
+        return transport.make_traffic(self._program, self._site, self.buffers, self, self._stacks)
+
+    def _make_requests(self) -> RequestTraffic:
+        from testbed.endpoints.worker.http.request_traffic import RequestTraffic  # most programs have none
+
+        sockets = StackSockets(self._site, self._stacks)
+        return RequestTraffic(self._program, self._stacks, self, self._site.now, sockets)
 
     def _hear(self, event: Event) -> None:
         kind = event["event"]
+        if kind == "ready":
+            self.ready = True
         if kind == "failed":
             self.failure = str(event["reason"])
         if kind in ("failed", "done") and not self._ended:

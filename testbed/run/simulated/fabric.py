@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address
 
 from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.endpoints.sockets import Marking
-from testbed.lab.core.model import DelayBy, Lab
+from testbed.lab.core.model import AdaptPer, DelayBy, Lab
+from testbed.lab.core.model.overlay import VXLAN_BYTES
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.operations import PLAIN_QUEUE_PACKETS, InstallPort
@@ -24,11 +27,12 @@ from testbed.protocols.simulation import (
 )
 from testbed.protocols.simulation.faults import Impairments
 from testbed.protocols.simulation.link import LinkSettings
+from testbed.protocols.simulation.settings import KINDS
 from testbed.run.ideals.fabric_graph import fabric_graph
 from testbed.run.placed.lab import LiveLab, PlannedLab
+from testbed.run.simulated.time_scale import REAL_TIME
+from testbed.run.transports.lab_transport import address_of
 
-TIME_SCALE = 1.0
-"""Simulated time is that of the real fabric."""
 PAUSE_REACTION_NS = 0
 """From the arrival of a pause frame until the port sends no more but what it has begun: as in HPCC's simulator, and as
 good as in an emulated lab, whose hundreds of microseconds are some ten nanoseconds of the fabric at a time scale of
@@ -49,64 +53,126 @@ class SimulatedFabric:
     """The network, and the buffer of each switch by its node's name. Lines are named after the port that sends."""
 
     network: FabricNetwork
+    k: float = 1.0
+    """The time scale that its rates and delays have."""
     buffers: dict[str, SwitchMemory] = field(default_factory=dict)
+    ends: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """By line, the nodes of the network that it leads from and to: a switch by its name, a NIC by its address."""
+    delays: dict[str, int] = field(default_factory=dict)
+    """By line, its propagation as it was built, ns."""
+    planned: Callable[[], Mapping[str, Mapping[str, tuple[str, ...]]]] = dict
+    """Gives the lines by which each switch reaches each NIC, by their names and addresses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hosts:
-    """The properties that all hosts of a run share."""
+    """The properties that all hosts of one transport share."""
 
     make: type[NicHost]
     port: int
     """The UDP port of their transport."""
     marking: Marking
+    pipeline_ns: int = 0
+    """What NICs and switches add to every path, each way; it is added behind all queues, as an emulated lab's endpoints
+    do."""
+    addresses: frozenset[str] | None = None
+    """Where they are; None: everywhere."""
+
+    def has(self, address: str) -> bool:
+        """Tell whether the host at an address is one of them."""
+        return self.addresses is None or address in self.addresses
 
 
-def planned_lab(model: Lab) -> PlannedLab:
-    """Plan a lab for the simulator, at the real fabric's rates. Raises `PlanError` where there can be no such lab."""
-    plan = plan_lab(model, k=TIME_SCALE, auto_delay=DelayBy.KERNEL, reaction_ns=PAUSE_REACTION_NS)
+def planned_lab(model: Lab, k: float = 1.0) -> PlannedLab:
+    """Plan a lab for the simulator at a time scale. Raises `PlanError` where there can be no such lab."""
+    plan = plan_lab(model, k=k, auto_delay=DelayBy.KERNEL, reaction_ns=PAUSE_REACTION_NS, any_size=True)
     return PlannedLab(model=model, plan=plan)
 
 
 def build_fabric(
-    lab: LiveLab, endpoints: Sequence[Endpoint], hosts: Hosts, *, pipeline_ns: int, seed: int
+    lab: LiveLab, endpoints: Sequence[Endpoint], hosts: Sequence[Hosts], *, placed: Sequence[PortPlan], seed: int
 ) -> SimulatedFabric:
-    """Build the network between these endpoints, each of which has the address of a NIC of the lab.
+    """Build the network between these endpoints, each of which has the address of a NIC of a rank (`placed`), and
+    `hosts` of one transport or of several.
 
-    `seed` is that of the run, which switches' hashes follow, too. `pipeline_ns` is what NICs and switches add to every
-    path, each way; it is added behind all queues, as an emulated lab's endpoints do.
+    `seed` is that of the run, which switches' hashes follow, too.
     """
+    made = {item.address: next(one.make for one in hosts if one.has(item.address)) for item in endpoints}
+    tables = lab.plan.tables
+    order = {str(IPv4Address(address)): number for address, number in (tables.destinations if tables else ())}
     network = FabricNetwork(
-        endpoints, seed=seed, overhead_bytes=OVERHEAD_BYTES, destination_port=hosts.port, host=hosts.make
+        endpoints,
+        seed=seed,
+        overhead_bytes=OVERHEAD_BYTES,
+        destination_port=next((one.port for one in hosts if one.port), 0),
+        hosts=made,
+        order=order or None,
     )
-    fabric = SimulatedFabric(network=network)
-    _Builder(lab, fabric, hosts.marking, pipeline_ns=pipeline_ns, run=seed).build()
+    markings = [one.marking for one in hosts]
+    of_tenants, places = _tenant_classes(lab, placed), dict[tuple[int, int], int]()
+    for address, nic in network.nics.items():
+        place = next(place for place, one in enumerate(hosts) if one.has(address))
+        dscp = of_tenants.get(address)
+        if dscp is not None:
+            if (place, dscp) not in places:
+                places[place, dscp] = len(markings)
+                markings.append(Marking(data=dscp, retransmission=dscp, control=dscp, notification=dscp))
+            place = places[place, dscp]
+        nic.kinds = KINDS * place
+    fabric = SimulatedFabric(network=network, k=lab.plan.k)
+    _Builder(lab, fabric, hosts, markings, placed, run=seed).build()
     return fabric
+
+
+def _tenant_classes(lab: LiveLab, placed: Sequence[PortPlan]) -> Mapping[str, int]:
+    """Return the DSCP of the class that switches put a tenant's packets into, by the addresses of its NICs."""
+    overlay, qos = lab.model.overlay, lab.model.qos
+    if overlay is None or qos is None:
+        return {}
+    named = {one.name: qos.profiles[0].dscp_of(one.traffic_class) for one in overlay.tenants if one.traffic_class}
+    found = ((address_of(nic), named.get(nic.tenant)) for nic in placed)
+    return {address: dscp for address, dscp in found if dscp is not None}
+
+
+_Group = tuple[str, frozenset[str]]
+"""The group of an endpoint in the graph, and the nodes that deliver to it."""
 
 
 class _Builder:
     """The tables that a fabric is built from."""
 
-    def __init__(self, lab: LiveLab, fabric: SimulatedFabric, marking: Marking, *, pipeline_ns: int, run: int) -> None:
+    def __init__(
+        self,
+        lab: LiveLab,
+        fabric: SimulatedFabric,
+        hosts: Sequence[Hosts],
+        markings: Sequence[Marking],
+        placed: Sequence[PortPlan],
+        *,
+        run: int,
+    ) -> None:
         self._lab = lab
         self._fabric = fabric
         self._network = fabric.network
-        self._pipeline_ns = pipeline_ns
+        self._hosts = hosts
         self._graph = fabric_graph(lab.model, lab.plan)
         self._ports = {f"{port.node}:{port.name}": port for port in lab.plan.ports}
-        self._classes = _PortClasses(lab, marking, run)
-        self._nics = {
-            name: str(port.address.ip)
-            for name, port in self._ports.items()
-            if port.address is not None and str(port.address.ip) in self._network.nics
+        self._classes = _PortClasses(lab, markings, run)
+        known = [nic for host in lab.plan.hosts for nic in host.nics if nic.address is not None]
+        self._placed = {
+            f"{nic.node}:{nic.name}": nic for nic in (*known, *placed) if address_of(nic) in self._network.nics
         }
-        """Address of each NIC that takes part, by "node:interface"."""
+        """The NICs that take part, by "node:interface"."""
+        self._nics = {name: address_of(nic) for name, nic in self._placed.items()}
+        """The address of each."""
 
     def build(self) -> None:
         links = self._graph.links
         switches = dict.fromkeys(
             node for link in links for node in (link.source, link.destination) if node not in self._graph.group_of
         )
+        groups = self._groups()
+        self._network.share_routes({self._nics[one]: group for group, members in groups.items() for one in members})
         for name in switches:
             self._add_switch(name)
         for link in links:
@@ -115,11 +181,48 @@ class _Builder:
                 self._connect(link.name, ends[0], ends[1])
         for name in list(self._network.outputs):
             self._network.obey(name, PAUSE_REACTION_NS)
+        self._add_tunnels()
+        self._fabric.planned = lambda: {name: dict(self._routes_of(name)) for name in switches}
         for name in switches:
-            for endpoint, address in self._nics.items():
-                hops = self._graph.next_hops(name, endpoint)
-                if hops:
-                    self._network.route(name, address, [links[number].name for number in hops])
+            for (_, near), members in groups.items():
+                for endpoint in members if name in near else members[:1]:
+                    hops = self._graph.next_hops(name, endpoint)
+                    if hops:
+                        self._network.route(name, self._nics[endpoint], [links[number].name for number in hops])
+
+    def _groups(self) -> Mapping[_Group, Sequence[str]]:
+        """Return the NICs that take part, those together that the same routes lead to."""
+        near: defaultdict[str, list[str]] = defaultdict(list)
+        for link in self._graph.links:
+            if link.destination in self._nics:
+                near[link.destination].append(link.source)
+        found: defaultdict[_Group, list[str]] = defaultdict(list)
+        for endpoint in self._nics:
+            found[self._graph.group_of.get(endpoint, endpoint), frozenset(near[endpoint])].append(endpoint)
+        return found
+
+    def _routes_of(self, switch: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield the address of each NIC that a switch has routes to, and the lines that lead there."""
+        links = self._graph.links
+        for endpoint, address in self._nics.items():
+            if hops := self._graph.next_hops(switch, endpoint):
+                yield address, tuple(links[number].name for number in hops)
+
+    def _add_tunnels(self) -> None:
+        """Have the leaves of tenants' NICs put their packets into those of VXLAN, and take them out again."""
+        nics = self._network.nics
+        tenants = {name: address for name, address in self._nics.items() if self._placed[name].tenant}
+        if not tenants:
+            return
+        numbers = frozenset(nics[address].number for address in tenants.values())
+        vteps = {target for _, (source, target) in self._fabric.ends.items() if source in tenants.values()}
+        for line, (source, _) in self._fabric.ends.items():
+            if source in vteps:
+                port = self._network.outputs[line]
+                port.tunnel_bytes, port.tenants = VXLAN_BYTES, numbers
+
+    def _pipeline_ns(self, address: str) -> int:
+        return next(one.pipeline_ns for one in self._hosts if one.has(address))
 
     def _place(self, node: str) -> str | None:
         """Return what the network calls a node of the graph; None for a NIC that takes no part."""
@@ -134,16 +237,19 @@ class _Builder:
     def _connect(self, name: str, source: str, target: str) -> None:
         port = self._ports[name]
         to_nic = target in self._network.nics
+        self._fabric.ends[name] = (source, target)
         packet_ns = (port.mtu_bytes + ETHERNET_BYTES) * 8 * 10**9 // port.rate_bps
+        self._fabric.delays[name] = delay_ns = port.delay_ns + (self._pipeline_ns(target) if to_nic else 0)
         self._network.connect(
             name,
             source,
             target,
             LinkSettings(
                 rate_bps=port.rate_bps,
-                delay_ns=port.delay_ns + (self._pipeline_ns if to_nic else 0),
+                delay_ns=delay_ns,
                 impairments=Impairments(loss=port.loss) if port.loss else None,
                 jitter_ns=round(NIC_JITTER_PACKETS * packet_ns) if source in self._network.nics else 0,
+                at_once=self._lab.plan.k != REAL_TIME,
             ),
             out=self._classes.port(port),
             into=self._classes.port(self._ports[port.peer]),
@@ -153,8 +259,8 @@ class _Builder:
 class _PortClasses:
     """The settings of each port and switch, those of equal profiles made once."""
 
-    def __init__(self, lab: LiveLab, marking: Marking, run: int) -> None:
-        self._marking = marking
+    def __init__(self, lab: LiveLab, markings: Sequence[Marking], run: int) -> None:
+        self._markings = markings
         self._run = run
         self._qos = lab.plan.tables
         self._installs: Mapping[tuple[str, str], InstallPort] = {
@@ -173,30 +279,38 @@ class _PortClasses:
             seed=buffer.seed_in(self._run),
             gap_ns=buffer.gap_ns,
             buffer_bytes=max(0, buffer.shared_bytes - buffer.headroom_bytes),
+            hash_fields=buffer.hash_fields,
+            flowlets=buffer.per is AdaptPer.FLOWLET,
+            hysteresis_bytes=buffer.hysteresis_bytes,
+            stride=buffer.stride,
         )
 
     def port(self, port: PortPlan) -> FabricPortSettings:
         install = self._installs.get((port.node, port.name))
         if self._qos is None or install is None:
-            return _plain(port)
+            return _plain(port, len(self._markings))
         if install.profile not in self._made:
             self._made[install.profile] = self._of_profile(self._qos.profiles[install.profile])
         return self._made[install.profile]
 
     def _of_profile(self, profile: PortProfile) -> FabricPortSettings:
-        marking, class_of = self._marking, profile.class_of_dscp
-        sent = (marking.data, marking.retransmission, marking.control, marking.notification)
-        data, again, control, notification = (class_of[dscp] for dscp in sent)
+        kinds: list[int] = []
+        for marking in self._markings:
+            sent = (marking.data, marking.retransmission, marking.control, marking.notification)
+            named = [profile.class_of_dscp[dscp] for dscp in sent] + [profile.trimmed_class]
+            kinds += named + [named[0]] * (KINDS - len(named))
         obeying = tuple(replace(item, lossless=False) for item in profile.classes)  # a NIC asks for no pauses
         return FabricPortSettings(
             classes=profile.classes if profile.switch else obeying,
-            priority_of=(data, again, control, notification, profile.trimmed_class),
+            priority_of=tuple(kinds),
             trimming=profile.trimming,
             trim_bytes=TRIMMED_PAYLOAD_BYTES,
         )
 
 
-def _plain(port: PortPlan) -> FabricPortSettings:
+def _plain(port: PortPlan, transports: int) -> FabricPortSettings:
     """The one queue of a port without QoS; its bound is in packets, of which full ones matter."""
     limit = PLAIN_QUEUE_PACKETS * (port.mtu_bytes + ETHERNET_BYTES)
-    return FabricPortSettings(classes=(ClassPlan(priority=0, limit_bytes=limit),), priority_of=(0, 0, 0, 0, 0))
+    return FabricPortSettings(
+        classes=(ClassPlan(priority=0, limit_bytes=limit),), priority_of=(0,) * (KINDS * transports)
+    )

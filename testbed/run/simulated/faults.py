@@ -1,37 +1,57 @@
-"""Faults on the simulator: links whose settings are other ones from the begin of a run to its end."""
+"""Faults on the simulator: what each kind does to lines, sessions and domains, and the acts of a run on its clock."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from testbed.base.errors import ScenarioError
+from testbed.base.names import plane_of_switch
 from testbed.lab.core.deploy.links.changes import LinkChange
-from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.protocols.simulation import OutputPort
 from testbed.protocols.simulation.faults import Impairments
 from testbed.record.samples import RunEvent
-from testbed.run.faults.links import LinkSet, link_change
+from testbed.run.faults.acts import Act, plan_acts
+from testbed.run.faults.kills import AgentKill, DaemonKill, NodeKill
+from testbed.run.faults.lab_fault import LabFault
+from testbed.run.faults.links import LinkDown, LinkSet, PfcStorm, link_change
+from testbed.run.faults.outcome import FaultOutcome
+from testbed.run.faults.planes import FabricPlaneDown
 from testbed.run.faults.registry import lab_fault
+from testbed.run.faults.scale_up import DomainKill
 from testbed.run.schema.model import AtStep, Fault
 from testbed.run.simulated.fabric import SimulatedFabric
+from testbed.run.simulated.faulty_links import FaultyLinks
+from testbed.run.simulated.scale_up import SimulatedDomains
 
 INSTEAD = "leave --backend out: emulation can"
+PAUSE_QUANTA = 65_535
+"""The longest pause that a frame asks for, in times of 512 bits (IEEE 802.3, annex 31B)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedSite:
+    """The things that a fault may lay hands on."""
+
+    fabric: SimulatedFabric
+    links: FaultyLinks
+    domains: SimulatedDomains
 
 
 def check_fault(fault: Fault) -> None:
     """Raise `ScenarioError` for a fault that cannot be simulated."""
-    if fault.kind != LinkSet.kind:
+    found = lab_fault(fault)
+    if isinstance(found, AgentKill):
         raise ScenarioError(
-            f"--backend simulation knows the fault {LinkSet.kind} alone, and this scenario has {fault.kind}",
-            hint=INSTEAD,
+            f"--backend simulation has no workers, and that of {fault.target} is to be killed", hint=INSTEAD
         )
-    if lab_fault(fault).of_scale_up:
+    if isinstance(fault.at, AtStep):
         raise ScenarioError(
-            f"--backend simulation has no scale-up domains, and a fault is to befall {fault.target}", hint=INSTEAD
-        )
-    if fault.until is not None or isinstance(fault.at, AtStep) or fault.at.ns:
-        raise ScenarioError(
-            f"--backend simulation has faults from the begin of a run to its end, and that of {fault.target} is timed",
-            hint=f"at: 0s without until (the times of faults are those of an emulated lab), or {INSTEAD}",
+            f"--backend simulation runs no program whose steps a fault could wait for, as {fault.kind} of"
+            f" {fault.target} does",
+            hint=f"at: 2s, or {INSTEAD}",
         )
     if "jitter" in fault.settings:
         raise ScenarioError(
@@ -40,39 +60,300 @@ def check_fault(fault: Fault) -> None:
         )
 
 
-def do_faults(faults: tuple[Fault, ...], fabric: SimulatedFabric, plan: LabPlan) -> list[RunEvent]:
-    """Change the links that these faults are about, before anything is sent. Return what was done."""
-    peers = {f"{port.node}:{port.name}": port.peer for port in plan.ports}
-    events = []
-    for fault in faults:
-        change = link_change(fault.settings)
-        both = bool(fault.settings.get("both", False))
-        for name in (fault.target, peers[fault.target]) if both else (fault.target,):
-            _change_line(fabric, name, change, plan)
-        words = ", ".join(f"{key} {value}" for key, value in fault.settings.items())
-        events.append(RunEvent(at_s=0.0, kind=fault.kind, target=fault.target, detail=words))
-    return events
+class _Fault(ABC):
+    """One kind of fault as the simulator has it."""
+
+    def __init__(self, fault: LabFault, site: SimulatedSite) -> None:
+        self.fault = fault
+        self.target = fault.target
+        self.site = site
+
+    @abstractmethod
+    def do(self, now: int) -> None:
+        """Do it."""
+
+    @abstractmethod
+    def undo(self, now: int) -> None:
+        """Bring back what was there before."""
 
 
-def _change_line(fabric: SimulatedFabric, name: str, change: LinkChange, plan: LabPlan) -> None:
-    """Change what is sent by a port, if any of the run's packets can come by it."""
-    network = fabric.network
-    line = network.lines.get(name)
-    if line is None:
-        return
-    port = next(one for one in plan.ports if f"{one.node}:{one.name}" == name)
-    if change.rate is not None:
-        line.rate_bps = change.rate.bps
-    if change.rate_share is not None:
-        line.rate_bps = max(1, round(port.rate_bps * change.rate_share))
-    if change.delay is not None:
-        line.delay_ns += change.delay.ns - port.delay_ns
-    if change.silent:
-        network.set_up(name, up=False)
-    impairments = Impairments(loss=port.loss if change.loss is None else change.loss)
-    if change.loss_every is not None:
-        impairments = replace(impairments, loss_every=change.loss_every)
-    if change.corruption is not None:
-        impairments = replace(impairments, corrupt=change.corruption)
-    if impairments != Impairments():
-        network.impair(name, impairments)
+class _Down(_Fault):
+    """The carrier of a link goes."""
+
+    def do(self, now: int) -> None:
+        self.site.links.down(now, self.target)
+
+    def undo(self, now: int) -> None:
+        self.site.links.up(now, self.target)
+
+
+class _Set(_Fault):
+    """What one end of a link sends, or both, is slower, later, lost or damaged."""
+
+    def do(self, now: int) -> None:
+        change = link_change(self.fault.fault.settings)
+        for name in self._names:
+            self._change(name, change)
+        if change.silent:
+            self.site.links.silence(now, self._names)
+
+    def undo(self, now: int) -> None:
+        for name in self._names:
+            line, port = self.site.fabric.network.lines.get(name), self.site.links.ports[name]
+            if line is None:
+                continue
+            line.rate_bps, line.delay_ns = port.rate_bps, self.site.fabric.delays[name]
+            line.impair(Impairments(loss=port.loss) if port.loss else None)
+        self.site.links.speak(now, self._names)
+
+    @property
+    def _names(self) -> list[str]:
+        both = bool(self.fault.fault.settings.get("both", False))
+        return [self.target, self.site.links.peer(self.target)] if both else [self.target]
+
+    def _change(self, name: str, change: LinkChange) -> None:
+        """Change what is sent by a port, if any of the run's packets can come by it."""
+        line, port = self.site.fabric.network.lines.get(name), self.site.links.ports[name]
+        if line is None:
+            return
+        if change.rate is not None:
+            line.rate_bps = max(1, change.rate.scaled(self.site.fabric.k).bps)
+        if change.rate_share is not None:
+            line.rate_bps = max(1, round(port.rate_bps * change.rate_share))
+        if change.delay is not None:
+            line.delay_ns += change.delay.scaled(self.site.fabric.k).ns - port.delay_ns
+        impairments = Impairments(loss=port.loss if change.loss is None else change.loss)
+        if change.loss_every is not None:
+            impairments = replace(impairments, loss_every=change.loss_every)
+        if change.corruption is not None:
+            impairments = replace(impairments, corrupt=change.corruption)
+        if impairments != Impairments():
+            line.impair(impairments)
+
+
+class _Storm(_Fault):
+    """A port's peer is asked for pauses, again before each one ends (IEEE 802.1Qbb)."""
+
+    _raging = False
+
+    def do(self, now: int) -> None:
+        self._raging = True
+        self._ask(now)
+
+    def undo(self, now: int) -> None:
+        self._raging = False
+        if (port := self._port) is not None:
+            self.site.fabric.network.at(now + int(port.line.delay_ns), self._end)
+
+    def _ask(self, now: int) -> None:
+        port = self._port
+        if not self._raging or port is None:
+            return
+        network = self.site.fabric.network
+        network.at(now + int(port.line.delay_ns), self._pause)
+        network.at(now + max(1, PAUSE_QUANTA * 512 * 10**9 // int(port.line.rate_bps) // 2), self._ask)
+
+    def _pause(self, now: int) -> None:
+        if self._raging and (port := self._port) is not None:
+            port.pause(now, self._priority)
+
+    def _end(self, now: int) -> None:
+        if (port := self._port) is not None:
+            port.resume(now, self._priority)
+
+    @property
+    def _port(self) -> OutputPort | None:
+        return self.site.fabric.network.outputs.get(self.site.links.peer(self.target))
+
+    @property
+    def _priority(self) -> int:
+        return int(self.fault.fault.settings["priority"])
+
+
+class _NodeKill(_Fault):
+    """All ports of a switch lose their carrier, one after the other."""
+
+    def do(self, now: int) -> None:
+        links, times = self.site.links, self.site.links.convergence
+        for number, name in enumerate(links.of_node(self.target)):
+            first = max(0, times.power_ns - times.carrier_ns)
+            self._at(now + first + number * times.next_port_ns, partial(_at_port, links.down, name))
+
+    def undo(self, now: int) -> None:
+        links, times = self.site.links, self.site.links.convergence
+        for number, name in enumerate(links.of_node(self.target)):
+            self._at(
+                now + number * times.next_port_ns,
+                partial(_at_port, partial(links.up, later_ns=times.start_ns), name),
+            )
+
+    def _at(self, when: int, action: Callable[[int], None]) -> None:
+        self.site.fabric.network.at(when, action)
+
+
+class _PlaneDown(_Fault):
+    """All links of a plane's switches lose their carrier at once."""
+
+    def do(self, now: int) -> None:
+        for name in self._names:
+            self.site.links.down(now, name)
+
+    def undo(self, now: int) -> None:
+        for name in self._names:
+            self.site.links.up(now, name)
+
+    @property
+    def _names(self) -> list[str]:
+        """Each link once, by one of its ports in the plane."""
+        ports = self.site.links.ports
+        mine = {name: port for name, port in ports.items() if plane_of_switch(port.node) == self.target}
+        return [name for name, port in mine.items() if port.peer not in mine or name < port.peer]
+
+
+def _at_port(action: Callable[[int, str], None], name: str, now: int) -> None:
+    action(now, name)
+
+
+class _DaemonKill(_Fault):
+    """A routing daemon ends. bgpd's sessions are closed by the kernel at once, and bfdd is missed as a silent link is;
+    zebra leaves the kernel's routes as they are."""
+
+    _dead = False
+
+    def do(self, now: int) -> None:
+        links = self.site.links
+        self._dead = True
+        links.note(now, "daemon-ended", self.target, self._daemon)
+        if self._daemon == "bgpd":
+            links.end_sessions(now, [end for name in self._ports for end in (name, links.peer(name))], "session closed")
+        elif self._daemon == "bfdd":
+            due = links.begin_ns + links.convergence.silence_ns(now - links.begin_ns, links.random)
+            self.site.fabric.network.at(max(now, due), self._miss)
+
+    def _miss(self, now: int) -> None:
+        links = self.site.links
+        if self._dead:
+            for name in self._ports:
+                links.end_sessions(now, [links.peer(name), name], links.convergence.silence_words)
+            links.begin_sessions_of(now, self._ports)  # BGP comes back without BFD
+
+    def undo(self, now: int) -> None:
+        links = self.site.links
+        self._dead = False
+        links.begin_sessions_of(now + links.convergence.start_ns, self._ports)
+
+    @property
+    def _ports(self) -> list[str]:
+        return [name for name in self.site.links.of_node(self.target) if self.site.links.has_session(name)]
+
+    @property
+    def _daemon(self) -> str:
+        return str(self.fault.fault.settings.get("daemon", ""))
+
+
+class _ScaleUpDown(_Fault):
+    """Links of a scale-up domain have no signal."""
+
+    def do(self, now: int) -> None:
+        self.site.domains.change(self._links, LinkChange(up=False))
+
+    def undo(self, now: int) -> None:
+        self.site.domains.change(self._links, LinkChange(up=True))
+
+    @property
+    def _links(self) -> str:
+        assert isinstance(self.fault, LinkDown)
+        return self.fault.links
+
+
+class _ScaleUpSet(_Fault):
+    """Links of a scale-up domain are slower, lose frames or damage them."""
+
+    def do(self, now: int) -> None:
+        self.site.domains.change(self.target, link_change(self.fault.fault.settings))
+
+    def undo(self, now: int) -> None:
+        self.site.domains.change(self.target, None)
+
+
+class _DomainKill(_Fault):
+    """The switch of a scale-up domain ends, and another one takes its place."""
+
+    def do(self, now: int) -> None:
+        self.site.domains.kill_switch(self.target)
+
+    def undo(self, now: int) -> None:
+        self.site.domains.start_switch(self.target)
+
+
+_OF_FABRIC: Sequence[tuple[type[LabFault], type[_Fault]]] = (
+    (LinkDown, _Down), (LinkSet, _Set), (PfcStorm, _Storm), (NodeKill, _NodeKill), (DaemonKill, _DaemonKill),
+    (FabricPlaneDown, _PlaneDown),
+)  # fmt: skip
+_OF_SCALE_UP: Sequence[tuple[type[LabFault], type[_Fault]]] = (
+    (LinkDown, _ScaleUpDown), (LinkSet, _ScaleUpSet), (DomainKill, _DomainKill),
+)  # fmt: skip
+
+
+class SimulatedFaults:
+    """The faults of one run, from before its begin to its end."""
+
+    def __init__(self, faults: Sequence[Fault], site: SimulatedSite) -> None:
+        self._site = site
+        self._links = site.links
+        found = [lab_fault(fault) for fault in faults]
+        self._planned = len(found)
+        self._acts = plan_acts(found)
+        self._made: Mapping[int, _Fault] = {id(one): _make(one, site) for one in found}
+        self._done = 0
+        self._over = False
+        self._never: dict[int, Act] = {}
+        """By their order, the acts that have not begun anything."""
+
+    def begin(self, now: int) -> None:
+        """The traffic begins. What is due at once has happened when this returns."""
+        for act in self._acts:
+            if not act.undo:
+                self._never[act.order] = act
+            if act.at_ns:
+                self._site.fabric.network.at(now + act.at_ns, partial(self._perform, act))
+            else:
+                self._perform(act, now)
+
+    def end(self) -> None:
+        """The traffic has ended: nothing more is done."""
+        self._over = True
+
+    def _perform(self, act: Act, now: int) -> None:
+        if self._over:
+            return
+        made, fault = self._made[id(act.fault)], act.fault.fault
+        detail = " ".join(f"{key}={value}" for key, value in fault.settings.items())
+        self._links.note(now, f"undone-{fault.kind}" if act.undo else fault.kind, fault.target, detail)
+        self._never.pop(act.order, None)
+        self._done += 1
+        if act.undo:
+            made.undo(now)
+        else:
+            made.do(now)
+
+    def events(self) -> list[RunEvent]:
+        """Return what was done and seen, in order of time."""
+        return sorted(self._links.events, key=lambda event: event.at_s)
+
+    def outcome(self, lasted_s: float) -> FaultOutcome:
+        """Return how far they happened in a run that lasted so long: of those that did not, each fault once."""
+        missing = {id(act.fault): act for act in reversed(self._never.values())}
+        return FaultOutcome(
+            planned=self._planned,
+            acts=self._done,
+            troubles=tuple(
+                f"{act.name} at {act.due} never happened: the traffic ended after {lasted_s:.3f} s"
+                for act in reversed(missing.values())
+            ),
+        )
+
+
+def _make(fault: LabFault, site: SimulatedSite) -> _Fault:
+    kinds = _OF_SCALE_UP if fault.of_scale_up else _OF_FABRIC
+    return next(made for kind, made in kinds if isinstance(fault, kind))(fault, site)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,12 @@ class RunSite:
         network = self.network
         if network is not None:
             network.nics[endpoint.address].wake()
+
+    def call_at(self, when: int, action: Callable[[int], None]) -> None:
+        """Have `action(now)` called at a simulated time."""
+        network = self.network
+        if network is not None:
+            network.at(when, action)
 
     def received_bytes(self, address: str) -> int:
         network = self.network

@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
 from testbed.base.datapath.markers import MARKERS
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.model import Lab
+from testbed.lab.core.model.overlay import VXLAN_BYTES
+from testbed.lab.core.model.storage import ServedBy
+from testbed.protocols.scale_up.domain.build import build as build_domain
+from testbed.run.measuring.scale_up_loads import NOT_EMULATED
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.scale_up import goes_by_packets
-from testbed.run.schema.model import NO_TENANT, Scenario
+from testbed.run.placed.traffic import lab_transports
+from testbed.run.schema.model import Scenario, Transport
+from testbed.run.schema.transports import TRANSPORTS
+from testbed.run.simulated.beside import convergence_of
 from testbed.run.simulated.fabric import NIC_JITTER_PACKETS, OVERHEAD_BYTES
 from testbed.run.simulated.faults import INSTEAD, check_fault
-from testbed.run.simulated.transport_registry import simulated_names
+from testbed.run.simulated.time_scale import REAL_TIME, is_timed
+from testbed.run.simulated.timed import TIMED
+from testbed.run.simulated.transport_registry import simulated_names, simulated_transport
 from testbed.run.sweep.points import Point, Sweep
-from testbed.run.transports.registry import transport_on
+
+REAL_PROGRAMS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "nbd": "fio at the hosts and nbdkit at the targets",
+        "nfs": "fio at the hosts and Ganesha at the targets",
+        "rdma": "perftest or rsocket over the kernel's soft RDMA",
+    }
+)
+"""The transports that are programs of others, and which."""
 
 
 def check_supported(sweep: Sweep) -> None:
@@ -31,13 +52,29 @@ def _check_scenario(point: Point, lab: Lab) -> None:
             "--backend simulation has no hosts that a program could run on, and the workload is one",
             hint="a workload of the bytes that it sends, such as all-reduce, or " + INSTEAD,
         )
-    if scenario.tenant_transports:
+    for transport in scenario.transports:
+        _check_transport(point, transport)
+    kind = scenario.transport.kind.value
+    if scenario.by_programs and kind not in TIMED:
         raise _refusal(
             point,
-            "--backend simulation carries a workload over one transport, and its tenants have several",
-            hint="the same transport for all tenants, or " + INSTEAD,
+            f"--backend simulation has flows of {' and '.join(TIMED)} alone for a given time, and not of {kind}",
+            hint="workload.bytes instead of workload.duration, or " + INSTEAD,
         )
-    kind, able = scenario.transport.kind.value, simulated_names()
+    if any(goes_by_packets(lab, one) for one in scenario.transports):
+        build_domain()  # so that a compiler that is missing is told of before anything runs
+    for fault in scenario.faults:
+        check_fault(fault)
+
+
+def _check_transport(point: Point, transport: Transport) -> None:
+    kind, able = transport.kind.value, simulated_names()
+    if kind in REAL_PROGRAMS:
+        raise _refusal(
+            point,
+            f"--backend simulation runs no real programs, and {kind} is {REAL_PROGRAMS[kind]}",
+            hint=INSTEAD,
+        )
     if kind not in able:
         hint = "--only kind={} where the matrix has it, or " if point.values else "transport: {{kind: {}}}, or "
         raise _refusal(
@@ -45,30 +82,17 @@ def _check_scenario(point: Point, lab: Lab) -> None:
             f"--backend simulation carries {' and '.join(able)}, and not {kind}",
             hint=hint.format(able[-1]) + INSTEAD,
         )
-    if scenario.by_programs:
-        raise _refusal(
-            point,
-            "--backend simulation runs workloads of a given size, and this one sends for a given time",
-            hint="workload.bytes instead of workload.duration",
-        )
-    ranks = scenario.workload.ranks
-    if any(name != NO_TENANT for name in (*ranks.tenants_in(lab), *ranks.externals)):
-        raise _refusal(
-            point,
-            "--backend simulation knows no VXLAN, and the ranks are in tenants",
-            hint="workload.ranks without tenant, on a topology without tenants",
-        )
-    if goes_by_packets(lab, scenario.transport):
-        raise _refusal(
-            point,
-            "--backend simulation has no packets inside scale-up domains, whose transfers take their links' time",
-            hint="transport: {scale_up: time}, or " + INSTEAD,
-        )
-    for fault in scenario.faults:
-        check_fault(fault)
+    simulated_transport(kind).check(transport)
 
 
 def _check_lab(lab: Lab, point: Point) -> None:
+    by_kernel = [node.name for node in lab.targets if node.target and node.target.served_by is ServedBy.KERNEL]
+    if by_kernel and any(TRANSPORTS[one.kind.value].to_targets for one in point.scenario.transports):
+        raise _refusal(
+            point,
+            f"--backend simulation has targets of our own, and the kernel is to serve {by_kernel[0]}",
+            hint="a target without served_by, or " + INSTEAD,
+        )
     jittery = next((link for link in lab.links if link.delay is not None and link.delay.jitter.ns), None)
     if jittery is not None:
         raise _refusal(
@@ -93,14 +117,30 @@ def _refusal(point: Point, message: str, *, hint: str) -> ScenarioError:
 def simulated_approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
     """Say what a simulated run does not reproduce of the fabric it models: a sentence each, most telling first."""
     found = [
-        "Simulated at k = 1: packets, queues and links are events of a program; nothing of this machine's kernel, and"
-        " none of its routing daemons, takes part.",
+        f"Simulated at k = {lab.plan.k:g}: packets, queues and links are events of a program; nothing of this"
+        " machine's kernel, and none of its routing daemons, takes part.",
         f"A datagram costs a port its payload and {OVERHEAD_BYTES} bytes of headers, as in an emulated lab: no"
         " preamble, checksum and gap.",
         f"A packet leaves its NIC up to {NIC_JITTER_PACKETS:.0%} of a full packet's time late, at random, so that hosts"
         " which begin together do not stay in step.",
-        "Routes are those that BGP is planned to have converged to, and never change.",
+        "Routes are those that BGP is planned to have converged to"
+        + (", until faults change them." if any(map(is_timed, scenario.faults)) else ", and never change."),
     ]
+    if any(is_timed(fault) for fault in scenario.faults):
+        found += convergence_of(lab.plan, scenario.convergence_ns).sentences()
+    if any(goes_by_packets(lab.model, one) for one in scenario.transports):
+        found.append(NOT_EMULATED)
+    if any(port.tenant for port in lab.plan.ports):
+        found.append(f"VXLAN adds {VXLAN_BYTES} bytes between leaves; switches hash what is inside of it.")
+    if lab.plan.k != REAL_TIME:
+        found.append(
+            "A packet leaves a port as a whole, and the port waits after it, as the shaper of an emulated lab does."
+        )
+    overlay = lab.model.overlay
+    if overlay is not None and any(tenant.traffic_class for tenant in overlay.tenants):
+        found.append(
+            "The class of a tenant holds from its NICs on, where an emulated leaf gives it to the outer packet."
+        )
     qos = lab.plan.qos
     if qos is None:
         found.append("Switch queues are plain tail-drop at line rate: no ECN marking, no PFC pause, no shared buffer.")
@@ -112,6 +152,10 @@ def simulated_approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
             )
         if any(buffer.watchdog_detect_ns for buffer in qos.buffers):
             found.append("The PFC watchdog does not act: a deadlock of pauses ends the run.")
-    found += transport_on(lab, scenario.transport).approximations()
+    found += dict.fromkeys(
+        item
+        for part in lab_transports(scenario, lab)
+        for item in simulated_transport(part.transport.kind.value).approximations(part)
+    )
     found.append("ECMP picks by a seeded hash of our own, not by a switch ASIC's.")
     return found

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from typing import ClassVar
 
 from testbed.base.errors import ScenarioError, TestbedError
 from testbed.record.record import EPOCH, Check, PointResult, RunResult
@@ -65,12 +66,16 @@ class PointRuns:
     `ScenarioError` where the lab cannot carry the traffic.
     """
 
+    folds_large: ClassVar[bool] = False
+    """Rings of more than a million transfers may be one step of its traffic."""
+
     def __init__(self, point: Point, whole: LiveLab) -> None:
         self.point = point
         self.whole = whole
         self.lab = whole.of_network(*point.scenario.workload.ranks.networks_in(whole.model))
         self.traffic: Sequence[RunTraffic] = [
-            make_traffic(point.scenario, self.lab, seed=seed) for seed in point.scenario.repeat.seeds
+            make_traffic(point.scenario, self.lab, seed=seed, folds_large=self.folds_large)
+            for seed in point.scenario.repeat.seeds
         ]
 
     @property

@@ -24,7 +24,7 @@ from testbed.lab.core.plan.qos.qos_plan import PortProfile
 from testbed.lab.core.plan.user_space.marks import data_dscp, port_profile
 from testbed.run.placed.channels import CONNECTIONS, ChannelPlan, ChannelRules, plan_channels
 from testbed.run.schema.model import Transport
-from testbed.run.schema.transports import TRANSPORTS
+from testbed.run.schema.transports import PLANNED, TRANSPORTS
 from testbed.workload.oracles.serialisation import Framing, serialisation_s
 from testbed.workload.steps import Transfer, Workload
 
@@ -51,6 +51,8 @@ class PathChoice(StrEnum):
     """Each takes any, whatever is going on there."""
     ADAPTIVE = "adaptive"
     """Each takes one, and paths that are congested are avoided."""
+    REPATHED = "repathed"
+    """All of them take one path, until it has been congested for a while, and then another."""
 
 
 class LabTransport(ABC):
@@ -206,7 +208,14 @@ class LabTransport(ABC):
         kind = self.transport.kind.value
         if not TRANSPORTS[kind].by_fio and any(step.job is not None for step in workload.transfers):
             raise ScenarioError(f"{workload.name} has jobs of fio, and {kind} does not go by fio")
-        return plan_channels(workload, ranks, self.channel_rules, seed=seed)
+        plan = plan_channels(workload, ranks, self.channel_rules, seed=seed)
+        if self.transport.paths != PLANNED:
+            return plan
+        from testbed.run.ideals.planned_channels import plan_channel_paths
+
+        return plan_channel_paths(
+            self.lab, plan, workload, ranks, self.channel_rules, protocol=self.protocol, seed=seed
+        )
 
     @cached_property
     def base_rtt_ns(self) -> int:

@@ -10,16 +10,17 @@ from testbed.base.errors import ScenarioError
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.user_space.roce import roce_config
 from testbed.lab.core.plan.user_space.uet import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES
-from testbed.protocols.congestion.registry import NONE
+from testbed.protocols.congestion.registry import CONTROLLERS, DEFAULT_CONTROLLER, NONE
 from testbed.protocols.roce.config import LEAST_ENTROPY, RoceConfig
 from testbed.protocols.roce.packets.headers import BTH_BYTES, RETH_BYTES
 from testbed.protocols.roce.packets.icrc import ICRC_BYTES
 from testbed.protocols.roce.packets.opcodes import UDP_PORT
-from testbed.protocols.roce.recovery import DEFAULT_RECOVERY
-from testbed.run.placed.channels import ChannelPlan, ChannelRules
+from testbed.protocols.roce.recovery import DEFAULT_RECOVERY, RECOVERIES
+from testbed.run.placed.channels import ChannelRules
 from testbed.run.schema.model import Scalar
 from testbed.run.schema.transports import CC_PREFIX, ROCE_HEADER_BYTES, ROCE_MTUS
-from testbed.run.transports.user_space import UserSpaceTransport
+from testbed.run.transports.lab_transport import PathChoice
+from testbed.run.transports.user_space import NicPair, UserSpaceTransport, pairs_by_host
 from testbed.workload.oracles.serialisation import Framing
 
 if TYPE_CHECKING:
@@ -56,6 +57,19 @@ class Roce(UserSpaceTransport):
         )
 
     @property
+    def path_choice(self) -> PathChoice:
+        settings = self._config_of_control()
+        return PathChoice.REPATHED if settings.get("repath_rounds") else PathChoice.HASHED
+
+    def _config_of_control(self) -> Mapping[str, bool | int | float]:
+        """The parameters of the congestion control: those of the set that is chosen, with what is written by itself."""
+        if not self._is_controlled:
+            return {}
+        controller = CONTROLLERS[self.transport.cc or DEFAULT_CONTROLLER]
+        chosen = str(self.transport.options.get("parameters") or next(iter(controller.parameter_sets), ""))
+        return {**controller.values.get(chosen, {}), **self._cc_parameters}
+
+    @property
     def _is_dynamic(self) -> bool:
         """Tell whether connections come and go: then a pair has one at a time, from its NIC's source port."""
         return self.transport.options.get("connections") == "dct"
@@ -87,13 +101,15 @@ class Roce(UserSpaceTransport):
 
     def worker_settings(self, placement: PlacedWorkload) -> Callable[[str], Settings]:
         self._runs += 1
-        return lambda host: self._host_settings(host, placement.ranks, placement.channels)
+        pairs = pairs_by_host(placement.ranks, placement.channels)
+        return lambda host: self._host_settings(pairs.get(host, ()))
 
-    def _host_settings(self, host: str, ranks: Sequence[PortPlan], channels: ChannelPlan) -> RoceSettings:
+    def _host_settings(self, pairs: Sequence[NicPair]) -> RoceSettings:
+        """Return the settings of the worker of a host with these pairs of NICs."""
         from testbed.endpoints.worker.transports.roce import RoceSettings
         from testbed.protocols.roce.dynamic import DEFAULT_INITIATORS
 
-        own, delays = self.own_nic_and_delays(host, ranks, channels)
+        own, delays = self.own_nic_and_delays(pairs)
         return RoceSettings(
             config={} if own is None else self._config(own),
             cc_parameters=self._cc_parameters,
@@ -149,10 +165,11 @@ class Roce(UserSpaceTransport):
             return []
         found = []
         recovery = str(self.transport.options.get("recovery", DEFAULT_RECOVERY))
-        if recovery == DEFAULT_RECOVERY:
+        if not RECOVERIES[recovery].keeps:
             where = f"of the class {chosen.name}, which is lossy" if chosen else "of no class, since the lab has no qos"
             found.append(
-                f"RoCE's packets are {where}: with recovery: {recovery}, each that is lost has all behind it sent again"
+                f"RoCE's packets are {where}: with recovery: {recovery}, each that is lost has"
+                f" {'its whole message' if RECOVERIES[recovery].restarts else 'all behind it'} sent again"
             )
         if self.transport.options.get("parameters") == "nvidia":
             what = "has no qos" if profile is None else "gives this class none"

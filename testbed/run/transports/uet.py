@@ -19,10 +19,10 @@ from testbed.lab.core.plan.user_space.uet import (
 from testbed.protocols.uet.config import UetConfig
 from testbed.protocols.uet.packets.codes import UDP_PORT, Mode
 from testbed.protocols.uet.paths import DEFAULT_PATHS, PathKind
-from testbed.run.placed.channels import ChannelPlan, ChannelRules
+from testbed.run.placed.channels import ChannelRules
 from testbed.run.schema.model import Scalar
 from testbed.run.transports.lab_transport import PathChoice, address_of
-from testbed.run.transports.user_space import UserSpaceTransport, pairs_of
+from testbed.run.transports.user_space import NicPair, UserSpaceTransport, pairs_by_host
 from testbed.workload.oracles.serialisation import Framing
 
 if TYPE_CHECKING:
@@ -99,31 +99,31 @@ class Uet(UserSpaceTransport):
         self._runs += 1
         job_id = 1 + (self._runs - 1) % (_JOBS - 1)
         key = secrets.token_hex(32) if self.secured else ""
-        return lambda host: self.host_settings(host, placement.ranks, placement.channels, job_id=job_id, key=key)
+        pairs = pairs_by_host(placement.ranks, placement.channels)
+        return lambda host: self.host_settings(pairs.get(host, ()), job_id=job_id, key=key)
 
-    def host_settings(
-        self, host: str, ranks: Sequence[PortPlan], channels: ChannelPlan, *, job_id: int, key: str
-    ) -> UetSettings:
-        """Return the settings of one host's worker; `key` is that of TSS in hexadecimal digits, "" without."""
+    def host_settings(self, pairs: Sequence[NicPair], *, job_id: int, key: str) -> UetSettings:
+        """Return the settings of the worker of a host with these pairs of NICs; `key` is that of TSS in hexadecimal
+        digits, "" without."""
         from testbed.endpoints.worker.transports.uet import UetSettings
 
-        own, delays = self.own_nic_and_delays(host, ranks, channels)
+        own, delays = self.own_nic_and_delays(pairs)
         return UetSettings(
             config={} if own is None else self._config(own),
             mode=self.mode.name,
             dscp=self.dscp,
             control_dscp=self.control_dscp,
             delays_ns=delays,
-            least_rtts_ns=self._least_rtts_ns(host, ranks, channels),
+            least_rtts_ns=self._least_rtts_ns(pairs),
             tick_ns=self.tick_ns,
             job_id=job_id,
             security_key=key,
         )
 
-    def _least_rtts_ns(self, host: str, ranks: Sequence[PortPlan], channels: ChannelPlan) -> dict[str, dict[str, int]]:
+    def _least_rtts_ns(self, pairs: Sequence[NicPair]) -> dict[str, dict[str, int]]:
         """Return the time of a full packet and its answer through the idle fabric, by own address and the peer's."""
         found: dict[str, dict[str, int]] = {}
-        for a, b in pairs_of(host, ranks, channels):
+        for a, b in pairs:
             framing = self.framing(a)
             frame_bytes = framing.payload_bytes + framing.overhead_bytes
             found.setdefault(address_of(a), {})[address_of(b)] = self._times.least_rtt_ns(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import ClassVar
 
@@ -17,6 +18,9 @@ from testbed.run.placed.channels import ChannelPlan
 from testbed.run.placed.lab import LiveLab
 from testbed.run.schema.model import Transport
 from testbed.run.transports.lab_transport import LabTransport, address_of
+
+NicPair = tuple[PortPlan, PortPlan]
+"""A host's own NIC, and that of a peer."""
 
 
 class UserSpaceTransport(LabTransport):
@@ -62,13 +66,10 @@ class UserSpaceTransport(LabTransport):
     def held_ns(self, path: PathModel) -> int:
         return self._times.held_ns(path)
 
-    def own_nic_and_delays(
-        self, host: str, ranks: Sequence[PortPlan], channels: ChannelPlan
-    ) -> tuple[PortPlan | None, dict[str, dict[str, int]]]:
+    def own_nic_and_delays(self, pairs: Sequence[NicPair]) -> tuple[PortPlan | None, dict[str, dict[str, int]]]:
         """Return the first NIC of a host that a channel begins or ends at, and what its datagrams are held for (ns),
-        by own address and the peer's."""
+        by own address and the peer's. `pairs` are those of the host."""
         delays: dict[str, dict[str, int]] = {}
-        pairs = pairs_of(host, ranks, channels)
         for a, b in pairs:
             if delay_ns := self.held_ns(self.path(b, a)):
                 delays.setdefault(address_of(a), {})[address_of(b)] = delay_ns
@@ -94,8 +95,12 @@ class UserSpaceTransport(LabTransport):
         ]
 
 
-def pairs_of(host: str, ranks: Sequence[PortPlan], channels: ChannelPlan) -> list[tuple[PortPlan, PortPlan]]:
-    """Return the two NICs of each channel that begins or ends at a host, its own first; both ways in a channel."""
-    ends = [(channel.source, channel.destination) for channel in channels.channels]
-    both = [pair for near, far in ends for pair in ((near, far), (far, near))]
-    return [(ranks[near], ranks[far]) for near, far in both if ranks[near].node == host]
+def pairs_by_host(ranks: Sequence[PortPlan], channels: ChannelPlan) -> Mapping[str, Sequence[NicPair]]:
+    """Return, by host, the two NICs of each channel that begins or ends there, its own first; both ways in a
+    channel."""
+    found: defaultdict[str, list[NicPair]] = defaultdict(list)
+    for channel in channels.channels:
+        a, b = ranks[channel.source], ranks[channel.destination]
+        found[a.node].append((a, b))
+        found[b.node].append((b, a))
+    return found

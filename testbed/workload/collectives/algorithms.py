@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from testbed.base.errors import WorkloadError
-from testbed.workload.builder import NOTHING, Frontier, StepBuilder
+from testbed.workload.builder import MAX_STEPS, NOTHING, Frontier, StepBuilder
 from testbed.workload.choices import choose
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.collectives.direct import direct_all_to_all, direct_rooted, direct_send_recv
@@ -33,6 +33,7 @@ from testbed.workload.collectives.operation import (
 )
 from testbed.workload.collectives.relayed import relay_staging, relayed_all_to_all
 from testbed.workload.collectives.ring import (
+    folded_ring,
     ring_all_gather,
     ring_all_reduce,
     ring_broadcast,
@@ -46,9 +47,11 @@ PIPELINE_CHUNKS = 8
 """Chunks of a chain or a tree unless told otherwise: without them only one link at a time is busy."""
 
 _Run = Callable[[Group, Slice], None]
+_PASSES = {CollectiveKind.ALL_REDUCE: 2, CollectiveKind.REDUCE_SCATTER: 1, CollectiveKind.ALL_GATHER: 1}
+"""How often a block goes round the ring in a collective that can be one step."""
 
 
-def generate_collective(
+def generate_collective(  # noqa: PLR0913  # what collectives have
     operation: CollectiveOperation,
     *,
     ranks: int,
@@ -57,14 +60,16 @@ def generate_collective(
     split: str = "",
     iterations: int = 1,
     name: str = "",
+    folds: bool = False,
+    folds_large: bool = False,
 ) -> Workload:
     """One collective of all ranks, `iterations` times: a rank begins the next once its part of the last has ended.
 
     With `split` as many side by side as `split_ranks` says; `root` is then counted within each. Scale-up
     domains have `ranks_per_domain` consecutive ranks (0: one rank each). The workload is called `name`, or else like
-    the kind.
+    the kind. With `folds` a ring is one step, with `folds_large` one of more than a million transfers.
     """
-    builder = StepBuilder(ranks, ranks_per_domain=ranks_per_domain)
+    builder = StepBuilder(ranks, ranks_per_domain=ranks_per_domain, folds=folds, folds_large=folds_large)
     groups = split_ranks(split, ranks) if split else [list(range(ranks))]
     if any(not 0 <= root < len(group) for group in groups):
         raise WorkloadError(f"the root {root} is not one of the collective's ranks", field="root")
@@ -180,6 +185,9 @@ def _add(
     blocks = array.split(group.size)
     at = 0 if root is None or root not in group.ranks else group.ranks.index(root)
     halving = algorithm is Algorithm.HALVING_DOUBLING
+    if algorithm is Algorithm.RING and kind in _PASSES and group.size > 1 and _is_folded(group, kind):
+        folded_ring(group, elements, passes=_PASSES[kind])
+        return
     match kind:
         case CollectiveKind.ALL_REDUCE:
             _add_all_reduce(group, algorithm, array, operation)
@@ -199,6 +207,19 @@ def _add(
             direct_all_to_all(group, elements, window=operation.window)
         case CollectiveKind.SEND_RECV:
             direct_send_recv(group, elements)
+
+
+def _is_folded(group: Group, kind: CollectiveKind) -> bool:
+    """Tell whether a ring is one step."""
+    if group.builder.folds or not group.builder.folds_large:
+        return group.builder.folds
+    if _PASSES[kind] * (group.size - 1) * group.size * group.chunks <= MAX_STEPS:
+        return False
+    group.builder.note(
+        "The transfers of a ring collective that has more than a million are carried without data to check, and are not"
+        " recorded one by one."
+    )
+    return True
 
 
 def _add_all_reduce(group: Group, algorithm: Algorithm, array: Slice, operation: CollectiveOperation) -> None:

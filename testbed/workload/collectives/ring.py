@@ -32,6 +32,21 @@ def ring_all_reduce(group: Group, array: Slice) -> None:
     _circulate(group, cut, shift=0, combine=Combine.COPY, arrived=arrived, phase="all-gather")
 
 
+def folded_ring(group: Group, elements: int, *, passes: int) -> None:
+    """All rounds of ReduceScatter or AllGather (one pass), or of both (two), in one step. Blocks are as large as the
+    largest."""
+    block = -(-elements // group.size)
+    entry = {number for before in group.entry.values() for number in before}
+    group.builder.ring(
+        group.ranks,
+        block * group.datatype.size_bytes,
+        rounds=passes * (group.size - 1),
+        chunks=min(group.chunks, block),
+        after=entry,
+        label=group.label,
+    )
+
+
 def ring_broadcast(group: Group, array: Slice, *, root: int) -> None:
     """The root's array goes down a chain to all, chunk after chunk. `root` is an index of the group."""
     for number, chunk in enumerate(array.split(group.chunks)):

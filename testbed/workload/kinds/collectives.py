@@ -80,6 +80,8 @@ def _build(kind: CollectiveKind) -> Builder:
             split="" if to_all else values.text("split"),
             iterations=values.whole("iterations"),
             name=kind.value.replace("_", "-"),
+            folds=fabric.folds,
+            folds_large=fabric.folds_large,
         )
 
     return build

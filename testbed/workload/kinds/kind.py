@@ -34,6 +34,10 @@ class FabricView:
     leaf_of: Callable[[int], Hashable] | None = None
     domain_of: Callable[[int], Hashable] | None = None
     rate_of: Callable[[int], int] | None = None
+    folds: bool = False
+    """Rings may be one step each (`testbed.workload.steps.Ring`)."""
+    folds_large: bool = False
+    """Rings of more than a million transfers may be."""
 
 
 def ranks_per_domain(domains: Sequence[Hashable]) -> int:

@@ -126,7 +126,7 @@ def _training_step(values: Values, fabric: FabricView) -> Workload:
     volumes, note = _training_volumes(values, layout)
     algorithm = algorithm_of(values, "data_algorithm")
     training = values.make(Training, layout=layout, volumes=volumes, data_algorithm=algorithm)
-    workload = generate_training(training, ranks_per_domain=fabric.ranks_per_domain)
+    workload = generate_training(training, ranks_per_domain=fabric.ranks_per_domain, folds=fabric.folds)
     return replace(workload, notes=(*workload.notes, *([note] if note else [])))
 
 

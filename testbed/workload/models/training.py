@@ -108,14 +108,16 @@ class _Progress:
     """The pieces of a rank's last backward pass."""
 
 
-def generate_training(training: Training, *, ranks_per_domain: int = 0, name: str = "training-step") -> Workload:
+def generate_training(
+    training: Training, *, ranks_per_domain: int = 0, name: str = "training-step", folds: bool = False
+) -> Workload:
     """Training steps, one after the other.
 
     The gradients of a bucket are summed once its part of the last backward pass is done, so that only those of the
-    last bucket are exposed.
+    last bucket are exposed. With `folds` a ring is one step.
     """
     layout, volumes = training.layout, training.volumes
-    builder = StepBuilder(layout.ranks, ranks_per_domain=ranks_per_domain)
+    builder = StepBuilder(layout.ranks, ranks_per_domain=ranks_per_domain, folds=folds)
     if volumes.tensor_forward_bytes and layout.tensor > 1:
         builder.note("The tensor-parallel AllReduces of a pass through a stage are one of the same total size.")
     done: Frontier = dict.fromkeys(range(layout.ranks), ())

@@ -10,7 +10,7 @@ hops as they are (those of a routing protocol, say); `shortest_path_graph` compu
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 Choose = Callable[[str, int], int]
@@ -46,7 +46,8 @@ Routes = Mapping[str, Mapping[str, tuple[int, ...]]]
 class FabricGraph:
     """`group_of[endpoint]` is the group whose routes lead to it: the switch it hangs off, as a rule.
 
-    A node next to an endpoint delivers over its links to it, whatever `routes` say.
+    A node next to an endpoint delivers over its links to it, whatever `routes` say. A link that stands in a route twice
+    has twice the share of one that stands there once.
     """
 
     links: tuple[DirectedLink, ...]
@@ -147,7 +148,7 @@ class FabricGraph:
                 continue
             if len(links) > len(self.links):
                 raise NoPath(f"routes from {source} to {destination} go round in a circle")
-            hops = self.next_hops(node, destination)
+            hops = tuple(dict.fromkeys(self.next_hops(node, destination)))
             waiting.extend((self.links[link].destination, (*links, link)) for link in reversed(hops))
             if len(found) + len(waiting) > limit:
                 raise ValueError(f"more than {limit} equal-cost paths from {source} to {destination}")
@@ -225,31 +226,90 @@ def shortest_path_graph(links: Iterable[DirectedLink], endpoints: Collection[str
     """Next hops are all links that lead to a node with one hop less to go. Endpoints forward nothing."""
     links = tuple(links)
     group_of = groups_of(links, set(endpoints))
-    incoming: defaultdict[str, list[int]] = defaultdict(list)
-    for number, link in enumerate(links):
-        incoming[link.destination].append(number)
     return FabricGraph(
         links=links,
-        routes={group: _towards(group, links, incoming, group_of) for group in dict.fromkeys(group_of.values())},
+        routes=_ShortestRoutes(links, group_of),
         group_of={endpoint: group_of[endpoint] for endpoint in endpoints},
     )
 
 
-def _towards(
-    group: str, links: tuple[DirectedLink, ...], incoming: Mapping[str, list[int]], endpoints: Collection[str]
-) -> dict[str, tuple[int, ...]]:
-    hops = {group: 0}
-    table: dict[str, tuple[int, ...]] = {}
-    frontier = [group]
-    while frontier:
-        following: defaultdict[str, list[int]] = defaultdict(list)
-        for node in frontier:
-            for number in incoming.get(node, ()):
-                source = links[number].source
-                if source not in hops and source not in endpoints:
-                    following[source].append(number)
-        for source, numbers in following.items():
-            hops[source] = 1 + hops[links[numbers[0]].destination]
-            table[source] = tuple(sorted(numbers))
-        frontier = list(following)
-    return table
+class _ShortestRoutes(Mapping[str, Mapping[str, tuple[int, ...]]]):
+    """The next hops to each group, found when they are asked for: of thousands of groups, that is a second each way."""
+
+    def __init__(self, links: tuple[DirectedLink, ...], group_of: Mapping[str, str]) -> None:
+        self._groups = dict.fromkeys(group_of.values())
+        self._names = list(dict.fromkeys(node for link in links for node in (link.source, link.destination)))
+        self._place = {name: place for place, name in enumerate(self._names)}
+        self._before: list[set[int]] = [set() for _ in self._names]
+        """The nodes that forward, by those that they have a link to."""
+        self._leaving: list[list[tuple[int, int]]] = [[] for _ in self._names]
+        """The links of each of them, with where they lead."""
+        for number, link in enumerate(links):
+            if link.source not in group_of:
+                source, destination = self._place[link.source], self._place[link.destination]
+                self._before[destination].add(source)
+                self._leaving[source].append((number, destination))
+        self._found: dict[str, _HopsTowards] = {}
+
+    def __getitem__(self, group: str) -> Mapping[str, tuple[int, ...]]:
+        found = self._found.get(group)
+        if found is None:
+            if group not in self._groups:
+                raise KeyError(group)
+            found = self._found[group] = _HopsTowards(
+                self._names, self._place, self._leaving, self._distances(self._place[group])
+            )
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._groups)
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def _distances(self, group: int) -> bytearray:
+        """The links that each node is away, plus one; 0 for a node that has no way."""
+        distances = bytearray(len(self._names))
+        distances[group] = 1
+        seen, frontier, away = {group}, {group}, 1
+        while frontier and away < _MOST_HOPS:
+            away += 1
+            frontier = set().union(*(self._before[node] for node in frontier)) - seen
+            seen |= frontier
+            for node in frontier:
+                distances[node] = away
+        return distances
+
+
+_MOST_HOPS = 255
+
+
+class _HopsTowards(Mapping[str, tuple[int, ...]]):
+    """The next hops of every node towards one group: the links to nodes that are one link nearer."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        place: Mapping[str, int],
+        leaving: Sequence[Sequence[tuple[int, int]]],
+        distances: bytearray,
+    ) -> None:
+        self._names, self._place, self._leaving, self._distances = names, place, leaving, distances
+        self._found: dict[str, tuple[int, ...]] = {}
+
+    def __getitem__(self, node: str) -> tuple[int, ...]:
+        found = self._found.get(node)
+        if found is None:
+            place = self._place[node]
+            away = self._distances[place]
+            if away < 2:  # the group itself, and what does not reach it
+                raise KeyError(node)
+            found = tuple(number for number, to in self._leaving[place] if self._distances[to] == away - 1)
+            self._found[node] = found
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, away in zip(self._names, self._distances, strict=True) if away > 1)
+
+    def __len__(self) -> int:
+        return sum(away > 1 for away in self._distances)

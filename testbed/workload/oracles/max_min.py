@@ -86,7 +86,16 @@ def max_min_shares(
 
 def fill(usage: LinkUsage, capacity: Floats) -> Floats:
     """Progressive filling; flows without entries get 0. `max_min_shares` without its checks."""
+    return fill_to_bottlenecks(usage, capacity)[0]
+
+
+def fill_to_bottlenecks(usage: LinkUsage, capacity: Floats) -> tuple[Floats, Indexes]:
+    """Return the rate of each flow, and the link that is its bottleneck: full, and used by none that is faster.
+
+    A flow without entries has the rate 0 and the bottleneck -1.
+    """
     rates = np.zeros(usage.flows)
+    bottlenecks = np.full(usage.flows, -1, dtype=np.int64)
     used, link = np.unique(usage.link, return_inverse=True)
     residual = capacity[used].astype(np.float64)
     flow, weight = usage.flow, usage.weight
@@ -100,13 +109,15 @@ def fill(usage: LinkUsage, capacity: Floats) -> Floats:
         np.minimum.at(lowest, flow, at_link)
         elsewhere = lowest[flow] < at_link * (1 - _EQUAL)
         open_links = np.bincount(link, elsewhere, minlength=len(used)) > 0
+        closed = ~open_links[link]
         stops = np.zeros(usage.flows, dtype=bool)
-        stops[flow[~open_links[link]]] = True
+        stops[flow[closed]] = True
+        bottlenecks[flow[closed]] = used[link[closed]]
         rates[stops] = lowest[stops]
         frozen = stops[flow]
         residual -= np.bincount(link[frozen], weight[frozen] * rates[flow[frozen]], minlength=len(used))
         flow, link, weight = flow[~frozen], link[~frozen], weight[~frozen]
-    return rates
+    return rates, bottlenecks
 
 
 def completion_times(sizes: Sequence[float] | Floats, rates: Callable[[npt.NDArray[np.bool_]], Floats]) -> Floats:

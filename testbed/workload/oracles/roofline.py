@@ -8,9 +8,9 @@ A ring AllReduce of n ranks comes out as 2(n-1)/n * S * 8 / B from the chain and
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from testbed.workload.steps import Compute, InSwitch, Transfer, Workload
+from testbed.workload.steps import Compute, InSwitch, Ring, Transfer, Workload
 
 
 def workload_roofline_s(  # noqa: PLR0913  # what networks are like
@@ -55,8 +55,21 @@ def workload_roofline_s(  # noqa: PLR0913  # what networks are like
                 begun.append(ready)
                 way_s = scale_up_latency_s if step.scale_up else away_s(step.source, step.destination)
                 ended.append(ready + load.add(step) + way_s)
+            case Ring():
+                begun.append(ready)
+                ended.append(ready + load.add_ring(step, scale_up_latency_s, away_s))
     chain_s = max(ended, default=0.0) - min(begun, default=0.0)
     return max(chain_s, load.busiest_s, *computed.values())
+
+
+def ring_round_s(busy_s: Sequence[float], ways_s: Sequence[float], chunks: int = 1) -> float:
+    """Return how long a round of a ring takes whose links need `busy_s` for a block, with the ways behind them.
+
+    Each link carries one block a round, and each block goes all the way round: so it is the longest of what a link
+    needs and of the mean of what a chunk needs with its way.
+    """
+    mean_s = sum(busy / chunks + way for busy, way in zip(busy_s, ways_s, strict=True)) / len(busy_s)
+    return max(*busy_s, mean_s)
 
 
 class NicLoad:
@@ -100,6 +113,28 @@ class NicLoad:
         self._busy_s[network + " sent", step.source] += sent_s
         self._busy_s[network + " received", step.destination] += received_s
         return max(sent_s, received_s)
+
+    def add_ring(self, ring: Ring, inside_s: float, away_s: Callable[[int, int], float]) -> float:
+        """Count all rounds of a ring, and return how long it takes alone (s).
+
+        A rank sends its blocks one after the other, and each goes all the way round: a round takes as long as the
+        slowest link, or as the mean link with the way behind it, whichever is more. `inside_s` and `away_s` are the
+        ways inside a domain and over the fabric.
+        """
+        busy_s: list[float] = []
+        ways_s: list[float] = []
+        for source, destination in ring.edges:
+            inside = source in ring.inside
+            network = "scale-up" if inside else "fabric"
+            bits = 8 * (ring.size_bytes if inside else self._wire_bytes(ring.size_bytes))
+            sent_s, received_s = (
+                bits / (self._scale_up_bps if inside else self._rate_bps(rank)) for rank in (source, destination)
+            )
+            self._busy_s[network + " sent", source] += ring.rounds * sent_s
+            self._busy_s[network + " received", destination] += ring.rounds * received_s
+            busy_s.append(max(sent_s, received_s))
+            ways_s.append(inside_s if inside else away_s(source, destination))
+        return ring.rounds * ring_round_s(busy_s, ways_s, ring.chunks)
 
     def _add_in_switch(self, step: Transfer, part: InSwitch, once_s: float) -> None:
         """Add the uses of links by one part of an operation in the switch, and by all of it where it is the first.

@@ -3,9 +3,11 @@ began."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import signal
+import socket
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -232,6 +234,44 @@ def test_a_killed_console_leaves_no_shell_behind(
         os.kill(console.process.pid, signal.SIGKILL)
         console.close()
     until(lambda: not _lives(pid), "the shell has ended with its terminal")
+
+
+def _with_words(*words: str) -> list[int]:
+    """The processes in whose command lines all of these words stand."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if all(word in line for word in words) and _lives(int(path.parent.name)):
+                found.append(int(path.parent.name))
+    return found
+
+
+def test_a_killed_console_leaves_no_capture_and_no_followed_log_behind(
+    lab: RunningLab, shared_sandbox: Any, started: Callable[..., Page]
+) -> None:
+    """On a port without traffic, where tcpdump never notices that nobody reads."""
+    console = ConsoleProcess("--bind", "127.0.0.1:0", "--write", lab.name, directory=shared_sandbox.work)
+    nic, switch = lab.plan.hosts[0].nics[0], lab.plan.speakers[0].node
+    port = f"{nic.node}:{nic.name}"
+    quiet = "udp port 9 and udp port 10"
+    try:
+        page = Page.by_link(console.link())
+        base = f"/api/labs/{lab.name}/views"
+        status, begun = page.ask("POST", f"{base}/capture/start", {"ports": [port], "filter": quiet})
+        assert status == 200, begun
+        host, _, tcp_port = page.host.rpartition(":")
+        follower = socket.create_connection((host, int(tcp_port)), timeout=30)
+        request = f"GET {base}/logs/{switch} HTTP/1.1\r\nHost: {page.host}\r\nCookie: {page.cookie}\r\n\r\n"
+        follower.sendall(request.encode())
+        until(lambda: _with_words("tcpdump", quiet), "tcpdump captures", 30)
+        until(lambda: _with_words("logs", switch, "-F", lab.name), "the log is followed", 30)
+    finally:
+        os.kill(console.process.pid, signal.SIGKILL)
+        console.close()
+    until(lambda: not _with_words("tcpdump", quiet), "tcpdump has ended", 15)
+    until(lambda: not _with_words("logs", switch, "-F", lab.name), "the follower has ended", 15)
+    follower.close()
 
 
 def test_a_lab_that_is_destroyed_ends_its_streams(shared_sandbox: Any, started: Callable[..., Page]) -> None:

@@ -18,6 +18,7 @@ from testbed.base.linux.namespaces import in_namespace
 from testbed.lab.core.deploy.hash_seeds import DEPLOYED, set_hash_seeds
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.watch.sessions import ESTABLISHED
 from testbed.lab.core.fabric import QOS_PRESETS
 from testbed.lab.core.model import BalancingMode, HashEngine, LoadBalancing, QosPolicy, QosProfile
 from testbed.lab.core.schema.load import load_topology_text
@@ -137,15 +138,20 @@ def test_a_run_with_other_seeds_is_followed(lab: RunningLab) -> None:
 def test_a_link_that_goes_is_left_out(lab: RunningLab) -> None:
     packet = five_tuple(lab, 45_000)
     before = ports_of(traced(lab, packet))
+
+    def has_session() -> bool:
+        """The kernel leaves a hop out while its link is down; BGP ends the session, and begins it again, later."""
+        return any(f"{one.node}:{one.interface}" == before[1] and one.state == ESTABLISHED for one in lab.sessions())
+
     with LinkControl(lab) as control:
         control.set(before[1], LinkChange(up=False))
         try:
-            until(lambda: before[1] not in ports_of(traced(lab, packet)), "another way")
+            until(lambda: before[1] not in ports_of(traced(lab, packet)) and not has_session(), "another way")
             after = ports_of(traced(lab, packet))
             assert went_by(lab, packet, after) == set(after)
         finally:
             control.set(before[1], LinkChange(up=True))
-    until(lambda: ports_of(traced(lab, packet)) == before, "the way of before")
+    until(lambda: has_session() and ports_of(traced(lab, packet)) == before, "the way of before")
 
 
 def test_within_a_subnet_and_from_a_switch(lab: RunningLab) -> None:

@@ -90,7 +90,7 @@ def require_whole(lab: RunningLab) -> None:
     assert report.exit_code == 0, report
 
 
-@pytest.fixture(scope="module", params=["plain", "lossless", "tenants"])
+@pytest.fixture(scope="module", params=["plain", pytest.param("lossless", marks=pytest.mark.thorough), "tenants"])
 def lab(request: pytest.FixtureRequest, shared_sandbox: Any) -> Iterator[RunningLab]:
     name = shared_sandbox.name(request.param)
     text = {"lossless": LOSSLESS, "tenants": TENANTS}.get(request.param)

@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <rdma/fabric.h>
 #include <rdma/fi_atomic.h>
@@ -581,6 +583,50 @@ static void send_small(int count)
 	done("small messages");
 }
 
+/* What another object is made in, or bound to, is not closed before it. */
+static void check_order_of_closing(void)
+{
+	CHECK(fi_close(&fabric->fid) == -FI_EBUSY);
+	CHECK(fi_close(&domain->fid) == -FI_EBUSY);
+	CHECK(fi_close(&av->fid) == -FI_EBUSY);
+	CHECK(fi_close(&sent->fid) == -FI_EBUSY);
+	CHECK(fi_close(&received->fid) == -FI_EBUSY);
+	CHECK(fi_close(&written->fid) == -FI_EBUSY);
+	meet(); /* all of them still work */
+	done("order of closing");
+}
+
+static void close_all(void)
+{
+	MUST(fi_close(&mr->fid));
+	MUST(fi_close(&ep->fid));
+	CHECK(fi_close(&domain->fid) == -FI_EBUSY);
+	MUST(fi_close(&written->fid));
+	MUST(fi_close(&sent->fid));
+	MUST(fi_close(&received->fid));
+	MUST(fi_close(&av->fid));
+	MUST(fi_close(&domain->fid));
+	MUST(fi_close(&fabric->fid));
+}
+
+/* A child that closes what it has of its parent closes nothing of the parent's. */
+static void check_fork(void)
+{
+	pid_t child = fork();
+	int status;
+
+	if (!child) {
+		alarm(PATIENCE_S / 2);
+		CHECK(fi_send(ep, out, 8, NULL, peer, out) == -FI_ENODEV);
+		close_all();
+		_exit(0);
+	}
+	CHECK(child > 0 && waitpid(child, &status, 0) == child);
+	CHECK(WIFEXITED(status) && !WEXITSTATUS(status));
+	meet();
+	done("a forked child");
+}
+
 int main(int argc, char **argv)
 {
 	CHECK(getenv("LAB_RANK"));
@@ -602,14 +648,9 @@ int main(int argc, char **argv)
 	check_atomics();
 	check_waits();
 	check_many();
-	MUST(fi_close(&mr->fid));
-	MUST(fi_close(&ep->fid));
-	MUST(fi_close(&written->fid));
-	MUST(fi_close(&sent->fid));
-	MUST(fi_close(&received->fid));
-	MUST(fi_close(&av->fid));
-	MUST(fi_close(&domain->fid));
-	MUST(fi_close(&fabric->fid));
+	check_order_of_closing();
+	check_fork();
+	close_all();
 	printf("ok all\n");
 	return 0;
 }

@@ -149,7 +149,7 @@ def path(network: FabricNetwork, source: str, destination: str, entropy: int) ->
     lines = [port.line]
     while (node := lines[-1].name.split("->")[1]) != destination:
         switch = network.fabric_switches[node]
-        ports = switch.routes[frame.destination]
+        ports = switch.ports_to(frame)
         lines.append(ports[switch.choose(frame, len(ports))].line)
     return lines
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,11 +20,16 @@ class FullQueuePair:
     def __init__(self, completions: deque[Any], room: int) -> None:
         self.number, self.state, self.config = 0x100, QpState.RTS, SimpleNamespace(most_posted=room)
         self._completions, self._posted = completions, deque[WorkRequest]()
+        self.sent = self.retransmitted = 0
+        self.receives = deque(["room"] * 3)
 
     def send(self, data: Any, now: int, *, context: object) -> None:
         if len(self._posted) >= self.config.most_posted:
             raise UsageError("full")
         self._posted.append(WorkRequest(Operation.SEND, memoryview(data), None, context))
+
+    def take_receive(self) -> str | None:
+        return self.receives.popleft() if self.receives else None
 
     def complete(self, request: WorkRequest, status: WorkStatus, error: str, now: int) -> None:
         request.status, request.error = status, error
@@ -39,7 +44,10 @@ def messenger(room: int) -> tuple[Any, Any]:
     found: Any = RoceMessenger.__new__(RoceMessenger)
     found.completions = deque()
     qp: Any = FullQueuePair(found.completions, room)
-    found._rnic, found._control = None, {"10.0.0.2": qp}
+    destroyed: list[Any] = []
+    found._rnic = SimpleNamespace(destroy_qp=lambda qp, now: destroyed.append(qp), destroyed=destroyed)
+    found._control = {"10.0.0.2": qp}
+    found._leaving, found._time_wait_ns, found._gone = deque(), 1 << 60, Counter()
     found._agent = SimpleNamespace(loop=SimpleNamespace(touch=lambda _: None))
     return found, qp
 
@@ -66,3 +74,30 @@ def test_a_frame_that_no_queue_takes_is_undelivered() -> None:
     assert list(opened.poll()) == [Undelivered("other", "full")]
     qp.acknowledge()
     assert list(opened.poll()) == [Told("one")]
+
+
+def test_a_flow_that_has_ended_acknowledges_for_a_while_and_holds_no_memory() -> None:
+    """The peer may not have heard that all has arrived: it would give up what it sends again to nobody."""
+    opened, qp = messenger(room=2)
+    flow = RoceFlow(opened, "10.0.0.2", qp, psn=1)
+    flow.close(at_once=False)
+    assert opened._rnic.destroyed == [] and not qp.receives
+    opened._end_leaving(1 << 61)
+    assert opened._rnic.destroyed == [qp]
+
+
+def test_a_flow_that_still_sends_leaves_once_all_is_acknowledged() -> None:
+    opened, qp = messenger(room=2)
+    flow = RoceFlow(opened, "10.0.0.2", qp, psn=1)
+    flow.send(memoryview(b"data"), "end")
+    flow.close(at_once=False)
+    assert not opened._leaving
+    qp.acknowledge()
+    assert list(opened.poll()) == []
+    assert [one for _, one in opened._leaving] == [flow] and opened._rnic.destroyed == []
+
+
+def test_a_flow_that_is_reset_is_gone_at_once() -> None:
+    opened, qp = messenger(room=2)
+    RoceFlow(opened, "10.0.0.2", qp, psn=1).close(at_once=True)
+    assert opened._rnic.destroyed == [qp] and not opened._leaving

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_interface, ip_network
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from testbed.base.errors import DriverError
 from testbed.base.linux import rtnetlink
+from testbed.carrier import steered
 from testbed.carrier.steered import carried_prefixes, unsteer
 from testbed.lab.core.deploy.records.journal import Journal
 from testbed.lab.core.drivers.netlink.tcp_steering import steer_tcp
+from testbed.lab.core.drivers.nodes import netns
 from testbed.lab.core.drivers.nodes.changing import undo
 from testbed.lab.core.plan.operations import STEERING_PRIORITIES, SteerTcp
 
@@ -69,3 +75,28 @@ def test_the_journal_says_what_is_steered(tmp_path: Path) -> None:
     assert content.steered == {} and content.unknown == []
     unsteer("a-lab-that-is-gone", tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_the_journal_keeps_what_the_kernel_refuses_to_take_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class RefusingKernel:
+        def __init__(self, lab: str, nodes: Sequence[str], *, again: bool) -> None:
+            self._node = nodes[0]
+
+        def undo(self, operations: Iterable[object]) -> None:
+            if self._node != "h3":
+                raise DriverError(f"{self._node}: refused", operation="undo")
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(netns, "NetnsKernel", RefusingKernel)
+    monkeypatch.setattr(steered, "NETNS_DIRECTORY", tmp_path)
+    for node in ("h1", "h3"):  # h2 has gone
+        (tmp_path / f"lab-{node}").touch()
+    journal = Journal(tmp_path)
+    journal.steering({"h1": ["10.0.1.2/31"], "h2": ["10.0.1.2/31"], "h3": ["10.0.1.2/31"]})
+    with pytest.raises(DriverError, match="h1: refused"):
+        unsteer("lab", tmp_path)
+    assert journal.read().steered == {"h1": ["10.0.1.2/31"]}

@@ -256,7 +256,6 @@ def test_there_is_no_sheet_of_what_is_not_measured(sweep: Path, options: str, me
         ("--backend simulatoin", "did you mean simulation"),
         ("--backend simulation --keep", "--keep: a simulation has no lab"),
         ("--backend simulation --prove-scale", "--prove-scale: a simulation has no time scale"),
-        ("--backend simulation --dry-run", "--dry-run: a simulation touches nothing"),
     ],
 )
 def test_what_a_simulation_has_no_use_for_is_refused(sweep: Path, options: str, message: str) -> None:
@@ -269,8 +268,8 @@ def test_all_scenarios_are_looked_at_before_the_first_is_simulated(
     sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = tmp_path / "other.yml"
-    other.write_text(SWEEP.replace("kind: uet", "kind: tcp"))
-    with pytest.raises(TestbedError, match=r"other\.yml: --backend simulation carries roce and uet, and not tcp"):
+    other.write_text(SWEEP.replace("kind: uet", "kind: rdma"))
+    with pytest.raises(TestbedError, match=r"other\.yml: --backend simulation runs no real programs, and rdma is"):
         words = [str(sweep), str(other), "--backend", "simulation", "--results", str(tmp_path / "results")]
         run.main(words, standalone_mode=False)
     assert not (tmp_path / "results").exists() and not capsys.readouterr().out

@@ -4,36 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
-from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from testbed.base.errors import LabNotFound, TestbedError
+from testbed.console import browser
 from testbed.console.console import ConsoleSettings
 from testbed.console.listening import CannotListen, ListenAt, Tls, certificate_names, open_socket
 from testbed.console.start import ConsoleServing, _Link, opened, roots_of, serve_console
 from testbed.lab.core.deploy.records.state import StateDirectory
-
-
-@pytest.fixture
-def tls(tmp_path: Path) -> Tls:
-    """A certificate for lab.example and 192.0.2.1."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "lab")])
-    now = datetime.now(UTC)
-    names = x509.SubjectAlternativeName([x509.DNSName("Lab.example"), x509.IPAddress(IPv4Address("192.0.2.1"))])
-    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    made = made.serial_number(1).not_valid_before(now).not_valid_after(now + timedelta(days=1))
-    certificate = made.add_extension(names, critical=False).sign(key, hashes.SHA256())
-    (tmp_path / "c.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
-    (tmp_path / "k.pem").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    return Tls(certificate=tmp_path / "c.pem", key=tmp_path / "k.pem")
 
 
 @pytest.fixture
@@ -126,3 +106,27 @@ def test_a_console_without_a_login_is_on_a_node_of_its_lab_or_nowhere(host: str,
     with pytest.raises(CannotListen, match="no node of no-such-lab"):
         serve_console(ConsoleServing(bind=bind, settings=settings, tls=tls, of_lab="no-such-lab"), said.append)
     assert said == []
+
+
+def test_a_browser_is_handed_a_file_of_its_owner_and_no_token(
+    said: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whoever lists processes sees the command lines of all of them (proc(5), cmdline)."""
+    opened_with: list[str] = []
+    monkeypatch.setattr(browser.webbrowser, "open", opened_with.append)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    bind = ListenAt(host="127.0.0.1", port=0)
+    serving = ConsoleServing(bind=bind, settings=ConsoleSettings(roots=()), opens_browser=True)
+    with closing(open_socket(bind, None)) as listener:
+        made = _Link(serving, listener, said.append)
+    made.show()
+    link = said[0].split()[1]
+    token = link.partition("token=")[2]
+    (address,) = opened_with
+    assert token and token not in address and address.startswith(f"file://{tmp_path}/")
+    page = Path(address.removeprefix("file://"))
+    assert link in page.read_text()
+    assert (page.stat().st_mode & 0o777, page.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    made.used()
+    assert not page.parent.exists(), "the token is worth nothing, and its file is gone"
+    assert len(opened_with) == 1

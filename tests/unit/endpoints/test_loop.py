@@ -208,6 +208,65 @@ def test_driving_ends_with_what_was_due_and_not_an_event_later(host: Host, what:
     assert time.monotonic_ns() - begun < PATIENCE_NS // 2, "it waited for another event, and none came"
 
 
+class StampedSockets:
+    """Hands over what a test puts into it, with the times at which that arrived; a byte in a pipe says that it may."""
+
+    blocked_fd, retry_at, blocked, passes = -1, 0, False, False
+
+    def __init__(self) -> None:
+        reader, self.writer = os.pipe()
+        os.write(self.writer, b".")
+        self.receivers: tuple[int, ...] = (reader,)
+        self.waiting: list[Incoming] = []
+        self.stamps: list[int] = []
+        self.arrivals: list[int] = []
+        self.drained = True
+        self.calls = 0
+
+    def arrive(self, *texts: bytes, at: int) -> None:
+        self.waiting += [Incoming("10.0.0.2", EV, text, False) for text in texts]
+        self.stamps += [at] * len(texts)
+
+    def receive(self, fd: int) -> list[Incoming]:
+        self.calls += 1
+        found, self.arrivals = self.waiting[:2], self.stamps[:2]
+        del self.waiting[:2], self.stamps[:2]
+        self.drained = len(found) < 2
+        return found
+
+    def send(self, datagrams: Sequence[Outgoing]) -> None: ...
+    def flush(self) -> None: ...
+
+
+@pytest.mark.interpreted
+def test_what_is_not_due_for_long_stays_with_the_kernel_and_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock is the test's own: a delay of 10 ms, and a turn each millisecond."""
+    clock = [1_000 * MS]
+    monkeypatch.setattr("testbed.endpoints.loop.time.monotonic_ns", lambda: clock[0])
+    monkeypatch.setattr("testbed.endpoints.loop.time.sleep", lambda seconds: None)
+    loop, sockets, endpoint = Loop(), StampedSockets(), FakeEndpoint("10.0.0.1")
+    loop.set_tick(MS)
+    loop.add(endpoint, sockets, DelayLine(10 * MS))  # type: ignore[arg-type]
+    sockets.arrive(b"a", at=clock[0])
+    loop.run_once(clock[0])
+    assert sockets.calls == 1
+    for number in range(8):
+        sockets.arrive(b"%d" % number, at=clock[0])
+        clock[0] += MS
+        loop.run_once(clock[0])
+    assert sockets.calls == 6, "the eight, two at a time and once more, in the turn before one of them is due"
+    assert endpoint.inbox == []
+    clock[0] += 2 * MS
+    loop.run_once(clock[0])
+    assert [bytes(item.data) for item in endpoint.inbox] == [b"a", b"0"], "when due, and not when read"
+    clock[0] += 8 * MS
+    loop.run_once(clock[0])
+    assert [bytes(item.data) for item in endpoint.inbox] == [b"a", *(b"%d" % number for number in range(8))]
+    loop.close()
+    for fd in (sockets.writer, sockets.receivers[0]):
+        os.close(fd)
+
+
 # --- room --------------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,7 +24,8 @@ from waiting import until
 
 from testbed.base.interrupt import Interrupt
 from testbed.launch import launcher
-from testbed.launch.launcher import launch_ranks
+from testbed.launch.host_shim import MAX_FRAME_BYTES
+from testbed.launch.launcher import launch_ranks, start_frames
 from testbed.launch.options import LaunchOptions, LaunchRefused
 from testbed.launch.result import INTERRUPTED, TIMED_OUT, UNDONE, LaunchResult, RankLine
 from testbed.launch.traffic import TrafficWatch
@@ -408,6 +410,48 @@ def test_ranks_find_each_other_by_pmi(lab: FakeLaunchLab) -> None:
 def test_a_rank_that_breaks_off_ends_the_others(lab: FakeLaunchLab, code: str, exit_code: int, says: str) -> None:
     result, _ = run(lab, python(f"{CLIENT}\n{code}\ntime.sleep(600)"), pmi=True)
     assert (result.exit_code, result.failure) == (exit_code, f"rank 2 on p1-s2-h1 {says}")
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before the others wait", "while they wait"])
+def test_a_rank_that_ends_without_mpi_init_ends_those_that_wait_for_it(lab: FakeLaunchLab, late: bool) -> None:
+    early = "import os, sys, time\nif os.environ['PMI_RANK'] == '2':\n"
+    early += f"    time.sleep({1.0 if late else 0.0})\n    sys.exit(0)\n"
+    launched = Launched(lab, python(f"{early}{CLIENT}"), pmi=True)
+    result = launched.ended()
+    assert result.exit_code == 1
+    assert re.fullmatch(
+        r"rank 2 ended without MPI_Init, and ranks? [013, ]+ would wait at a barrier for ever", result.failure
+    )
+    assert not marked(launched.mark)
+
+
+def test_a_rank_that_never_calls_mpi_init_is_not_waited_for_for_ever(
+    lab: FakeLaunchLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "PMI_PATIENCE_S", 1.0)
+    never = f"import os, time\nif os.environ['PMI_RANK'] == '2': time.sleep(600)\n{CLIENT}"
+    launched = Launched(lab, python(never), pmi=True)
+    result = launched.ended()
+    assert result.exit_code == 1 and not marked(launched.mark)
+    assert re.fullmatch(r"ranks? [013, ]+ waited at a barrier for rank 2 to call MPI_Init for 1 s", result.failure)
+
+
+def test_a_time_limit_says_what_ranks_waited_for(lab: FakeLaunchLab) -> None:
+    never = f"import os, time\nif os.environ['PMI_RANK'] == '2': time.sleep(600)\n{CLIENT}"
+    result = Launched(lab, python(never), pmi=True, timeout_s=2.0).ended()
+    assert result.exit_code == TIMED_OUT
+    assert result.failure.endswith("waited at a barrier for rank 2 to call MPI_Init")
+
+
+def test_many_ranks_are_started_by_several_frames(lab: FakeLaunchLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders = [{"rank": rank, "env": {"PEERS": "x" * 16_000}} for rank in range(1_500)]
+    contents = list(start_frames(orders, {"a": "b"}))
+    assert max(map(len, contents)) < MAX_FRAME_BYTES // 2
+    assert [order for content in contents for order in json.loads(content)["ranks"]] == orders
+    assert all(json.loads(content)["restore"] == {"a": "b"} for content in contents)
+    monkeypatch.setattr(launcher, "MOST_START_BYTES", 10)
+    result, lines = run(lab, python("print('up')"))
+    assert (result.exit_code, len(lines)) == (0, 4)
 
 
 def test_a_rank_that_reads_no_answers_is_cut_off_and_holds_up_nobody(lab: FakeLaunchLab) -> None:

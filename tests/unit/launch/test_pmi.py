@@ -129,3 +129,25 @@ def test_nothing_else_comes_of_any_bytes(data: bytes) -> None:
             assert isinstance(item, PmiAbort) or item.line.endswith(b"\n")
     except PmiError:
         pass
+
+
+def test_a_barrier_that_a_rank_cannot_come_to_any_more_is_known() -> None:
+    pmi = server(3)
+    for rank in (0, 1):
+        asked(pmi, rank, "cmd=init pmi_version=1 pmi_subversion=1\n")
+    assert (pmi.waiting, pmi.lost, pmi.not_begun) == ([], [], [])
+    asked(pmi, 0, "cmd=barrier_in\n")
+    assert (pmi.waiting, pmi.lost, pmi.not_begun) == ([0], [], [2])
+    pmi.on_end(2)
+    assert (pmi.waiting, pmi.lost, pmi.not_begun) == ([0], [2], [2])
+
+
+def test_nobody_is_lost_who_ends_after_the_last_barrier() -> None:
+    pmi = server(2)
+    for rank in (0, 1):
+        asked(pmi, rank, "cmd=init pmi_version=1 pmi_subversion=1\n")
+    for rank in (0, 1):
+        asked(pmi, rank, "cmd=barrier_in\n")
+    asked(pmi, 0, "cmd=finalize\n")
+    pmi.on_end(0)
+    assert (pmi.lost, pmi.not_begun) == ([], [])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from run_rows import channel
 
+from testbed.base.datapath.abi import FIVE_TUPLE, HashField
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology
 from testbed.run.ideals.point_ideals import PointIdeals, _way_class
@@ -26,7 +27,7 @@ from testbed.run.sweep.points import plan_points
 from testbed.workload.flow_sizes import FLOW_SIZES
 from testbed.workload.frontend import Mice, generate_mice
 from testbed.workload.oracles.serialisation import tcp_framing
-from testbed.workload.patterns import generate_permutation, generate_point_to_point
+from testbed.workload.patterns import generate_permutation, generate_point_to_point, generate_tornado
 from testbed.workload.steps import Workload
 
 TOPOLOGY = Path(__file__).parents[3] / "topologies" / "uec-spray.yml"
@@ -168,3 +169,59 @@ def test_ways_over_links_of_other_delays_are_not_the_same() -> None:
     first, second, *_ = traffic.placement.nics
     slow = replace(second, delay_ns=second.delay_ns + 1000)
     assert len({_way_class(first, second), _way_class(first, slow), _way_class(slow, first)}) == 3
+
+
+# --- how switches choose ----------------------------------------------------------------------------------
+
+
+def balanced(**keys: object) -> PlannedLab:
+    settings = {"fabric.segments": 2, "fabric.hosts": 4, "fabric.gpus": 1, "fabric.spines": 4}
+    settings |= {f"qos.load_balancing.{name}": value for name, value in keys.items()}
+    model = load_topology(TOPOLOGY, overrides=settings)
+    return PlannedLab(model=model, plan=plan_lab(model, k=10_000))
+
+
+def shares(lab: PlannedLab, shift: int = 4) -> tuple[str, float]:
+    """What the oracle says of flows from each rank to the one `shift` further on."""
+    traffic = carried(lab, generate_tornado(ranks=8, size_bytes=1_000_000, shift=shift))
+    found = predict_point(asked(), lab, [traffic], framing=tcp_framing(4500), base_rtt_s=0.0)
+    said = next(one for one in found if one.metric == "aggregate_share")
+    return said.oracle, said.mean
+
+
+def test_pinned_destinations_of_a_leaf_do_not_meet() -> None:
+    oracle, share = shares(balanced(mode="static"))
+    assert "pins of their destinations" in oracle and share == pytest.approx(1)
+
+
+def test_destinations_with_the_same_remainder_meet() -> None:
+    lab = balanced(mode="static")
+    assert lab.plan.tables is not None
+    alike = replace(lab.plan, tables=replace(lab.plan.tables, destinations=()))  # each destination is the first one
+    assert shares(PlannedLab(model=lab.model, plan=alike))[1] == pytest.approx(1 / 4), "four flows on one uplink"
+
+
+def test_adaptive_switches_reach_what_splittable_flows_do() -> None:
+    oracle, share = shares(balanced(mode="adaptive"))
+    assert "splittable" in oracle and share == pytest.approx(1)
+
+
+@pytest.mark.parametrize("keys", [{"per": "flowlet"}, {"hysteresis": "30KB"}])
+def test_where_flows_stay_for_a_while_no_oracle_knows(keys: dict[str, object]) -> None:
+    lab = balanced(mode="adaptive", **keys)
+    traffic = carried(lab, generate_tornado(ranks=8, size_bytes=1_000_000, shift=4))
+    assert predict_point(asked(), lab, [traffic], framing=tcp_framing(4500), base_rtt_s=0.0) == []
+
+
+def test_the_fields_of_the_hash_are_followed() -> None:
+    model = load_topology(TOPOLOGY, overrides={"qos.load_balancing.mode": "flow"})
+    assert model.qos is not None
+    (profile, *rest) = model.qos.profiles
+    found = {}
+    for fields in (FIVE_TUPLE, (HashField.PROTOCOL,), tuple(HashField)):
+        balancing = replace(profile.load_balancing, hash_fields=fields)
+        qos = replace(model.qos, profiles=(replace(profile, load_balancing=balancing), *rest))
+        other = replace(model, qos=qos)
+        found[fields] = shares(PlannedLab(model=other, plan=plan_lab(other, k=10_000)))
+    assert found[HashField.PROTOCOL,][1] < found[FIVE_TUPLE][1], "all flows of a leaf on one uplink"
+    assert f"{SEEDS} seeds" in found[tuple(HashField)][0], "of queue pairs nothing is known before the run"

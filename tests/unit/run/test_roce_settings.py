@@ -16,6 +16,7 @@ from testbed.run.placed.placed_workload import PlacedWorkload
 from testbed.run.schema.model import Transport, TransportKind
 from testbed.run.schema.transports import TRANSPORTS
 from testbed.run.transports.registry import transport_on
+from testbed.run.transports.user_space import pairs_by_host
 from testbed.workload.patterns import generate_permutation, generate_point_to_point
 
 K = 1000.0
@@ -143,7 +144,7 @@ def settings_of_first_host(cc: str | None = None, **options: Any) -> Any:
     subject: Any = transport_on(where, Transport(kind=TransportKind.ROCE, cc=cc, options=options))
     ranks = [where.plan.hosts[0].nics[0], where.plan.hosts[3].nics[0]]
     channels = subject.plan_channels(generate_point_to_point(ranks=2, size_bytes=10), ranks, seed=1)
-    return subject._host_settings(ranks[0].node, ranks, channels)
+    return subject._host_settings(pairs_by_host(ranks, channels)[ranks[0].node])
 
 
 def test_notifications_have_a_class_of_their_own_unless_told_otherwise() -> None:

@@ -21,6 +21,7 @@ from testbed.run.placed.placement import RankPlacement
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.schema.model import Scenario, TopologyRef, Transport, TransportKind, Workload
 from testbed.run.transports.registry import transport_on
+from testbed.run.transports.user_space import pairs_by_host
 from testbed.workload.patterns import generate_point_to_point
 
 K = 1000.0
@@ -81,7 +82,7 @@ def uet_of_first_host(subject: Any, where: Any) -> Any:
     ranks = [where.plan.hosts[0].nics[0], where.plan.hosts[3].nics[0]]
     workload = generate_point_to_point(ranks=2, size_bytes=10)
     channels = subject.plan_channels(workload, ranks, seed=1)
-    return ranks, subject.host_settings(ranks[0].node, ranks, channels, job_id=5, key="")
+    return ranks, subject.host_settings(pairs_by_host(ranks, channels)[ranks[0].node], job_id=5, key="")
 
 
 def test_uet_gets_the_labs_numbers() -> None:

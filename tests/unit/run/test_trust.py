@@ -15,9 +15,9 @@ from testbed.base.units import Duration, Rate
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.record.record import RunResult
+from testbed.run.faults.acts import plan_acts
 from testbed.run.faults.links import link_change
 from testbed.run.faults.registry import lab_fault
-from testbed.run.faults.timeline import plan_acts
 from testbed.run.machine.canary import Canary, Lateness
 from testbed.run.machine.cpu import SoftnetCounts
 from testbed.run.schema.model import Fault

@@ -17,12 +17,23 @@
 #define MARK_PORT 0x0000ffffu
 
 /* The modes of testbed.lab.core.model.qos.BalancingMode in their order, then LB_KERNEL. */
-enum load_balancing { LB_FLOW, LB_FLOWLET, LB_SPRAY, LB_KERNEL };
+enum load_balancing { LB_FLOW, LB_FLOWLET, LB_SPRAY, LB_ADAPTIVE, LB_STATIC, LB_KERNEL };
+
+/* The fields of a packet that a hash heeds: testbed.base.datapath.abi.HashField in their order. */
+enum hash_fields {
+	HASH_SOURCE = 1,
+	HASH_DESTINATION = 2,
+	HASH_PROTOCOL = 4,
+	HASH_SOURCE_PORT = 8,
+	HASH_DESTINATION_PORT = 16,
+	HASH_ROCE_QP = 32,
+};
 
 enum port_flags {
 	PORT_SWITCH = 1,
 	PORT_TRIM = 2,
 	PORT_LAST_HOP = 4, /* a NIC is at the other end */
+	PORT_FLOWLETS = 8, /* LB_ADAPTIVE: a flow may move after a gap alone */
 };
 
 struct port_config {
@@ -43,6 +54,24 @@ struct port_config {
 	__u64 cap_bps;       /* of what is received; 0: none */
 	__u64 cap_burst_ns;  /* so much may come at once, as the time in which the cap lets it through */
 	__u64 conforming_ns; /* when all that was let through would have come at the cap */
+	__u32 hash_fields;   /* enum hash_fields */
+	__u32 stride;        /* LB_STATIC: so many destinations in a row have the same path */
+	__u32 hysteresis_bytes; /* LB_ADAPTIVE: a flow stays until another path has so many fewer queued */
+	__u32 pad;
+};
+
+/* A destination of the lab, and the number by which it is pinned to a path. Ascending by address. */
+struct address {
+	__u32 address; /* IPv4, host order; the rest of the map: all ones */
+	__u32 number;
+};
+
+/* The port that an interface of a switch is. Ascending by buffer and interface; the rest of the map: all ones. */
+struct egress {
+	__u32 buffer; /* of the switch */
+	__u32 ifindex;
+	__u32 port;
+	__u32 pad;
 };
 
 struct buffer {
@@ -168,6 +197,8 @@ struct lab_config {
 	__u64 drop_due_ns;
 	__u64 lost_samples; /* their ring was full */
 	__u64 untold_drops; /* came too soon, or the ring was full */
+	__u32 addresses; /* in the map by that name */
+	__u32 egresses;  /* likewise */
 };
 
 #endif

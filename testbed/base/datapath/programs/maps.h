@@ -69,6 +69,22 @@ struct {
 } curves SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct address);
+} addresses SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct egress);
+} egresses SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 20);
 } events SEC(".maps");
@@ -76,7 +92,7 @@ struct {
 struct flowlet {
 	__u64 last_ns;
 	__u32 salt;
-	__u32 pad;
+	__u32 port; /* LB_ADAPTIVE: that it left by */
 };
 
 struct {

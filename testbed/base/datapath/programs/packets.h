@@ -8,6 +8,7 @@ struct headers {
 	__u8 transport; /* IP protocol, 0 where there are no ports to read */
 	__u64 addresses;
 	__u32 transport_ports;
+	__u32 queue_pair; /* the destination's, of RoCE, where the hash heeds it; else 0 */
 	__u8 next; /* IP protocol */
 };
 
@@ -21,8 +22,11 @@ static __always_inline __u64 mix(__u64 x)
 	return x ^ (x >> 33);
 }
 
-/* Whether it is IP. `flow`: read what the flow hash needs, too. */
-static __always_inline int parse(struct __sk_buff *skb, struct headers *headers, int flow)
+#define ROCE_PORT 4791
+#define BTH_QP 5 /* where the destination queue pair stands in a base transport header (InfiniBand, section 9.2) */
+
+/* Whether it is IP. `flow`: read what the flow hash needs of these fields (enum hash_fields), too. */
+static __always_inline int parse(struct __sk_buff *skb, struct headers *headers, __u32 flow)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct ethhdr *eth = data;
@@ -61,7 +65,10 @@ static __always_inline int parse(struct __sk_buff *skb, struct headers *headers,
 		if (!flow)
 			return 1;
 		const __u64 *source = (const __u64 *)&ip->saddr, *destination = (const __u64 *)&ip->daddr;
-		headers->addresses = mix(source[0] ^ mix(source[1])) ^ mix(destination[0] ^ mix(destination[1] + 1));
+		if (flow & HASH_SOURCE)
+			headers->addresses = mix(source[0] ^ mix(source[1]));
+		if (flow & HASH_DESTINATION)
+			headers->addresses ^= mix(destination[0] ^ mix(destination[1] + 1));
 		headers->transport = ip->nexthdr;
 		offset = sizeof(*eth) + sizeof(*ip);
 	} else {
@@ -71,7 +78,35 @@ static __always_inline int parse(struct __sk_buff *skb, struct headers *headers,
 		if (bpf_skb_load_bytes(skb, offset, &headers->transport_ports, 4))
 			headers->transport_ports = 0;
 	}
+	if (flow & HASH_ROCE_QP && headers->transport == IPPROTO_UDP &&
+	    headers->transport_ports >> 16 == bpf_htons(ROCE_PORT)) {
+		__u8 pair[3];
+		if (!bpf_skb_load_bytes(skb, offset + 8 + BTH_QP, pair, 3))
+			headers->queue_pair = pair[0] << 16 | pair[1] << 8 | pair[2];
+	}
 	return 1;
+}
+
+/* The hash of a flow, by the fields that its switch heeds. */
+static __always_inline __u64 flow_hash(const struct port_config *config, const struct headers *headers)
+{
+	__u32 fields = config->hash_fields, ports = headers->transport_ports;
+	__u64 addresses = headers->addresses, flow;
+	__u8 transport = fields & HASH_PROTOCOL ? headers->transport : 0;
+
+	if (headers->protocol == ETH_P_IP) {
+		if (!(fields & HASH_SOURCE))
+			addresses &= 0xffffffffull;
+		if (!(fields & HASH_DESTINATION))
+			addresses &= ~0xffffffffull;
+	}
+	if (!(fields & HASH_SOURCE_PORT))
+		ports &= 0xffff0000;
+	if (!(fields & HASH_DESTINATION_PORT))
+		ports &= 0xffff;
+	flow = mix(addresses ^ (__u64)config->seed << 17);
+	flow = mix(flow + ((__u64)ports << 8 | transport) + config->seed);
+	return headers->queue_pair ? mix(flow ^ (__u64)headers->queue_pair << 32) : flow;
 }
 
 static __always_inline __u32 class_of(const struct profile *profile, const struct headers *headers, int is_ip)

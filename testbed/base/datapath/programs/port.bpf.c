@@ -7,6 +7,7 @@
  *   port_egress   clsact egress, only where trimming is on
  *   port_enqueue  filter on HTB, under the root lock: class, admission, ECN, accounts
  *   port_purge    tracepoint kfree_skb: packets that a link going down took along
+ *   port_paths    tracepoint fib_table_lookup, only where a switch adapts or pins: the paths of a packet (paths.h)
  *
  * What clsact's programs let pass goes on to the filters behind them (TC_ACT_UNSPEC), which a link group has.
  */
@@ -44,6 +45,7 @@ struct qdisc_skb_cb {
 struct net_device {
 	unsigned int flags;
 	unsigned long state;
+	int ifindex;
 } __attribute__((preserve_access_index));
 
 struct sk_buff {
@@ -57,6 +59,7 @@ enum skb_drop_reason { SKB_DROP_REASON_CPU_BACKLOG };
 #include "packets.h"
 #include "accounts.h"
 #include "samples.h"
+#include "paths.h"
 
 /* ------------------------------------------------------------------ ingress */
 
@@ -101,7 +104,7 @@ static __always_inline int take_pause_frame(struct __sk_buff *skb, __u32 port)
 	return TC_ACT_SHOT; /* MAC control ends at the MAC */
 }
 
-static __always_inline __u32 balance(struct port_config *config, const struct headers *headers)
+static __always_inline __u32 balance(struct __sk_buff *skb, struct port_config *config, const struct headers *headers)
 {
 	__u64 flow;
 
@@ -110,8 +113,13 @@ static __always_inline __u32 balance(struct port_config *config, const struct he
 		__u64 number = config->sprayed++;
 		return (__u32)(number * 0x9e3779b1u) + config->seed;
 	}
-	flow = mix(headers->addresses ^ (__u64)config->seed << 17);
-	flow = mix(flow + ((__u64)headers->transport_ports << 8 | headers->transport) + config->seed);
+	flow = flow_hash(config, headers);
+	if (config->balancing == LB_ADAPTIVE || config->balancing == LB_STATIC) {
+		struct paths *found = ask_paths(skb, headers);
+		if (found)
+			return (config->balancing == LB_STATIC ? pinned(found, config, headers) :
+								 least_loaded(found, config, flow)) << 1;
+	}
 	if (config->balancing == LB_FLOWLET) {
 		__u32 index = flow & (FLOWLETS - 1);
 		struct flowlet *flowlet = bpf_map_lookup_elem(&flowlets, &index);
@@ -251,7 +259,7 @@ int port_ingress(struct __sk_buff *skb)
 	marking = arrive(skb, &arrival);
 	if (!config)
 		return TC_ACT_UNSPEC;
-	is_ip = parse(skb, &headers, config->flags & PORT_SWITCH);
+	is_ip = parse(skb, &headers, config->flags & PORT_SWITCH ? config->hash_fields : 0);
 	if (!is_ip && headers.protocol == ETH_P_MAC_CONTROL)
 		return take_pause_frame(skb, port);
 	if (marking && is_ip && settle_mark(skb, marking, &arrival, headers.tos & ECN_MASK))
@@ -287,7 +295,7 @@ int port_ingress(struct __sk_buff *skb)
 	if (config->flags & PORT_SWITCH) {
 		skb->mark = MARK_VALID | class << MARK_CLASS_SHIFT | port;
 		if (is_ip && config->balancing != LB_KERNEL)
-			bpf_set_hash(skb, balance(config, &headers));
+			bpf_set_hash(skb, balance(skb, config, &headers));
 	}
 	if (config->delay_ifindex)
 		return bpf_redirect(config->delay_ifindex, 0);

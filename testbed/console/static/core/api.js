@@ -9,6 +9,15 @@ export class ApiError extends Error {
   }
 }
 
+export const LOGGED_OUT = "console-logged-out";  // an event of the window: this console does not know this browser
+
+// Logs this browser in with the token of a link, or with a whole link that holds one; whether that was right.
+export const logIn = async text => {
+  const token = /[?&]token=([\w-]+)/.exec(text);
+  const answer = await fetch("/login", {method: "POST", redirect: "manual", credentials: "same-origin", body: new URLSearchParams({token: token ? token[1] : text.trim()})});
+  return answer.type === "opaqueredirect" || answer.ok;
+};
+
 export const ask = async (method, path, body, signal) => {
   const options = {method, signal, headers: {Accept: "application/json"}, credentials: "same-origin"};
   if (body !== undefined) {
@@ -22,7 +31,7 @@ export const ask = async (method, path, body, signal) => {
     if (error.name === "AbortError") throw error;
     throw new ApiError(0, {message: "the console does not answer", hint: "is `lab console` still running?"});
   }
-  if (answer.status === 401) location.reload();  // the login page
+  if (answer.status === 401) dispatchEvent(new Event(LOGGED_OUT));
   const text = await answer.text();
   let found = null;
   try { found = text ? JSON.parse(text) : null; } catch { /* not JSON: below */ }

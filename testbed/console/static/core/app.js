@@ -1,6 +1,6 @@
 // The one object that all parts of the page share: what is in the address, what the server tells, and what they offer each
 // other. It draws nothing.
-import {ApiError, ask} from "./api.js";
+import {ApiError, LOGGED_OUT, ask, logIn} from "./api.js";
 import {EMPTY, format, parse} from "./address.js";
 import {Store} from "./store.js";
 import {Stream} from "./stream.js";
@@ -10,18 +10,19 @@ const MOST_MOMENTS = 240;
 export class App {
   constructor() {
     this.address = new Store({...EMPTY, ...parse(location.hash)});
-    this.live = new Store({console: null, labs: [], tasks: [], trust: null, connected: false, lab: null, columns: null, t: null, state: null, shown: null, events: [], failed: null, gone: null});
+    this.live = new Store({console: null, labs: [], tasks: [], trust: null, connected: false, lab: null, columns: null, t: null, state: null, shown: null, events: [], failed: null, gone: null, failing: [], machines: [], loggedOut: false});
     this.toasts = new Store({list: []});
     this.dialogs = new Store({list: []});
     this.views = new Store({list: []});
     this.services = {};
     this.keys = new Map();
     this.listeners = new Map();
-    this.stream = new Stream((name, data) => this.told(name, data), connected => this.live.set({connected}));
+    this.stream = new Stream((name, data) => this.told(name, data), connected => this.live.set(connected ? {connected, loggedOut: false} : {connected}), () => this.askWhetherKnown());
     this.moments = new Map();
     this.early = null;
     this.kept = new Map();  // the parameters that views had when one left them
     this.asked = 0;
+    addEventListener(LOGGED_OUT, () => this.live.set({loggedOut: true}));
     addEventListener("hashchange", () => this.address.set({...EMPTY, ...parse(location.hash)}));
     this.address.on((now, before) => this.moved(now, before));
   }
@@ -76,10 +77,27 @@ export class App {
   async start() {
     const [console, labs] = await Promise.all([this.get("console"), this.get("labs")]);
     this.live.set({console, labs});
-    const here = this.address.get(), first = console.open || (labs.length === 1 ? labs[0].base : null);
+    const here = this.address.get(), first = console.open || (labs.length === 1 ? labs[0].base || null : null);
     if (here.base === null && !here.view && first) this.go({base: first, view: "map"}, {replace: true});  // which opens it
     else if (here.base) await this.open(here.base);
     else this.stream.follow("/api/stream");
+  }
+
+  // The console may have been started anew, and knows no browser then: `ask` tells.
+  async askWhetherKnown() {
+    if (!this.live.get().loggedOut) await this.get("console").catch(() => null);
+  }
+
+  // Logs in again without losing what the page holds; whether the token was right.
+  async logIn(token) {
+    if (!await logIn(token)) return false;
+    this.live.set({loggedOut: false});
+    const {base} = this.address.get(), {console: known} = this.live.get();
+    if (!known) location.reload();
+    this.stream.last = "";
+    this.stream.open();
+    if (base && !this.live.get().lab) await this.open(base);
+    return true;
   }
 
   // Looks at another lab or run; null: at none.
@@ -122,7 +140,7 @@ export class App {
   }
 
   on_snapshot(data) {
-    const next = {labs: data.labs || this.live.get().labs, tasks: data.tasks || [], trust: data.trust || null};
+    const next = {labs: data.labs || this.live.get().labs, tasks: data.tasks || [], trust: data.trust || null, failing: data.failing || [], machines: data.machines || []};
     if (data.columns) {
       next.columns = columnsOf(data.columns);
       next.state = data.state;
@@ -157,6 +175,8 @@ export class App {
     this.live.set(this.address.get().moment === null && shown ? {state, shown: {...shown, state}} : {state});
   }
 
+  on_machines(machines) { this.live.set({machines}); }
+  on_failing(failing) { this.live.set({failing}); }
   on_event(event) { this.live.set({events: [...this.live.get().events.slice(-499), event]}); }
   on_trust(trust) { this.live.set({trust}); }
   on_labs(labs) { this.live.set({labs}); }

@@ -37,6 +37,8 @@ export const Frame = ({app}) => {
   return html`
     <a class="skip" href="#main" onClick=${event => { event.preventDefault(); document.getElementById("main").focus(); }}>To the content</a>
     <${Bar} app=${app} view=${name} />
+    <${LoggedOut} app=${app} />
+    <${Failing} app=${app} />
     <${Slots} app=${app} name="band" />
     ${based && lab && about && html`<${Scale} app=${app} />`}
     <div class=${`body ${based && lab && chosen.panel !== false ? "with-panel" : ""}`}>
@@ -58,6 +60,31 @@ export const Frame = ({app}) => {
     <${Toasts} app=${app} />`;
 };
 
+// What to do where the console does not know this browser any more: it was started anew. What the page holds stays.
+const LoggedOut = ({app}) => {
+  const out = useStore(app.live, l => l.loggedOut), [token, setToken] = useState(""), [wrong, setWrong] = useState(false), [busy, setBusy] = useState(false), field = useRef(null);
+  useEffect(() => { if (out && field.current) field.current.focus(); }, [out]);  // a dialog that is open keeps Tab to itself
+  if (!out) return null;
+  const enter = async event => {
+    event.preventDefault();
+    setBusy(true);
+    try { setWrong(!await app.logIn(token)); } catch { setWrong(true); }
+    setBusy(false);
+    setToken("");
+  };
+  return html`<form class="band bad above" role="alert" onSubmit=${enter}><strong>This console was started anew, and does not know this browser.</strong>
+    <span>Paste the link that it has printed, or the token in it: the page goes on where it is.</span>
+    <input ref=${field} type="password" aria-label="Link or token" autocomplete="off" spellcheck=${false} maxlength="400" required value=${token} onInput=${event => setToken(event.target.value)} />
+    <button type="submit" class="button small" disabled=${busy}>Log in</button>${wrong && html`<b>That token is not right: each is good for one login.</b>`}</form>`;
+};
+
+const Failing = ({app}) => {
+  const failing = useStore(app.live, l => l.failing);
+  if (!failing.length) return null;
+  return html`<div class="band bad" role="alert"><strong>${failing.length === 1 ? "A part of this console fails:" : "Parts of this console fail:"}</strong>
+    <span>${failing.map(one => `${one.part} (${one.error})`).join("; ")}. What it shows may be old; it is tried again. Standard error of the console has more.</span></div>`;
+};
+
 export const Slots = ({app, name}) => useStore(app.views, v => v.list).filter(one => one.slots && one.slots[name])
   .map(one => html`<${Guarded} key=${one.name}><${one.slots[name]} app=${app} /></${Guarded}>`);
 
@@ -71,7 +98,7 @@ const Bar = ({app, view}) => {
     <div class="where">
       <select aria-label="Lab" value=${base || ""} onChange=${event => app.go({base: event.target.value || null, view: event.target.value ? (view === "labs" ? "map" : view) : "labs"})}>
         <option value="">Labs …</option>
-        ${labs.map(one => html`<option key=${one.base} value=${one.base}>${one.machine ? `${one.machine}: ` : ""}${one.name}</option>`)}
+        ${labs.filter(one => one.base).map(one => html`<option key=${one.base} value=${one.base}>${one.machine ? `${one.machine}: ` : ""}${one.name}</option>`)}
         ${base && !here && html`<option value=${base}>${lab ? lab.name : base.replace("/api/", "")}</option>`}
       </select>
       ${base && html`<${Health} app=${app} here=${here} />`}
@@ -83,7 +110,7 @@ const Bar = ({app, view}) => {
       ${base && html`<${Find} app=${app} />`}
       <${Slots} app=${app} name="bar" />
       ${console && !console.write && html`<${Pill} title="Started without --write: nothing can be changed">read-only</${Pill}>`}
-      ${console && !connected && html`<${Pill} kind="bad" title="The stream is interrupted; it is tried again">offline</${Pill}>`}
+      ${console && !connected && html`<${Pill} kind="bad" title="The console does not answer: is it still running? It is tried again; when it is started anew, this page asks for its link">offline</${Pill}>`}
       <button type="button" class="button icon" aria-label="Light or dark" title="Light or dark" onClick=${turnTheme}>◐</button>
       <button type="button" class="button icon" aria-label="Keys" title="Keys (?)" onClick=${() => app.keys.get("?")[0].run()}>?</button>
     </div>

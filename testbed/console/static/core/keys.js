@@ -1,11 +1,15 @@
 // The keyboard of the whole page. What one types into a field is the field's; Escape and the keys of the list below are ours.
-import {html} from "./lib.js";
+import {html, useState} from "./lib.js";
 import {Dialog} from "./ui.js";
 
 const typing = target => target.closest("input, textarea, select, [contenteditable], .xterm, [role='dialog'], [role='menu']") !== null;
 
+// Keys of one character can be turned off, for who speaks to the computer (WCAG 2.1.4): the page remembers that.
+const OFF = "character-keys", areOff = () => localStorage.getItem(OFF) === "off";
+
 export const bindKeys = app => {
   document.addEventListener("keydown", event => {
+    if (event.key.length === 1 && areOff()) return;
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
     if (!event.target.closest || typing(event.target)) return;
     const found = (app.keys.get(event.key) || []).filter(one => one.when(event)).pop();
@@ -56,7 +60,10 @@ const KeyList = ({app, close}) => {
     if (!groups.has(one.group)) groups.set(one.group, []);
     groups.get(one.group).push(/^1$/.test(one.key) ? {...one, key: "1 … 9"} : one);
   }
+  const [off, setOff] = useState(areOff());
+  const flip = () => { localStorage.setItem(OFF, off ? "on" : "off"); setOff(!off); };
   return html`<${Dialog} title="Keys" close=${close}>
+    <label class="action-flag"><input type="checkbox" checked=${!off} onChange=${flip} />Keys of one character work, wherever the focus is</label>
     ${[...groups].map(([group, list]) => html`<section key=${group}><h3>${group}</h3><dl class="keys">
       ${list.map(one => html`<dt><kbd>${one.key === " " ? "Space" : one.key}</kbd></dt><dd>${one.title}</dd>`)}</dl></section>`)}
     <p class="soft">On the map: arrows walk between nodes, Enter selects one, Shift+Enter adds it to the selection, + and − zoom, 0 shows all.</p>

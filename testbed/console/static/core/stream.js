@@ -1,10 +1,11 @@
 // The stream of a lab or run: snapshots, differences, events. Closed while nobody sees the page, resumed from where it was.
-const EVENTS = ["snapshot", "tick", "state", "event", "shape", "gone", "trust", "labs", "task", "view"];
+const EVENTS = ["snapshot", "tick", "state", "event", "shape", "gone", "trust", "labs", "task", "view", "failing", "machines"];
 const AGAIN_MS = 1500;
 
 export class Stream {
-  constructor(tell, connected) {
+  constructor(tell, connected, refused) {
     this.tell = tell;
+    this.refused = refused;  // asked whether this browser is known to the console, when the stream is refused
     this.connected = connected;
     this.path = null;
     this.last = "";
@@ -31,6 +32,7 @@ export class Stream {
       this.connected(false);
       if (source.readyState !== EventSource.CLOSED || this.source !== source) return;  // else the browser tries by itself
       this.close();
+      this.refused();
       this.timer = setTimeout(() => this.open(), AGAIN_MS);
     };
     for (const name of EVENTS) {

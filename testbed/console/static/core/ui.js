@@ -77,25 +77,41 @@ export class Guarded extends Component {
 
 const FOCUSED = "a[href], button:not([disabled]), input:not([disabled]), select:not([disabled]), textarea:not([disabled]), [tabindex]:not([tabindex='-1'])";
 
-// A window above the page: the focus stays in it, Escape closes it.
-export const Dialog = ({title, close, children, wide = false, buttons}) => {
-  const box = useRef(null);
+// A window above the page: the focus stays in it, Escape closes it. With `unsaved` it asks before it is left; `buttons` may be
+// a function of what leaves it so.
+export const Dialog = ({title, close, children, wide = false, buttons, unsaved = false}) => {
+  const box = useRef(null), [asking, setAsking] = useState(false), before = useRef(null);
+  const leave = () => {
+    if (!unsaved) { close(); return; }
+    if (!asking) before.current = document.activeElement;
+    setAsking(true);
+  };
+  const stay = () => { setAsking(false); if (before.current && before.current.isConnected) before.current.focus(); };
+  useLayoutEffect(() => { if (asking) box.current.querySelector(".leaving button").focus(); }, [asking]);
+  useEffect(() => {
+    if (!unsaved) return undefined;
+    const ask = event => event.preventDefault();
+    addEventListener("beforeunload", ask);
+    return () => removeEventListener("beforeunload", ask);
+  }, [unsaved]);
   useLayoutEffect(() => {  // before a key can go to what is behind it
     const first = box.current.querySelector("[autofocus], input, textarea, select") || box.current.querySelector(FOCUSED);
     if (first) first.focus();
   }, []);
   const keys = event => {
-    if (event.key === "Escape") { event.stopPropagation(); close(); }
+    if (event.key === "Escape") { event.stopPropagation(); if (asking) stay(); else leave(); }
     if (event.key !== "Tab") return;
     const all = [...box.current.querySelectorAll(FOCUSED)], first = all[0], last = all[all.length - 1];
     if (event.shiftKey && document.activeElement === first) { event.preventDefault(); last.focus(); }
     else if (!event.shiftKey && document.activeElement === last) { event.preventDefault(); first.focus(); }
   };
-  return html`<div class="shade" onMouseDown=${event => { if (event.target === event.currentTarget) close(); }}>
+  return html`<div class="shade" onMouseDown=${event => { if (event.target === event.currentTarget) { event.preventDefault(); leave(); } }}>
     <section ref=${box} class=${`dialog ${wide ? "wide" : ""}`} role="dialog" aria-modal="true" aria-label=${title} onKeyDown=${keys}>
-      <header role="none"><h2>${title}</h2><button type="button" class="button plain" aria-label="Close" onClick=${close}>✕</button></header>
+      <header role="none"><h2>${title}</h2><button type="button" class="button plain" aria-label="Close" onClick=${leave}>✕</button></header>
       <div class="inside">${children}</div>
-      ${buttons && html`<footer role="none">${buttons}</footer>`}
+      ${asking && html`<div class="leaving" role="alertdialog" aria-label="The text was changed"><span>The text was changed, and is not kept.</span>
+        <button type="button" class="button" onClick=${stay}>Go on editing</button><button type="button" class="button danger" onClick=${close}>Discard it</button></div>`}
+      ${buttons && html`<footer role="none">${typeof buttons === "function" ? buttons(leave) : buttons}</footer>`}
     </section></div>`;
 };
 

@@ -5,6 +5,7 @@ import {readWords} from "../core/filter.js";
 import {METRICS, measureText} from "../core/format.js";
 import {openActions} from "../core/keys.js";
 import {ramp, stepOf, themeNow} from "../core/scales.js";
+import {onHold} from "../core/touch.js";
 
 const SPINE = 1, LEAF = 2, PAD = 18, TITLE = 22, LABEL = 44, ROW_FONT = 10, WIDEST = 48;
 
@@ -88,6 +89,7 @@ export class Cells {
     this.canvas.addEventListener("pointerleave", () => { this.pointed = null; this.tip.hidden = true; this.look(); });
     this.canvas.addEventListener("click", event => { const cell = this.cellAt(event); this.cursor = cell || this.cursor; this.pick(cell, event.shiftKey); });
     this.canvas.addEventListener("contextmenu", event => this.context(event));
+    this.unhold = onHold(this.canvas, event => this.context(event));
     this.canvas.addEventListener("keydown", event => this.keys(event));
     this.canvas.addEventListener("focus", () => { if (!this.cursor) this.cursor = this.all[0] || null; this.look(); this.say(); });
     this.canvas.addEventListener("blur", () => this.look());
@@ -333,6 +335,7 @@ export class Cells {
 
   close() {
     this.resize.disconnect();
+    this.unhold();
     this.stage.replaceChildren();
   }
 }

@@ -7,6 +7,7 @@ import {METRICS, measureText, plural, rateText} from "../core/format.js";
 import {openActions} from "../core/keys.js";
 import {stateKind} from "../core/panel.js";
 import {colourOf, themeNow} from "../core/scales.js";
+import {onHold} from "../core/touch.js";
 import {Lines} from "./lines.js";
 import {View} from "./view.js";
 
@@ -203,7 +204,7 @@ export class Fabric {
     on("pointerdown", event => this.down(event));
     on("pointermove", event => this.drag(event));
     on("pointerup", event => this.up(event));
-    on("pointercancel", event => { this.pointers.delete(event.pointerId); this.gesture = null; });
+    on("pointercancel", event => { this.pointers.delete(event.pointerId); this.gesture = null; this.stage.classList.remove("dragging"); });
     on("pointerleave", () => this.point(null, null));
     on("wheel", event => {
       event.preventDefault();
@@ -212,6 +213,7 @@ export class Fabric {
     }, {passive: false});
     on("dblclick", event => { const node = nodeAt(event.target); if (node !== null) this.app.serve("shell", this.map.data.nodes[node][NAME]); });
     on("contextmenu", event => this.context(event));
+    this.unhold = onHold(stage, event => { if (this.gesture && !this.gesture.far && this.gesture.kind !== "pinch") this.context(event); });
     on("keydown", event => this.keys(event));
     on("focusin", event => { const node = nodeAt(event.target); if (node !== null && event.target.matches(":focus-visible")) { this.hover = node; this.emphasise(); } });
     on("focusout", () => { if (this.hover !== null) { this.hover = null; this.emphasise(); } });
@@ -268,6 +270,11 @@ export class Fabric {
   up(event) {
     const {gesture} = this;
     this.pointers.delete(event.pointerId);
+    if (gesture && gesture.kind === "pinch" && this.pointers.size === 1) {  // the finger that is left moves the map on
+      const [[x, y]] = this.pointers.values();
+      this.gesture = {kind: "pan", node: null, target: event.target, x, y, from: [x, y], far: true};
+      return;
+    }
     if (!gesture || this.pointers.size) return;
     this.gesture = null;
     this.stage.classList.remove("dragging");
@@ -309,6 +316,7 @@ export class Fabric {
 
   context(event) {
     event.preventDefault();
+    this.gesture = null;  // a finger that rests is still down
     const node = nodeAt(event.target), [x, y] = this.at(event), {selection} = this.app.address.get();
     let ids = node !== null ? [`node:${this.map.data.nodes[node][NAME]}`] : null;
     if (!ids) {
@@ -423,6 +431,7 @@ export class Fabric {
 
   close() {
     this.resize.disconnect();
+    this.unhold();
     this.view.close();
     this.stage.replaceChildren();
   }

@@ -7,6 +7,7 @@ import {METRICS, bytesText, countText} from "../core/format.js";
 import {useTheme} from "../core/frame.js";
 import {openActions} from "../core/keys.js";
 import {colourOf} from "../core/scales.js";
+import {onHold} from "../core/touch.js";
 
 const numeric = column => column.numeric || Boolean(column.unit);
 const PART = 200, AGAIN_MS = 1000;
@@ -86,9 +87,11 @@ const Rows = ({app, found, sort, selected, body, filter, title}) => {
   const context = (key, event) => {
     if (!key) return;
     event.preventDefault();
-    if (!selected.has(key)) app.select([key]);
+    if (!app.address.get().selection.includes(key)) app.select([key]);
     openActions(app, {x: event.clientX, y: event.clientY});
   };
+  const some = found.rows.length > 0;
+  useEffect(() => some && body.current ? onHold(body.current, event => { const row = event.target.closest("tr[data-key]"); if (row) context(row.dataset.key, event); }) : undefined, [some]);
   if (!found.rows.length) return html`<${Empty} title=${filter ? "Nothing matches" : "There are none"}>${filter ? `No row has "${filter}".` : `This has no ${title.toLowerCase()}.`}</${Empty}>`;
   const first = found.keys.findIndex(key => selected.has(key));
   return html`<div class="rows" ref=${body} tabindex="-1"><table class="table" role="grid" aria-label=${title} aria-rowcount=${found.matched}>

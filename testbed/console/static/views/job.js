@@ -12,9 +12,11 @@ const JobView = ({app}) => {
   const lab = useStore(app.live, live => live.lab), [found, setFound] = useState(null), [error, setError] = useState(null);
   useEffect(() => {
     let stale = false;
-    app.get("./views/job").then(data => { if (!stale) setFound(data); }, refused => { if (!stale) setError(refused); });
+    const load = () => app.get("./views/job").then(data => { if (!stale) setFound(data); }, refused => { if (!stale) setError(refused); });
+    load();
+    const again = app.on("snapshot", load);  // what was told while nobody saw the page is not told again
     const stop = app.on("view", ({view, data}) => { if (view === "job" && !stale) setFound(now => ({...(now || {recorded: null}), ...data})); });
-    return () => { stale = true; stop(); };
+    return () => { stale = true; stop(); again(); };
   }, [lab]);
   if (error) return html`<${Failure} error=${error} />`;
   if (!found) return html`<${Spinner} />`;

@@ -11,17 +11,18 @@ const STATES = {running: "ok", degraded: "warn", deploying: "", changing: "warn"
 const CHECK_MS = 350;
 
 const LabsView = ({app}) => {
-  const {labs, console} = useStore(app.live), file = app.param("file"), lab = app.param("edit");
+  const {labs, console, machines} = useStore(app.live), file = app.param("file"), lab = app.param("edit");
   useStore(app.address, a => a.params);
   if (!console) return html`<${Spinner} />`;
   const close = () => app.setParam({file: "", edit: ""});
   return html`<div class="labs page">
-    <header class="page-head"><h2 class="title">Labs</h2><span class="soft">${plural(labs.length, "lab")} on this machine</span>
+    <header class="page-head"><h2 class="title">Labs</h2><span class="soft">${plural(labs.length, "lab")} on ${machines.length ? plural(machines.length + 1, "machine") : "this machine"}</span>
       <span class="grow"></span>
       <${Button} onClick=${() => app.serve("ask", "run", [])} disabled=${!console.write}>Run a scenario …</${Button}>
-      <${Button} kind="primary" onClick=${() => app.setParam({file: "choose", edit: ""})} disabled=${!console.write} title=${console.write ? "" : "This console only reads"}>Deploy …</${Button}></header>
-    ${labs.length ? html`<div class="lab-cards">${labs.map(one => html`<${LabCard} key=${one.base} app=${app} lab=${one} write=${console.write} />`)}</div>`
+      <${Button} kind="primary" onClick=${() => app.setParam({file: "choose", edit: ""})} disabled=${Boolean(console.only)} title=${console.write ? "" : "This console only reads: a file can be looked at"}>${console.write ? "Deploy …" : "Check a file …"}</${Button}></header>
+    ${labs.length ? html`<div class="lab-cards">${labs.map(one => html`<${LabCard} key=${`${one.machine} ${one.name}`} app=${app} lab=${one} write=${console.write} only=${Boolean(console.only)} />`)}</div>`
       : html`<${Empty} title="No lab is up">${console.write ? "Deploy one from a topology file: what is wrong with it is said before anything is touched." : "Deploy one with ./lab deploy; it appears here by itself."}</${Empty}>`}
+    ${machines.filter(one => one.error).map(one => html`<p key=${one.name} class="soft" role="status"><i class="dot warn"></i><b>${one.name}</b>: ${one.error}</p>`)}
     ${file && html`<${DeployDialog} app=${app} file=${file} close=${close} />`}
     ${lab && html`<${ApplyDialog} app=${app} name=${lab} close=${close} />`}
     <${Running} app=${app} />
@@ -29,14 +30,14 @@ const LabsView = ({app}) => {
   </div>`;
 };
 
-const LabCard = ({app, lab, write}) => {
+const LabCard = ({app, lab, write, only}) => {
   const {health} = lab, worse = Object.entries(health || {}).filter(([word, count]) => word !== "running" && count);
   const menu = event => {
     const box = event.currentTarget.getBoundingClientRect();
     app.services.actions && openLabMenu(app, lab, box.left, box.bottom + 4);
   };
   return html`<article class="card lab-card">
-    <header><a class="lab-name" href=${`#${lab.base.replace("/api", "")}/map`}>${lab.name}</a><${Pill} kind=${STATES[lab.state] ?? "bad"}>${lab.state}</${Pill}>
+    <header>${lab.base ? html`<a class="lab-name" href=${`#${lab.base.replace("/api", "")}/map`}>${lab.name}</a>` : html`<b class="lab-name">${lab.name}</b>`}<${Pill} kind=${STATES[lab.state] ?? "bad"}>${lab.state}</${Pill}>
       ${lab.machine && html`<${Pill}>${lab.machine}</${Pill}>`}</header>
     <p class="soft">${[lab.design, lab.topology].filter(Boolean).join(" · ")}</p>
     <dl class="facts">
@@ -44,13 +45,25 @@ const LabCard = ({app, lab, write}) => {
       ${lab.networks && html`<dt>networks</dt><dd>${Array.isArray(lab.networks) ? lab.networks.map(one => one.name || one).join(", ") : lab.networks}</dd>`}
       ${lab.k > 0 && html`<dt>time scale</dt><dd>k = ${lab.k}</dd>`}
       ${lab.created && html`<dt>up for</dt><dd>${spanText((Date.now() - Date.parse(lab.created)) / 1000)}</dd>`}
-      ${health && html`<dt>health</dt><dd class=${worse.length ? "warn" : ""}>${worse.length ? worse.map(([word, count]) => `${count} ${word}`).join(", ") : `all ${countText(health.running || 0)} running`}</dd>`}
+      ${health && Object.keys(health).length > 0 && html`<dt>health</dt><dd class=${worse.length ? "warn" : ""}>${worse.length ? worse.map(([word, count]) => `${count} ${word}`).join(", ") : `all ${countText(health.running || 0)} running`}</dd>`}
     </dl>
     ${(lab.working || []).map((one, at) => html`<p key=${at} class="working"><i class="dot"></i><span class="mono">${one.who}</span><span class="soft">${one.what}</span></p>`)}
-    <footer><a class="button small" href=${`#${lab.base.replace("/api", "")}/map`}>Open</a>
-      <${Button} kind="small" disabled=${!write} onClick=${() => app.setParam({edit: lab.name})}>Edit and apply …</${Button}>
-      <${Button} kind="small" disabled=${!write} onClick=${menu} label=${`More for ${lab.name}`}>More ▾</${Button}></footer>
+    ${!lab.base ? html`<${There} app=${app} lab=${lab} />` : html`<footer><a class="button small" href=${`#${lab.base.replace("/api", "")}/map`}>Open</a>
+      <${Button} kind="small" disabled=${!write && only} onClick=${() => app.setParam({edit: lab.name})}>${write ? "Edit and apply …" : "Compare with its file …"}</${Button}>
+      <${Button} kind="small" disabled=${!write} onClick=${menu} label=${`More for ${lab.name}`}>More ▾</${Button}></footer>`}
   </article>`;
+};
+
+// A lab of another machine: a console there shows it, which is forwarded here and opened in a tab of its own.
+const There = ({app, lab}) => {
+  const [busy, setBusy] = useState(false), [link, setLink] = useState("");
+  const ask = async () => {
+    setBusy(true);
+    try { setLink((await app.post("/api/machines/open", {machine: lab.machine, lab: lab.name})).link); } catch (error) { app.say([error.message, error.hint].filter(Boolean).join(" — "), {kind: "bad"}); }
+    setBusy(false);
+  };
+  return html`<footer>${link ? html`<a class="button small primary" href=${link} target="_blank" rel="noopener" onClick=${() => setTimeout(() => setLink(""), 0)}>Open in a tab</a>`
+    : html`<${Button} kind="small" disabled=${busy} onClick=${ask} label=${`Show ${lab.name} of ${lab.machine}`}>${busy ? "Connecting …" : "Show"}</${Button}>`}</footer>`;
 };
 
 const openLabMenu = (app, lab, x, y) => {
@@ -116,7 +129,7 @@ const useFile = (app, path) => {
 };
 
 const DeployDialog = ({app, file: chosen, close}) => {
-  const [files, setFiles] = useState(null), path = chosen === "choose" ? "" : chosen, root = useRef(null);
+  const writes = app.live.get().console.write, [files, setFiles] = useState(null), path = chosen === "choose" ? "" : chosen, root = useRef(null);
   const [name, setName] = useState(""), [set, setSet] = useState(""), [busy, setBusy] = useState(false), [refused, setRefused] = useState(null);
   useEffect(() => { app.get("/api/files?kind=topology").then(setFiles, () => setFiles([])); }, []);
   const {file, error, edit, save, changed} = useFile(app, path);
@@ -134,10 +147,10 @@ const DeployDialog = ({app, file: chosen, close}) => {
     setBusy(false);
   };
   const valid = found && found.valid, scenario = valid && found.kind === "scenario";
-  return html`<${Dialog} wide title="Deploy a lab" close=${close} buttons=${html`
+  return html`<${Dialog} wide title=${writes ? "Deploy a lab" : "Check a file"} close=${close} unsaved=${changed} buttons=${leave => html`
       <span class="verdict" role="status">${!file ? "" : !found ? "Looking at it …" : valid ? (scenario ? "This is a scenario: run it instead." : lab(found.lab)) : plural(found.problems.length, "problem")}</span>
-      <${Button} onClick=${close}>Cancel</${Button}>
-      ${scenario ? html`<${Button} kind="primary" onClick=${() => { close(); app.serve("ask", "run", [], {file: path}); }}>Run it …</${Button}>`
+      <${Button} onClick=${leave}>${writes ? "Cancel" : "Close"}</${Button}>
+      ${!writes ? null : scenario ? html`<${Button} kind="primary" onClick=${() => { close(); app.serve("ask", "run", [], {file: path}); }}>Run it …</${Button}>`
         : html`<${Button} kind="primary" disabled=${!valid || busy} onClick=${deploy}>${busy ? "Beginning …" : changed ? "Save and deploy" : "Deploy"}</${Button}>`}`}>
     <div ref=${root}>
     <div class="deploy-fields">
@@ -160,7 +173,7 @@ const lab = found => `${found.name}: ${plural(found.hosts, "host")}, ${plural(fo
 // --- applying ------------------------------------------------------------------------------------------------
 
 const ApplyDialog = ({app, name, close}) => {
-  const [path, setPath] = useState(null), root = useRef(null);
+  const writes = app.live.get().console.write, [path, setPath] = useState(null), root = useRef(null);
   useEffect(() => { app.get(`/api/views/labs/source?lab=${encodeURIComponent(name)}`).then(found => setPath(found.path || ""), () => setPath("")); }, [name]);
   const {file, error, edit, save, changed} = useFile(app, path);
   const [diff, setDiff] = useState(null), [allow, setAllow] = useState([]), [repair, setRepair] = useState(false), [busy, setBusy] = useState(false), [refused, setRefused] = useState(null);
@@ -193,10 +206,10 @@ const ApplyDialog = ({app, name, close}) => {
     setBusy(false);
   };
   const flip = word => setAllow(allow.includes(word) ? allow.filter(one => one !== word) : [...allow, word]);
-  return html`<${Dialog} wide title=${`Edit and apply ${name}`} close=${close} buttons=${html`
+  return html`<${Dialog} wide title=${writes ? `Edit and apply ${name}` : `What would change of ${name}`} close=${close} unsaved=${changed} buttons=${leave => html`
       <span class="verdict" role="status">${!diff ? "Comparing …" : !diff.valid ? plural(diff.problems.length, "problem") : some ? diff.summary : "Nothing to change"}</span>
-      <${Button} onClick=${close}>Cancel</${Button}>
-      <${Button} kind=${needs.length ? "danger" : "primary"} disabled=${!some || busy || missing.length > 0} onClick=${apply}>${busy ? "Beginning …" : changed ? "Save and apply" : "Apply"}</${Button}>`}>
+      <${Button} onClick=${leave}>${writes ? "Cancel" : "Close"}</${Button}>
+      ${writes && html`<${Button} kind=${needs.length ? "danger" : "primary"} disabled=${!some || busy || missing.length > 0} onClick=${apply}>${busy ? "Beginning …" : changed ? "Save and apply" : "Apply"}</${Button}>`}`}>
     <div ref=${root}>
     ${error && html`<${Failure} error=${error} />`}${refused && html`<${Failure} error=${refused} />`}
     ${path === "" && html`<p class="soft">Its file is not below a directory of this console: here is how the lab differs from it.</p>`}

@@ -38,6 +38,7 @@ class DatagramTraffic:
         """The room in which transfers arrive that are to be added, by step."""
         # All that carries nothing of its own shares its memory, whatever is in it.
         longest = max((step.size_bytes for step in program.steps if step.channel is not None), default=0)
+        longest = max([longest, *(size for ring in program.rings for size in ring.sizes)])
         self._shared = hosting.memory(longest)
         self._closed = False
 
@@ -48,6 +49,10 @@ class DatagramTraffic:
     @property
     def completions(self) -> Mapping[str, deque[Any]]:
         """The operations that have ended at each endpoint and were not looked at yet, by address."""
+        raise NotImplementedError
+
+    def expect(self, transfer: Step) -> None:
+        """Be ready for a transfer that is no step of the program. Raises `TrafficError`."""
         raise NotImplementedError
 
     # --- data ---------------------------------------------------------------------------------------------

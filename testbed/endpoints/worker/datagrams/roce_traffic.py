@@ -31,6 +31,7 @@ from testbed.protocols.roce.qp import QueuePair
 from testbed.protocols.roce.rnic import LEAST_QPN, QPN_LIMIT, Rnic
 from testbed.protocols.roce.state_size import qp_state_bytes
 from testbed.protocols.roce.work import CompletionQueue, ReceiveRequest, RemoteBuffer, WorkRequest
+from testbed.workload.builder import MAX_STEPS
 
 if TYPE_CHECKING:
     from testbed.endpoints.worker.buffers import CollectiveBuffers
@@ -152,17 +153,28 @@ class RoceTraffic(DatagramTraffic):
             except UsageError as error:
                 raise TrafficError(f"cannot set up the queue pairs of {address}: {error}") from error
         for step in self._program.steps:
-            if step.channel is None or step.destination not in self._program.own:
-                continue
-            assert step.destination is not None
-            rnic = self._nics[self._addresses[step.destination]].rnic
-            rnic.regions.register(
-                self._room_of(step), Access.REMOTE_WRITE, settings.domain, base=_BASE, rkey=step.number + 1
-            )
-            self._in[step.channel].to_post += 1
+            if step.channel is not None and step.destination in self._program.own:
+                self._open_room(step, step.channel)
         for arrivals in self._in.values():
             for _ in range(min(arrivals.to_post, MOST_RECEIVES - arrivals.posted)):
                 arrivals.post(0)
+
+    def _open_room(self, step: Step, channel: int) -> None:
+        """Let a transfer write to where it arrives."""
+        assert step.destination is not None
+        rnic = self._nics[self._addresses[step.destination]].rnic
+        room = self._room_of(step)
+        rnic.regions.register(room, Access.REMOTE_WRITE, self._settings.domain, base=_BASE, rkey=step.number + 1)
+        self._in[channel].to_post += 1
+
+    def expect(self, transfer: Step) -> None:
+        assert transfer.channel is not None
+        self._steps[transfer.number] = transfer
+        try:
+            self._open_room(transfer, transfer.channel)
+            self._in[transfer.channel].post(self._hosting.now())
+        except UsageError as error:
+            raise TrafficError(f"{self._what(transfer)}: {error}") from error
 
     def _open(self, address: str) -> Rnic:
         settings = self._settings
@@ -283,6 +295,8 @@ class RoceTraffic(DatagramTraffic):
             self._missing[key] = len(stripes_of(step.size_bytes, self._settings.qps, rnic.config.mtu))
         if self._ended(step, is_source=False):
             rnic.regions.invalidate(step.number + 1, self._settings.domain)
+            if step.number >= MAX_STEPS:  # of a ring
+                del self._steps[step.number]
             self._deliver(step)
             self._listener.on_arrived(step, request.finished_ns)
 

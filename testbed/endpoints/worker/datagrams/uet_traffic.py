@@ -89,8 +89,9 @@ class UetTraffic(DatagramTraffic):
             if step.channel is not None and step.destination in self._program.own:
                 assert step.destination is not None
                 incoming.setdefault(self._addresses[step.destination], deque()).append(step)
+        reached = {self._addresses[channel.destination] for channel in self._incoming}
         for address in sorted({self._addresses[rank] for rank in self._program.own}):
-            if address not in ports and address not in incoming:
+            if address not in ports and address not in reached:
                 continue
             nic = self._nics[address] = self._open(address, ports.get(address, 0), incoming.get(address, deque()))
             for _ in range(min(MOST_POSTED, len(nic.to_post))):
@@ -126,6 +127,13 @@ class UetTraffic(DatagramTraffic):
     def _post(self, nic: NicEndpoint) -> None:
         step = nic.to_post.popleft()
         nic.endpoint.trecv(self._room_of(step), step.number, self._hosting.now(), context=step)
+
+    def expect(self, transfer: Step) -> None:
+        assert transfer.destination is not None
+        nic = self._nics[self._addresses[transfer.destination]]
+        nic.to_post.append(transfer)
+        self._post(nic)
+        self._hosting.touch(nic.fep)
 
     # --- moving ------------------------------------------------------------------------------------------
 

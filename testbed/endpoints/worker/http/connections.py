@@ -19,6 +19,7 @@ from testbed.endpoints.worker.http.readers import AnswerReader, HttpError, Reque
 from testbed.endpoints.worker.poll_loop import WatchingLoop
 from testbed.endpoints.worker.program import Request
 from testbed.endpoints.worker.streams.tcp_info import read_tcp_info
+from testbed.endpoints.worker.streams.tcp_socket import TcpSocket
 
 MOST_UNSENT_BYTES = 1 << 20
 """A server lets a client go that leaves so much of its answer unread, beyond what the kernel buffers."""
@@ -30,7 +31,7 @@ _BROKEN = select.EPOLLERR | select.EPOLLHUP
 class HttpConnection(ABC):
     """One end of a connection. `retransmits` are the segments that it sent again, once it is closed."""
 
-    def __init__(self, item: socket.socket, loop: WatchingLoop, events: int) -> None:
+    def __init__(self, item: TcpSocket, loop: WatchingLoop, events: int) -> None:
         self.socket = item
         self.closed = False
         self.retransmits = 0
@@ -106,7 +107,7 @@ class ClientConnection(HttpConnection):
 
     def __init__(
         self,
-        item: socket.socket,
+        item: TcpSocket,
         loop: WatchingLoop,
         *,
         tell: Callable[[ClientConnection, str | None], None],
@@ -159,7 +160,7 @@ class ServerConnection(HttpConnection):
 
     def __init__(
         self,
-        item: socket.socket,
+        item: TcpSocket,
         loop: WatchingLoop,
         *,
         tell: Callable[[ServerConnection, int], None],

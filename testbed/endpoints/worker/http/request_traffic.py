@@ -14,20 +14,18 @@ import errno
 import heapq
 import os
 import random
-import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.base.program_errors import TrafficError
-from testbed.endpoints import namespace
 from testbed.endpoints.real_time import REAL_TIME
 from testbed.endpoints.worker.http.connections import ClientConnection, ServerConnection
 from testbed.endpoints.worker.http.messages import SERVER_PORT
 from testbed.endpoints.worker.poll_loop import WatchingLoop
 from testbed.endpoints.worker.program import Program, Request
-from testbed.endpoints.worker.streams.tcp_socket import fit_accepted, open_socket
+from testbed.endpoints.worker.streams.tcp_socket import KernelSockets, SocketSource, TcpSocket, fit_accepted
 from testbed.endpoints.worker.traffic import Listener
 from testbed.endpoints.worker.transports.tcp import TcpSettings
 from testbed.workload.metrics.statistics import percentile
@@ -59,10 +57,11 @@ class RequestTraffic:
         loop: WatchingLoop,
         listener: Listener,
         clock_ns: Callable[[], int] = time.monotonic_ns,
+        sockets: SocketSource | None = None,
     ) -> None:
         assert isinstance(program.transport, TcpSettings)
         self._settings = program.transport
-        self._namespace = namespace.entered()
+        self._sockets = KernelSockets() if sockets is None else sockets
         self._loop = loop
         self._listener = listener
         self._clock_ns = clock_ns
@@ -72,14 +71,14 @@ class RequestTraffic:
         self._served = {one.number: one for one in program.requests if one.server in program.own}
         self._left = len(self._waiting)
         self._begin_ns: int | None = None
-        self._alone = not program.steps
+        self._alone = not program.steps and self._sockets.in_real_time
         """Whatever else a program does, such as adding arrays up, is not worth that others wait for it."""
         self._in_real_time = False
         self._courses: dict[int, _Course] = {}
         self._idle: dict[tuple[int, int], list[ClientConnection]] = {}
         self._clients: set[ClientConnection] = set()
         self._servers: set[ServerConnection] = set()
-        self._listeners: list[socket.socket] = []
+        self._listeners: list[TcpSocket] = []
         self._due: list[tuple[int, int, ServerConnection]] = []
         """When each answer's next token is to be sent, with the request's number."""
         rng = random.Random(f"http {program.seed} {min(program.own, default=0)}")
@@ -101,7 +100,7 @@ class RequestTraffic:
         """Be reachable wherever an own rank serves."""
         for address in sorted({self._addresses[one.server] for one in self._served.values()}):
             what = f"cannot listen at {address} port {SERVER_PORT}"
-            item = open_socket(self._settings.congestion_control, self._settings.tos, what)
+            item = self._sockets.open(self._settings.congestion_control, self._settings.tos, what)
             self._listeners.append(item)
             try:
                 item.bind((address, SERVER_PORT))
@@ -157,12 +156,11 @@ class RequestTraffic:
             self._end(course, error.strerror or str(error))
 
     def _connect(self, request: Request) -> ClientConnection:
-        namespace.enter(self._namespace)
         source, to = self._addresses[request.client], self._addresses[request.server]
         for _ in range(_PORT_TRIES):
             port = self._next_port
             self._next_port = port + 1 if port + 1 < SOURCE_PORTS[1] else SOURCE_PORTS[0]
-            item = open_socket(self._settings.congestion_control, self._settings.tos, f"no connection to {to}")
+            item = self._sockets.open(self._settings.congestion_control, self._settings.tos, f"no connection to {to}")
             try:
                 item.bind((source, port))
                 item.connect((to, SERVER_PORT))
@@ -207,7 +205,7 @@ class RequestTraffic:
 
     # --- servers -----------------------------------------------------------------------------------------
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept(self, listener: TcpSocket) -> None:
         while True:
             try:
                 item, _ = listener.accept()

@@ -57,3 +57,10 @@ class NvmeTcpSettings(Settings):
             raise ValueError("ports has addresses of no target")
         if not self.kernel.keys() <= self.ports.keys():
             raise ValueError("kernel has targets without addresses")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackNvmeTcpSettings(NvmeTcpSettings):
+    """The same for a TCP of our own. `mtu_bytes` are those of NICs, by address."""
+
+    mtu_bytes: Mapping[str, int] = field(default_factory=dict)

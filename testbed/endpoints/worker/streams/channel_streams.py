@@ -10,13 +10,14 @@ from __future__ import annotations
 import socket
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import TYPE_CHECKING
 
 from testbed.base.program_errors import TrafficError
 from testbed.endpoints.worker.program import Endpoint, Step
 from testbed.endpoints.worker.streams.rsocket import RSocket
+from testbed.endpoints.worker.streams.tcp_socket import TcpSocket
 from testbed.endpoints.worker.traffic import Listener
 from testbed.workload.steps import Combine
 
@@ -31,7 +32,7 @@ CHUNK_BYTES = 1 << 18
 _NOTHING = memoryview(b"")
 
 
-Stream = socket.socket | RSocket
+Stream = TcpSocket | RSocket
 """A connection whose calls never wait. All of them may raise `OSError`."""
 
 
@@ -49,9 +50,11 @@ class SendingEnd:
         traffic: memoryview,
         buffers: CollectiveBuffers | None,
         listener: Listener,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.connection = connection
         self.peer = to
+        self._clock_ns = clock_ns
         self.sent_bytes = 0
         self._traffic = traffic
         self._buffers = buffers
@@ -112,7 +115,7 @@ class SendingEnd:
         if step.acknowledged:
             self._answers[step.number] = step
         else:
-            self._listener.on_sent(step, time.monotonic_ns())
+            self._listener.on_sent(step, self._clock_ns())
 
     def read(self) -> None:
         """Read what the receiver answers. Raises `OSError`, and `TrafficError` where it has closed."""
@@ -123,7 +126,7 @@ class SendingEnd:
         if not data:
             raise TrafficError(f"{self.peer} has closed its connection")
         data = self._partial + data
-        now = time.monotonic_ns()
+        now = self._clock_ns()
         whole = len(data) - len(data) % ACKNOWLEDGEMENT.size
         for (number,) in ACKNOWLEDGEMENT.iter_unpack(data[:whole]):
             # An answer may overtake the return of the call that wrote the last byte, never the writing itself.
@@ -146,9 +149,11 @@ class ReceivingEnd:
         scratch: memoryview,
         buffers: CollectiveBuffers | None,
         listener: Listener,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.connection = connection
         self.peer = origin
+        self._clock_ns = clock_ns
         self._steps = dict(steps)
         """By number, those that are still to come."""
         self._scratch = scratch
@@ -250,4 +255,4 @@ class ReceivingEnd:
             self._step = None
             if step.acknowledged:
                 self._answers += ACKNOWLEDGEMENT.pack(step.number)
-            self._listener.on_arrived(step, time.monotonic_ns())
+            self._listener.on_arrived(step, self._clock_ns())

@@ -9,8 +9,9 @@ import errno
 import os
 import select
 import socket
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -34,8 +35,14 @@ class StreamTraffic(ABC):
     """Raises `TrafficError` where something cannot be set up. `Traffic` says what the methods do."""
 
     def __init__(
-        self, program: Program, loop: WatchingLoop, buffers: CollectiveBuffers | None, listener: Listener
+        self,
+        program: Program,
+        loop: WatchingLoop,
+        buffers: CollectiveBuffers | None,
+        listener: Listener,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
+        self._clock_ns = clock_ns
         self._loop = loop
         self._buffers = buffers
         self._listener = listener
@@ -125,6 +132,7 @@ class StreamTraffic(ABC):
                 scratch=self._scratch,
                 buffers=self._buffers,
                 listener=self._listener,
+                clock_ns=self._clock_ns,
             )
             self._serve(item.fileno(), end)
 
@@ -141,7 +149,12 @@ class StreamTraffic(ABC):
             self._listener.on_failed(f"{self._endpoints[channel.source]} cannot reach {to}: {os.strerror(error)}")
             return
         end = self._sending[channel.index] = SendingEnd(
-            item, to, traffic=self._traffic, buffers=self._buffers, listener=self._listener
+            item,
+            to,
+            traffic=self._traffic,
+            buffers=self._buffers,
+            listener=self._listener,
+            clock_ns=self._clock_ns,
         )
         self._unwatch(fd)
         self._serve(fd, end)

@@ -6,6 +6,8 @@ import socket
 from struct import Struct
 from typing import NamedTuple
 
+from testbed.endpoints.worker.streams.tcp_socket import TcpSocket
+
 _FIELDS = Struct("=8x24I4Q6I4Q2I2Q4I")
 """Up to `tcpi_snd_wnd` (Linux 5.4)."""
 _SEND_MSS, _RTT, _CWND, _TOTAL_RETRANS = 2, 15, 18, 23
@@ -38,7 +40,7 @@ class TcpInfo(NamedTuple):
     send_buffer_limited_us: int
 
 
-def read_tcp_info(connection: socket.socket) -> TcpInfo:
+def read_tcp_info(connection: TcpSocket) -> TcpInfo:
     """Raises `OSError` if it is no TCP socket."""
     data = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _FIELDS.size)
     values = _FIELDS.unpack(data.ljust(_FIELDS.size, b"\0"))

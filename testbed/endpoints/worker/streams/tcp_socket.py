@@ -3,12 +3,73 @@
 from __future__ import annotations
 
 import errno
+import select
 import socket
 import struct
+import time
+from typing import Protocol
 
 from testbed.base.program_errors import TrafficError
+from testbed.endpoints import namespace
+from testbed.endpoints.timer import Timer
+from testbed.endpoints.worker.stack_sockets import StackPoll, StackSocket, StackTimer
 
+TcpSocket = socket.socket | StackSocket
+"""A socket of the kernel's TCP, or of our own; none of its calls waits."""
 _RESET_AT_CLOSE = struct.pack("ii", 1, 0)
+
+
+class SocketSource(Protocol):
+    """Opens the sockets of a host's program."""
+
+    @property
+    def in_real_time(self) -> bool:
+        """Tell whether what is late here is late in the network, too."""
+        ...
+
+    def open(self, congestion_control: str | None, tos: int, what: str) -> TcpSocket:
+        """Open a socket; `what` is what it is for, in errors. Raises `TrafficError`."""
+        ...
+
+    def enter(self) -> None:
+        """Have what the kernel opens by itself opened where these sockets are."""
+
+    def now(self) -> int:
+        """Return the time of the clock that they live by (ns)."""
+        ...
+
+    def poll(self) -> select.epoll | StackPoll:
+        """Return what tells which of several sockets are ready."""
+        ...
+
+    def timer(self) -> Timer | StackTimer:
+        """Return what becomes readable at a time of the clock."""
+        ...
+
+
+class KernelSockets:
+    """Opens sockets in the network namespace that this process was in when this was made."""
+
+    in_real_time = True
+
+    def __init__(self) -> None:
+        self._namespace = namespace.entered()
+
+    def open(self, congestion_control: str | None, tos: int, what: str) -> socket.socket:
+        self.enter()  # connections follow one another, between turns for other hosts
+        return open_socket(congestion_control, tos, what)
+
+    def enter(self) -> None:
+        namespace.enter(self._namespace)
+
+    def now(self) -> int:
+        return time.monotonic_ns()
+
+    def poll(self) -> select.epoll:
+        return select.epoll()
+
+    def timer(self) -> Timer:
+        return Timer()
 
 
 def open_socket(congestion_control: str | None, tos: int, what: str) -> socket.socket:
@@ -45,7 +106,7 @@ def has_congestion_control(name: str) -> bool:
     return True
 
 
-def fit_accepted(item: socket.socket) -> None:
+def fit_accepted(item: TcpSocket) -> None:
     """Give a connection that was accepted what it does not inherit from its listener. Raises `OSError`."""
     item.setblocking(False)
     item.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import select
 import socket
-import time
 import uuid
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from testbed.base.program_errors import TrafficError
-from testbed.endpoints import namespace
 from testbed.endpoints.storage.backends import Backend, MediaError, MemoryBackend
 from testbed.endpoints.storage.media import MediaConfig
 from testbed.endpoints.storage.nvme_host import Initiator, StorageError
@@ -27,14 +25,13 @@ from testbed.endpoints.storage.pattern import Pattern, merge_ranges
 from testbed.endpoints.storage.target import TargetServer
 from testbed.endpoints.storage.target_config import ListenAddress, NamespaceConfig, SubsystemConfig, TargetConfig
 from testbed.endpoints.storage.volume import Operation, Volume, VolumeRequest
-from testbed.endpoints.timer import Timer
 from testbed.endpoints.worker.curves import MOST_CHANNELS, ChannelState
 from testbed.endpoints.worker.nvme.kernel_target import KernelTargetEnd
 from testbed.endpoints.worker.nvme.settings import BLOCK_BYTES, STEP_BYTES, NvmeTcpSettings, whole_blocks
 from testbed.endpoints.worker.poll_loop import WatchingLoop
 from testbed.endpoints.worker.program import Channel, Endpoint, Program, Step
 from testbed.endpoints.worker.streams.tcp_info import read_tcp_info
-from testbed.endpoints.worker.streams.tcp_socket import open_socket
+from testbed.endpoints.worker.streams.tcp_socket import KernelSockets, SocketSource, TcpSocket
 from testbed.endpoints.worker.traffic import ChannelEnd, Listener
 from testbed.endpoints.worker.transport_registry import WorkerTransport
 from testbed.protocols.nvme.codes import Status
@@ -49,17 +46,19 @@ GIVE_UP = 4
 class NvmeTcpTraffic:
     """Raises `TrafficError` where something cannot be set up. `Traffic` says what the methods do."""
 
-    def __init__(self, program: Program, loop: WatchingLoop, listener: Listener) -> None:
+    def __init__(
+        self, program: Program, loop: WatchingLoop, listener: Listener, sockets: SocketSource | None = None
+    ) -> None:
         settings = program.transport
         assert isinstance(settings, NvmeTcpSettings)
         self.settings = settings
         self.listener = listener
         self.pattern = Pattern(program.seed)
         self._loop = loop
-        self._namespace = namespace.entered()
+        self.sockets: SocketSource = KernelSockets() if sockets is None else sockets
         self._endpoints = {endpoint.rank: endpoint for endpoint in program.endpoints}
         self._own = program.own
-        self._timer = Timer()
+        self._timer = self.sockets.timer()
         self._steps = {step.number: step for step in program.steps if step.channel is not None}
         self._hosts: dict[int, _HostEnd] = {}
         self._target: _TargetEnd | None = None
@@ -105,7 +104,7 @@ class NvmeTcpTraffic:
     def _serve_by_kernel(self, name: str, port: int) -> None:
         addresses = self.settings.ports[name]
         try:
-            namespace.enter(self._namespace)
+            self.sockets.enter()
             self._kernel_target = KernelTargetEnd(
                 name,
                 self.settings.kernel[name],
@@ -117,7 +116,7 @@ class NvmeTcpTraffic:
         except OSError as error:
             raise TrafficError(f"{name} cannot be served by the kernel: {error}") from error
         for step in self._steps.values():
-            self.listener.on_sent(step, time.monotonic_ns())
+            self.listener.on_sent(step, self.sockets.now())
 
     def connect(self) -> None:
         for channel in self._channels:
@@ -127,10 +126,9 @@ class NvmeTcpTraffic:
                 end.work()
         self._set_timer()
 
-    def open_socket(self, address: str, port: int, what: str) -> socket.socket:
+    def open_socket(self, address: str, port: int, what: str) -> TcpSocket:
         """A socket of this host, bound. Raises `OSError` and `TrafficError`."""
-        namespace.enter(self._namespace)
-        item = open_socket(self.settings.congestion_control, self.settings.tos, what)
+        item = self.sockets.open(self.settings.congestion_control, self.settings.tos, what)
         try:
             item.bind((address, port))
         except OSError:
@@ -217,7 +215,7 @@ class NvmeTcpTraffic:
             )
         return found
 
-    def _connection(self, channel: Channel) -> socket.socket | None:
+    def _connection(self, channel: Channel) -> TcpSocket | None:
         """The connection of a channel's I/O queue, at this end; None where it is gone."""
         host = self._hosts.get(channel.index)
         if host is not None:
@@ -283,7 +281,7 @@ class _HostEnd:
         self._under_way: dict[VolumeRequest, _Io] = {}
         self.volume: Volume | None = None
 
-        def connect(_: tuple[str, int], qid: int) -> socket.socket:
+        def connect(_: tuple[str, int], qid: int) -> TcpSocket:
             return traffic.open_socket(address, channel.source_port if qid else 0, f"cannot connect to {self._peer}")
 
         config = HostConfig(
@@ -298,7 +296,15 @@ class _HostEnd:
         paths = [(one, _listening_port(channel)) for one in addresses]
         give_up_ns = GIVE_UP * settings.keep_alive_ms * 1_000_000
         nqn = settings.kernel.get(target.host) or subsystem_nqn(target.host)
-        self.initiator = Initiator(paths, nqn, config, give_up_ns=give_up_ns, open_socket=connect)
+        self.initiator = Initiator(
+            paths,
+            nqn,
+            config,
+            give_up_ns=give_up_ns,
+            clock=traffic.sockets.now,
+            open_socket=connect,
+            make_poll=traffic.sockets.poll,
+        )
 
     @property
     def resent(self) -> int:
@@ -414,7 +420,9 @@ class _TargetEnd:
                 subsystems=(SubsystemConfig(nqn=nqn, namespaces=(space,)),),
             ),
             open_backend=lambda _: _Served(traffic, steps, values["capacity"]),
+            clock=traffic.sockets.now,
             open_socket=lambda own, number: traffic.open_socket(own, number, f"cannot listen at {own}"),
+            make_poll=traffic.sockets.poll,
         )
 
     def next_timer(self) -> int | None:
@@ -423,7 +431,7 @@ class _TargetEnd:
     def work(self) -> None:
         self.server.step(0)
 
-    def connection(self, peer: tuple[str, int]) -> socket.socket | None:
+    def connection(self, peer: tuple[str, int]) -> TcpSocket | None:
         for item in self.server.sockets():
             try:
                 if item.getpeername() == peer:
@@ -509,7 +517,7 @@ class _Served(Backend):
         if not step.pulled:
             listener.on_bytes(count)
         if not left:
-            (listener.on_sent if step.pulled else listener.on_arrived)(step, time.monotonic_ns())
+            (listener.on_sent if step.pulled else listener.on_arrived)(step, self._traffic.sockets.now())
 
     def zero(self, offset: int, length: int) -> None:
         raise MediaError(Status.INVALID_FIELD_IN_COMMAND)

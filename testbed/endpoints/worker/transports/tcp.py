@@ -6,22 +6,21 @@ everybody is done, so that no port stays in TIME_WAIT. Buffers are the kernel's,
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from msgspec import Meta
 
 from testbed.base.typed_json import Text
-from testbed.endpoints import namespace
 from testbed.endpoints.worker.curves import MOST_CHANNELS, ChannelState
 from testbed.endpoints.worker.poll_loop import WatchingLoop
 from testbed.endpoints.worker.program import Program, Settings
 from testbed.endpoints.worker.streams.channel_streams import ReceivingEnd, SendingEnd
+from testbed.endpoints.worker.streams.rsocket import RSocket
 from testbed.endpoints.worker.streams.stream_traffic import StreamTraffic
 from testbed.endpoints.worker.streams.tcp_info import TcpInfo, read_tcp_info
-from testbed.endpoints.worker.streams.tcp_socket import open_socket
+from testbed.endpoints.worker.streams.tcp_socket import KernelSockets, SocketSource, TcpSocket
 from testbed.endpoints.worker.traffic import ChannelEnd, Listener
 from testbed.endpoints.worker.transport_registry import WorkerTransport
 
@@ -40,20 +39,31 @@ class TcpSettings(Settings):
     tos: Annotated[int, Meta(ge=0, lt=256)] = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackTcpSettings(TcpSettings):
+    """The same for a TCP of our own. `mtu_bytes` are those of NICs, by address."""
+
+    mtu_bytes: Mapping[str, int] = field(default_factory=dict)
+
+
 class TcpTraffic(StreamTraffic):
     """Raises `TrafficError` where something cannot be set up. `Traffic` says what the methods do."""
 
     def __init__(
-        self, program: Program, loop: WatchingLoop, buffers: CollectiveBuffers | None, listener: Listener
+        self,
+        program: Program,
+        loop: WatchingLoop,
+        buffers: CollectiveBuffers | None,
+        listener: Listener,
+        sockets: SocketSource | None = None,
     ) -> None:
         assert isinstance(program.transport, TcpSettings)
-        self._namespace = namespace.entered()
+        self._sockets = KernelSockets() if sockets is None else sockets
         self._settings = program.transport
-        super().__init__(program, loop, buffers, listener)
+        super().__init__(program, loop, buffers, listener, self._sockets.now)
 
-    def _socket(self, what: str) -> socket.socket:
-        namespace.enter(self._namespace)  # connections follow one another, between turns for other hosts
-        return open_socket(self._settings.congestion_control, self._settings.tos, what)
+    def _socket(self, what: str) -> TcpSocket:
+        return self._sockets.open(self._settings.congestion_control, self._settings.tos, what)
 
     # --- what is known -----------------------------------------------------------------------------------
 
@@ -97,7 +107,7 @@ class TcpTraffic(StreamTraffic):
 
 
 def _info(end: SendingEnd | ReceivingEnd) -> TcpInfo:
-    assert isinstance(end.connection, socket.socket)
+    assert not isinstance(end.connection, RSocket)
     return read_tcp_info(end.connection)
 
 

@@ -17,7 +17,15 @@ from testbed.base.linux.counters import read_counters, read_queues
 from testbed.base.linux.iproute import converse
 from testbed.base.linux.namespaces import NETNS_DIRECTORY
 from testbed.base.linux.port_counters import PlainQueue, PortCounters
-from testbed.base.linux.routes import KernelRoute, RouteKey, TableRoute, bgp_routes, main_routes, table_routes
+from testbed.base.linux.routes import (
+    KernelRoute,
+    RouteKey,
+    TableRoute,
+    bgp_routes,
+    bgp_weights,
+    main_routes,
+    table_routes,
+)
 from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.base.linux.views import NodeView
 from testbed.base.names import all_names_hint, namespace_name, nearest
@@ -398,6 +406,11 @@ class RunningLab:
         """The routes that BGP installed in a node, as outgoing interface indexes."""
         self.node(node)
         return ask_inside(self.name, [node], RouteSocket, lambda _, item: bgp_routes(item))[node]
+
+    def bgp_weights(self, node: str) -> dict[RouteKey, dict[int, int]]:
+        """The weights of the next hops of routes that BGP installed in a node, by interface index."""
+        self.node(node)
+        return ask_inside(self.name, [node], RouteSocket, lambda _, item: bgp_weights(item))[node]
 
     def sessions(self) -> Iterator[BgpSession]:
         """Every planned BGP session, with its BFD peer's state."""

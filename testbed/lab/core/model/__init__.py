@@ -1,6 +1,6 @@
 """The frozen, resolved lab."""
 
-from testbed.base.datapath.abi import BalancingMode
+from testbed.base.datapath.abi import AdaptPer, BalancingMode, HashField
 from testbed.base.datapath.markers import MarkAt, MarkBy
 from testbed.base.datapath.traffic_class import Depth, DepthUnit, EcnCurve, NonEct, PfcThresholds, TrafficClass
 from testbed.lab.core.model.end import End

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from testbed.base.datapath.abi import BalancingMode
+from testbed.base.datapath.abi import FIVE_TUPLE, AdaptPer, BalancingMode, HashField
 from testbed.base.datapath.traffic_class import TrafficClass
 from testbed.base.keys import key
 from testbed.base.units import BYTES, Duration
@@ -43,14 +43,28 @@ class LoadBalancing:
     """The way in which a switch chooses between equal paths."""
 
     mode: BalancingMode = key(
-        "Chooses a path by 5-tuple (flow), anew after a gap (flowlet), or for each packet (spray).",
+        "Chooses a path by 5-tuple (flow), anew after a gap (flowlet), for each packet (spray), by the least bytes"
+        " queued (adaptive), or by the destination alone (static).",
         BalancingMode.FLOW,
         noun="load balancing mode",
     )
+    per: AdaptPer = key(
+        "Lets mode: adaptive look at the queues for each packet (packet), or after a gap alone (flowlet).",
+        AdaptPer.PACKET,
+    )
+    hysteresis: int | None = key(
+        "Keeps a flow of mode: adaptive on its path until another has so many bytes fewer queued, such as 30KB.",
+        None,
+        measure=BYTES,
+    )
     gap: Duration = key("Gives the flowlet gap in real time, such as 50us.", Duration(50_000))
     hash: HashEngine = key(
-        "Says who hashes: ebpf, or kernel (fib_multipath_hash_policy 3) as a cross-check.", HashEngine.EBPF
+        "Says who hashes, ebpf or kernel (fib_multipath_hash_policy 3) as a cross-check; or which fields of a packet,"
+        " such as {fields: [source, destination, roce_qp]}.",
+        HashEngine.EBPF,
     )
+    hash_fields: tuple[HashField, ...] = FIVE_TUPLE
+    """The fields of a packet that the hash heeds, in the order of `HashField`; the key `hash` says that, too."""
     polarised: bool = key("Gives every switch the same hash seed, for teaching.", default=False)
     seed: int | None = key(
         "Gives every run the hash seeds that the run with this seed has; by default each run has its own.",
@@ -58,6 +72,17 @@ class LoadBalancing:
         high=2**31 - 1,
     )
     """None: each run has its own (`lab.core.plan.stable.seed_of_run`)."""
+
+    @property
+    def asks_kernel(self) -> bool:
+        """Tell whether a switch has to know all paths of a packet."""
+        return self.mode in (BalancingMode.ADAPTIVE, BalancingMode.STATIC)
+
+    @property
+    def has_flowlets(self) -> bool:
+        """Tell whether a flow may change its path after a gap alone."""
+        adapts = self.mode is BalancingMode.ADAPTIVE and self.per is AdaptPer.FLOWLET
+        return adapts or self.mode is BalancingMode.FLOWLET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,17 +22,29 @@ class Planner(Protocol):
     def plan(self) -> LabPlan:
         """Make the plan of them. Raises `PlanError`."""
 
+    def outline(self) -> LabPlan:
+        """Make a plan of ports, hosts and queues alone."""
+
 
 class Planning(Protocol):
     """The part of the assembly that makes plans."""
 
-    def planner(
-        self, lab: Lab, *, slot: int, k: float, auto_delay: DelayBy, auto_vrf: VrfBy, auto_lag: LagBy, reaction_ns: int
+    def planner(  # noqa: PLR0913  # what a machine decides
+        self,
+        lab: Lab,
+        *,
+        slot: int,
+        k: float,
+        auto_delay: DelayBy,
+        auto_vrf: VrfBy,
+        auto_lag: LagBy,
+        reaction_ns: int,
+        any_size: bool = False,
     ) -> Planner:
         """Decide the numbers of a lab. Raises `PlanError`."""
 
 
-def plan_lab(
+def plan_lab(  # noqa: PLR0913  # what a machine decides
     lab: Lab,
     *,
     slot: int = 0,
@@ -41,6 +53,7 @@ def plan_lab(
     auto_vrf: VrfBy = VrfBy.NAMESPACE,
     auto_lag: LagBy = LagBy.EBPF,
     reaction_ns: int = DEFAULT_REACTION_NS,
+    any_size: bool = False,
 ) -> LabPlan:
     """Decide every number of `lab` for time scale `k` and one slot (0..511) of the machine.
 
@@ -48,7 +61,8 @@ def plan_lab(
     what `vrf_by: auto` does (`testbed.lab.core.deploy.mechanisms.decide_vrf`), `auto_lag` what `lag_by: auto`
     does (`testbed.lab.core.deploy.mechanisms.decide_lag`).
 
-    `reaction_ns` is the reaction to a pause, in lab time, that headroom is computed from.
+    `reaction_ns` is the reaction to a pause, in lab time, that headroom is computed from. A lab that nobody is going to
+    deploy may be of `any_size`: it may have more ports than the data path has room for.
 
     Raises `PlanError` where the lab does not fit the address space, the AS numbers, the names or the buffers.
     """
@@ -58,9 +72,35 @@ def plan_lab(
         raise PlanError(f"the time scale must be positive, not {k}", field="scale.time", code="scale")
     check_losses(lab)
     planner = cast(Planning, assembly()).planner(
-        lab, slot=slot, k=k, auto_delay=auto_delay, auto_vrf=auto_vrf, auto_lag=auto_lag, reaction_ns=reaction_ns
+        lab,
+        slot=slot,
+        k=k,
+        auto_delay=auto_delay,
+        auto_vrf=auto_vrf,
+        auto_lag=auto_lag,
+        reaction_ns=reaction_ns,
+        any_size=any_size,
     )
     return planner.plan()
+
+
+def outline_lab(lab: Lab, *, k: float) -> LabPlan:
+    """Plan a lab that nobody is going to deploy: its ports, NICs and queues, without operations, sessions and routes.
+
+    It may have more ports than the data path has room for. Raises `PlanError` as `plan_lab` does.
+    """
+    check_losses(lab)
+    planner = cast(Planning, assembly()).planner(
+        lab,
+        slot=0,
+        k=k,
+        auto_delay=DelayBy.KERNEL,
+        auto_vrf=VrfBy.NAMESPACE,
+        auto_lag=LagBy.EBPF,
+        reaction_ns=0,
+        any_size=True,
+    )
+    return planner.outline()
 
 
 def check_addresses(lab: Lab) -> None:

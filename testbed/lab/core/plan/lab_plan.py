@@ -91,6 +91,10 @@ class Neighbor:
     told: tuple[IPv4Network, ...] | None = None
     bfd: bool = True
     """The session has BFD where its switch has."""
+    tells_bandwidth: int = 0
+    """The link bandwidth that its own prefixes are announced with, in units of the network; 0: none."""
+    takes_bandwidth: int = 0
+    """The link bandwidth that all that is heard from it has, whatever it says; 0: what it says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +127,8 @@ class SwitchPlan:
     password: bool = False
     """Sessions have the lab's password, which no plan knows."""
     ttl_security: bool = False
+    asks_kernel: bool = False
+    """The data path reads the next hops of its routes, which are to be the routes' own: zebra installs no groups."""
     monitoring: MonitoringStation | None = None
     """To whom it reports its sessions and the routes that it hears; None: to nobody."""
     startup: StartupConfig | None = None
@@ -149,6 +155,8 @@ class ExpectedRoute:
     prefix: IPv4Network
     interfaces: tuple[str, ...]
     width: int = 0
+    weights: tuple[int, ...] = ()
+    """Of each interface, as the kernel has them; (): all have the same."""
 
     @property
     def next_hops(self) -> int:

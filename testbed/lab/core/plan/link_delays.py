@@ -7,8 +7,10 @@ where it can and else the endpoints; `ignore` is no delay at all. Everything her
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from testbed.base.errors import CapabilityError, PlanError
 from testbed.lab.core.fabric.graph import Graph
@@ -177,14 +179,26 @@ class PathModel:
         return 2 * (self.delay_ns + self.serialisation_ns(frame_bytes))
 
 
+_Way = tuple[int, tuple[str, ...]]
+"""The delay of a way (ns), and the ports that send on it."""
+_Timing = tuple[int, int, DelayBy]
+"""The properties of a port that a path's times follow from: its rate, its link's delay, and who realises that."""
+
+
 class WirePaths:
     """Delays of paths between NICs of a lab, from its ports as they are planned, or as they have been changed since.
 
-    A path that was asked for once is kept.
+    A path that was asked for once is kept, and so are the ways between switches. Switches that are alike, as the leaves
+    of a pod are, have the same ways to all others: their links lead to the same switches in the same order, with the
+    same rates and delays each way. So the fabric is walked through once for each kind of switch, not for each pair.
     """
 
     def __init__(self, ports: Iterable[PortPlan], hosts: Iterable[str]) -> None:
         self._found: dict[tuple[str, str], PathModel] = {}
+        self._alike: dict[Hashable, PathModel] = {}
+        """By the kinds of the two switches, and what is the NICs' own."""
+        self._ways: dict[str, tuple[Mapping[str, _Way], Mapping[str, _Way]]] = {}
+        """By switch, the shortest ways from there to each other one with the least delay, and with the most."""
         self._ports = {f"{port.node}:{port.name}": port for port in ports}
         self._hosts = frozenset(hosts)
         self._switches: Graph[str] = Graph()
@@ -205,6 +219,22 @@ class WirePaths:
             self._found[a, b] = self._find(a, b)
         return self._found[a, b]
 
+    @cached_property
+    def _kinds(self) -> Mapping[str, int]:
+        """The kind of each switch: those of one number are alike."""
+        to: defaultdict[str, list[tuple[str, tuple[_Timing, ...]]]] = defaultdict(list)
+        back: defaultdict[str, list[tuple[str, tuple[_Timing, ...]]]] = defaultdict(list)
+        for node, neighbours in self._switches.neighbours.items():
+            for neighbour, keys in neighbours.items():
+                timings = tuple(_timing(self._ports[key]) for key in keys)
+                to[node].append((neighbour, timings))
+                back[neighbour].append((node, timings))
+        numbers: dict[Hashable, int] = {}
+        return {
+            node: numbers.setdefault((tuple(to[node]), frozenset(back[node])), len(numbers))
+            for node in self._switches.neighbours
+        }
+
     def _find(self, a: str, b: str) -> PathModel:
         for end in (a, b):
             if end not in self._ports:
@@ -218,23 +248,38 @@ class WirePaths:
         first_switch, last_switch = first.partition(":")[0], last.partition(":")[0]
         if first_switch in self._hosts or last_switch in self._hosts:
             raise PlanError(f"no path leads from {a} to {b}", code="no-path")
-        return self._model([[a, *middle, last] for middle in self._extremes(first_switch, last_switch, a, b)])
+        kinds = (self._kinds.get(first_switch, first_switch), self._kinds.get(last_switch, last_switch))
+        alike = (first_switch == last_switch, *kinds, _timing(start), bool(start.tenant), _timing(self._ports[last]))
+        if alike not in self._alike:
+            extremes = self._extremes(first_switch, last_switch, a, b)
+            self._alike[alike] = self._model([[a, *middle, last] for middle in extremes])
+        return self._alike[alike]
 
-    def _extremes(self, source: str, target: str, a: str, b: str) -> list[list[str]]:
+    def _extremes(self, source: str, target: str, a: str, b: str) -> list[tuple[str, ...]]:
         """The sending ports of the shortest way with the least delay, and of that with the most."""
-        least: dict[str, list[str]] = {source: []}
-        most: dict[str, list[str]] = {source: []}
         if source == target:
-            return [[], []]
+            return [(), ()]
+        if source not in self._ways:
+            self._ways[source] = self._walk(source)
+        least, most = self._ways[source]
+        if target not in least:
+            raise PlanError(f"no path leads from {a} to {b}", code="no-path")
+        return [least[target][1], most[target][1]]
+
+    def _walk(self, source: str) -> tuple[Mapping[str, _Way], Mapping[str, _Way]]:
+        """The shortest ways from a switch to each that it reaches, with the least delay and with the most."""
+        least: dict[str, _Way] = {source: (0, ())}
+        most: dict[str, _Way] = {source: (0, ())}
+        ports = self._ports
         for wave in self._switches.waves(source) if source in self._switches.neighbours else ():
             for node, arrivals in wave.items():
                 # of ways with equal delays, the last one
-                steps = [(before, key) for before, keys in arrivals for key in keys][::-1]
-                least[node] = min(([*least[before], key] for before, key in steps), key=self._total_ns)
-                most[node] = max(([*most[before], key] for before, key in steps), key=self._total_ns)
-            if target in wave:
-                return [least[target], most[target]]
-        raise PlanError(f"no path leads from {a} to {b}", code="no-path")
+                steps = [(before, key, ports[key].delay_ns) for before, keys in arrivals for key in keys][::-1]
+                before, key, delay_ns = min(steps, key=lambda step: least[step[0]][0] + step[2])
+                least[node] = (least[before][0] + delay_ns, (*least[before][1], key))
+                before, key, delay_ns = max(steps, key=lambda step: most[step[0]][0] + step[2])
+                most[node] = (most[before][0] + delay_ns, (*most[before][1], key))
+        return least, most
 
     def _total_ns(self, keys: Sequence[str]) -> int:
         return sum(self._ports[key].delay_ns for key in keys)
@@ -252,6 +297,10 @@ class WirePaths:
             least_ns=min(self._total_ns(way) for way in ways),
             wrapped_bps=tuple(self._ports[key].rate_bps for key in between),
         )
+
+
+def _timing(port: PortPlan) -> _Timing:
+    return port.rate_bps, port.delay_ns, port.delay_by
 
 
 def mechanism_text(ports: Iterable[PortPlan]) -> str:

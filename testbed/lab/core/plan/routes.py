@@ -54,6 +54,10 @@ class PlannedSession:
     sender_mac: str
     to_client: bool = False
     from_client: bool = False
+    told_bandwidth: int = 0
+    """The sender announces its own prefixes with this link bandwidth; 0: with none."""
+    taken_bandwidth: int = 0
+    """The receiver puts this in the place of what it is told; 0: it takes what it is told."""
 
 
 @dataclass(slots=True)
@@ -98,6 +102,12 @@ class _Graph:
                 hop.interfaces.append(session.interface)
                 hop.mac = min(hop.mac, session.sender_mac)
         self._interfaces: dict[tuple[int, tuple[int, ...]], tuple[str, ...]] = {}
+        self.bandwidths = {
+            (number[session.receiver], session.interface): (session.told_bandwidth, session.taken_bandwidth)
+            for session in sessions
+            if session.told_bandwidth or session.taken_bandwidth
+        }
+        """Told and taken, by the receiver and its interface."""
 
     def interfaces(self, receiver: int, senders: list[int]) -> tuple[str, ...]:
         """The interfaces of `receiver` towards `senders`, sorted."""
@@ -128,14 +138,17 @@ def expect_routes(
             shared.setdefault(prefix, []).append(number)
     announced = [([number], speaker.announces) for number, speaker in enumerate(graph.speakers)]
     for origins, prefixes in (*announced, *((numbers, (prefix,)) for prefix, numbers in shared.items())):
-        for receiver, senders in wave(graph, origins, ambiguous).items():
+        learned = wave(graph, origins, ambiguous)
+        weights_of = _weights(graph, origins, learned, ecmp) if graph.bandwidths else {}
+        for receiver, senders in learned.items():
             interfaces = graph.interfaces(receiver, senders)
             width = ecmp if len(interfaces) > ecmp else 0
+            weights = weights_of.get(receiver, ())
             table = tables[receiver]
             accepts = graph.speakers[receiver].accepts
             for prefix in prefixes:
                 if accepts is None or prefix in accepts:
-                    table.append(ExpectedRoute(prefix=prefix, interfaces=interfaces, width=width))
+                    table.append(ExpectedRoute(prefix=prefix, interfaces=interfaces, width=width, weights=weights))
     order = _prefix_order(graph.speakers)
     expected = {
         speaker.name: tuple(sorted(table, key=lambda route: order[route.prefix]))
@@ -144,6 +157,34 @@ def expect_routes(
     return {speaker.name: expected[speaker.name] for speaker in speakers}, frozenset(
         graph.speakers[i].name for i in ambiguous
     )
+
+
+def _weights(
+    graph: _Graph, origins: Sequence[int], learned: Mapping[int, list[int]], ecmp: int
+) -> dict[int, tuple[int, ...]]:
+    """The weights of the interfaces of each speaker that divides unevenly: percent of the bandwidth behind all of them,
+    as bgpd hands them to zebra (bgp_zebra.c; FRR user guide, "Weighted ECMP using BGP link bandwidth").
+
+    A speaker with several paths that all have a link bandwidth tells their sum, one with a single path hands on what it
+    was told. Where some path has none, nothing is weighted.
+    """
+    told = dict.fromkeys(origins, 0)
+    found: dict[int, tuple[int, ...]] = {}
+    for receiver, senders in learned.items():  # in the order in which they have learned
+        values: dict[str, int] = {}
+        for sender in senders:
+            for interface in graph.hops[sender][receiver].interfaces:
+                own, taken = graph.bandwidths.get((receiver, interface), (0, 0))
+                values[interface] = taken or (own if sender in origins else told[sender])
+        interfaces = graph.interfaces(receiver, senders)
+        shares = [values[interface] for interface in interfaces]
+        if not all(shares):
+            told[receiver] = 0
+            continue
+        told[receiver] = sum(shares[:ecmp])
+        if len(set(shares)) > 1:
+            found[receiver] = tuple(max(1, 100 * share // told[receiver]) for share in shares)
+    return found
 
 
 def _prefix_order(speakers: Sequence[Speaker]) -> Mapping[IPv4Network, int]:

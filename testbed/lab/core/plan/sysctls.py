@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from testbed.lab.core.model import BACKEND, HashEngine, LoadBalancing
+from testbed.base.datapath.abi import FIVE_TUPLE
+from testbed.lab.core.model import BACKEND, HashEngine, HashField, LoadBalancing
 from testbed.lab.core.model.tcp import DEFAULT_TCP_CC, FALLBACK_TCP_CC
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.operations import SetSysctl
@@ -74,11 +75,16 @@ MANAGED_SWITCH = (
     ("net/ipv4/conf/all/arp_announce", "2"),
 )
 
-_KERNEL_HASH = (
-    # Five-tuple hashing that ignores the sender's socket hash, which survives veth (policy 1 does not).
-    ("net/ipv4/fib_multipath_hash_policy", "3"),
-    ("net/ipv4/fib_multipath_hash_fields", str(0x37)),
-)
+_HASH_FIELDS = "net/ipv4/fib_multipath_hash_fields"
+"""With policy 3, which ignores the sender's socket hash, as that survives veth (policy 1 does not)."""
+_KERNEL_FIELDS = {
+    HashField.SOURCE: 1,
+    HashField.DESTINATION: 2,
+    HashField.PROTOCOL: 4,
+    HashField.SOURCE_PORT: 0x10,
+    HashField.DESTINATION_PORT: 0x20,
+}
+"""Its bits (ip-sysctl.rst, fib_multipath_hash_fields)."""
 
 _EBPF_HASH = (
     # The kernel takes the hash that the port's ingress program has set (fib_multipath_hash, case 1: skb->l4_hash).
@@ -156,7 +162,10 @@ def switch_sysctls(node: str, *, forward: bool, balancing: LoadBalancing | None 
         hashing = settings(node, _EBPF_HASH)
     else:
         seed = hash_seed(node) if balancing is None else planned_seed(node, balancing)
-        hashing = settings(node, _KERNEL_HASH) + settings(node, ((HASH_SEED, str(seed)),), optional=True)
+        fields = FIVE_TUPLE if balancing is None else balancing.hash_fields
+        bits = str(sum(_KERNEL_FIELDS[field] for field in fields))
+        hashing = settings(node, (("net/ipv4/fib_multipath_hash_policy", "3"), (_HASH_FIELDS, bits)))
+        hashing += settings(node, ((HASH_SEED, str(seed)),), optional=True)
     return (
         # First: changing ip_forward resets other IPv4 settings to the defaults of a router or a host (ip-sysctl.rst).
         SetSysctl(node=node, key="net/ipv4/ip_forward", value="1" if forward else "0"),

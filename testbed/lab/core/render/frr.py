@@ -132,6 +132,9 @@ def render_switch(
         "managed": managed,
         "password": password,
         "anybody": ANYBODY,
+        "bandwidths": sorted(
+            {one for each in switch.neighbors for one in (each.tells_bandwidth, each.takes_bandwidth) if one}
+        ),
         "bfd": switch.bfd is not None and any(neighbor.bfd for neighbor in switch.neighbors),
         "bfd_interval_ms": switch.bfd.interval.ns // 1_000_000 if switch.bfd is not None else 0,
     }

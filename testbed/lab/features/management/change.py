@@ -152,11 +152,11 @@ class ServicesChange(FeatureChange):
             # An apply that was killed may have started some.
             end_places(lab, [place for place in (*changes.ended, *starting) if place.node in lab.identities])
             require_ports(starting)
-            self._launcher = ServiceLauncher()
-            self._launcher.start(starting)
-            for each in told:
+            for each in told:  # first: a server is to know a node when its services begin to speak
                 if each.new.node not in down:
                     tell(each.new, each.told, running[_key(each.new)])
+            self._launcher = ServiceLauncher()
+            self._launcher.start(starting)
 
     def routed(self, changing: Changing) -> None:
         self._has_converged = True

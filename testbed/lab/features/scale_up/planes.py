@@ -194,40 +194,10 @@ class PlaneControl:
         return {(port["gpu"], port["plane"] + 1): LinkErrors(**port["errors"]) for port in ports}
 
     def _rate_bps(self, link: ScaleUpLink) -> int:
-        return self._domain(link.domain).links[link.plane - 1].gpu_rate.bps
+        return declared_bps(self._domain(link.domain), link)
 
     def _resolve(self, link: ScaleUpLink, change: LinkChange) -> dict[str, Any]:
-        """The change as the switch takes it. A rate is that of all links of the GPU to the plane together."""
-        for name in ("delay", "jitter"):
-            if getattr(change, name) is not None:
-                raise PlaneRefused(
-                    f"{link.name}: the {name} of a link of a scale-up domain cannot be changed",
-                    hint="its delay is a quarter of fabric.scale_up.rtt in the topology, and it has no jitter",
-                )
-        found: dict[str, Any] = {}
-        if (rate := self._lab_rate(link, change)) is not None:
-            found["rate_bps"] = rate
-        named = {"loss": change.loss, "every": change.loss_every, "burst": change.burst, "corrupt": change.corruption}
-        named |= {"silent": change.silent, "down": None if change.up is None else not change.up}
-        return found | {name: value for name, value in named.items() if value is not None}
-
-    def _lab_rate(self, link: ScaleUpLink, change: LinkChange) -> int | None:
-        """The rate that is asked for in bit/s of the lab; 0 is what is declared, None that none is asked for."""
-        declared = self._rate_bps(link)
-        if change.rate_share is not None:
-            wanted = round(declared * change.rate_share)
-        elif change.rate is not None:
-            wanted = change.rate.scaled(self._lab.record.k).bps
-        elif change.lab_rate is not None:
-            wanted = change.lab_rate.bps
-        else:
-            return None
-        if wanted > declared:
-            raise PlaneRefused(
-                f"{link.name}: {Rate(wanted)} in the lab is more than the {Rate(declared)} that it is made for",
-                hint="a link of a scale-up domain can be made slower: --rate 50%",
-            )
-        return 0 if wanted == declared else max(LOWEST_BPS, wanted)
+        return resolve_change(self._domain(link.domain), link, change, self._lab.record.k)
 
 
 LOWEST_BPS = 1_000
@@ -239,3 +209,47 @@ def _by_domain(links: Iterable[ScaleUpLink]) -> dict[str, Sequence[ScaleUpLink]]
     for link in links:
         found.setdefault(link.domain, []).append(link)
     return dict(found)
+
+
+def declared_bps(domain: DomainPlan, link: ScaleUpLink) -> int:
+    """Return the rate that a link is made for, in bit/s of the lab, each way."""
+    return domain.links[link.plane - 1].gpu_rate.bps
+
+
+def resolve_change(domain: DomainPlan, link: ScaleUpLink, change: LinkChange, k: float) -> dict[str, Any]:
+    """Return the change of a link of a domain as its switch takes it, by fields of `LinkErrors`.
+
+    A rate is that of all links of the GPU to the plane together. Raises `PlaneRefused` for what such a link does not
+    have.
+    """
+    for name in ("delay", "jitter"):
+        if getattr(change, name) is not None:
+            raise PlaneRefused(
+                f"{link.name}: the {name} of a link of a scale-up domain cannot be changed",
+                hint="its delay is a quarter of fabric.scale_up.rtt in the topology, and it has no jitter",
+            )
+    found: dict[str, Any] = {}
+    if (rate := _lab_rate(domain, link, change, k)) is not None:
+        found["rate_bps"] = rate
+    named = {"loss": change.loss, "every": change.loss_every, "burst": change.burst, "corrupt": change.corruption}
+    named |= {"silent": change.silent, "down": None if change.up is None else not change.up}
+    return found | {name: value for name, value in named.items() if value is not None}
+
+
+def _lab_rate(domain: DomainPlan, link: ScaleUpLink, change: LinkChange, k: float) -> int | None:
+    """The rate that is asked for in bit/s of the lab; 0 is what is declared, None that none is asked for."""
+    declared = declared_bps(domain, link)
+    if change.rate_share is not None:
+        wanted = round(declared * change.rate_share)
+    elif change.rate is not None:
+        wanted = change.rate.scaled(k).bps
+    elif change.lab_rate is not None:
+        wanted = change.lab_rate.bps
+    else:
+        return None
+    if wanted > declared:
+        raise PlaneRefused(
+            f"{link.name}: {Rate(wanted)} in the lab is more than the {Rate(declared)} that it is made for",
+            hint="a link of a scale-up domain can be made slower: --rate 50%",
+        )
+    return 0 if wanted == declared else max(LOWEST_BPS, wanted)

@@ -44,7 +44,8 @@ _SOLICITED: Final = 0x80
 _MIGRATION: Final = 0x40
 _VERSION: Final = 0x0F
 _FECN: Final = 1 << 31
-_BECN: Final = 1 << 30
+BECN: Final = 1 << 30
+"""The bit of backward explicit congestion notification in the word of the queue pair."""
 _ACK_REQUEST: Final = 1 << 31
 
 
@@ -103,7 +104,7 @@ class Bth(NamedTuple):
         if fecn:
             dest_qp |= _FECN
         if becn:
-            dest_qp |= _BECN
+            dest_qp |= BECN
         if ack_request:
             psn |= _ACK_REQUEST
         try:
@@ -142,7 +143,7 @@ def decode_bth(data: Data) -> Bth:
             flags & _MIGRATION != 0,
             pkey,
             qp_word & _FECN != 0,
-            qp_word & _BECN != 0,
+            qp_word & BECN != 0,
         ),
     )
     return bth

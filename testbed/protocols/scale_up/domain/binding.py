@@ -261,6 +261,12 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("endpoint_loop_watch", c_int, (c_void_p, c_int)),
     ("endpoint_loop_run", None, (c_void_p, c_uint64)),
     ("endpoint_loop_run_known", c_bool, (c_void_p, c_void_p, c_uint64)),
+    ("virtual_loop_new", c_void_p, (c_uint32, c_uint32)),
+    ("virtual_loop_free", None, (c_void_p,)),
+    ("virtual_loop_set_switch", None, (c_void_p, c_void_p)),
+    ("virtual_loop_set_endpoint", None, (c_void_p, c_uint32, c_void_p)),
+    ("virtual_loop_run", c_uint64, (c_void_p, c_uint64, c_uint64)),
+    ("virtual_loop_lost", c_uint64, (c_void_p,)),
 )
 
 

@@ -20,17 +20,18 @@ import enum
 import secrets
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from testbed.protocols.errors import UsageError
 from testbed.protocols.scale_up.domain import binding
 from testbed.protocols.scale_up.domain.errors import ScaleUpError, error_of
 from testbed.protocols.scale_up.domain.link import FlowControl, LinkSettings, plane_links
+from testbed.protocols.scale_up.domain.memory import Memory, memory_of
 from testbed.protocols.scale_up.domain.packet_sockets import PFC_ETHERTYPE, claim_gpu, lost_frames, open_socket
 from testbed.protocols.scale_up.domain.presence import connect_end
 from testbed.protocols.scale_up.frames import encode_gone
@@ -195,35 +196,18 @@ class Window:
         self._endpoint.withdraw(self.number)
 
 
-class _Memory(NamedTuple):
-    held: Any
-    """A reference that keeps the memory where it is."""
-    address: int
-    size: int
-
-
-def _memory(buffer: Any, *, written: bool) -> _Memory:
-    view = memoryview(buffer).cast("B")
-    if written and view.readonly:
-        raise UsageError("the buffer cannot be written")
-    if not view.nbytes:
-        raise UsageError("the buffer is empty")
-    if type(buffer) is bytes:
-        return _Memory(buffer, ctypes.cast(ctypes.c_char_p(buffer), ctypes.c_void_p).value or 0, view.nbytes)
-    if view.readonly:
-        held: Any = (ctypes.c_char * view.nbytes).from_buffer_copy(view)
-    else:
-        held = (ctypes.c_char * view.nbytes).from_buffer(view)
-    return _Memory(held, ctypes.addressof(held), view.nbytes)
-
-
 class Endpoint:
     """Made by `Endpoints.add`. Operations return a handle, and raise `UsageError` for what cannot be asked."""
+
+    clock_ns: Callable[[], int] = staticmethod(time.monotonic_ns)
+    """The time that its operations begin at."""
+    draw: Callable[[int], int] = staticmethod(secrets.randbelow)
+    """Draws a number below another one, as for a window's key."""
 
     def __init__(self, native: Any, gpu: Gpu) -> None:
         """Opens sockets in the network namespace that the calling thread is in. Raises `OSError`, `UsageError`; the
         former with EBUSY where another program has this GPU."""
-        link, planes = gpu.link, len(gpu.interfaces)
+        planes = len(gpu.interfaces)
         if not 1 <= planes <= binding.PLANES or len(gpu.addresses) != planes:
             raise UsageError(f"{planes} interfaces: 1 to {binding.PLANES}, with the addresses of each")
         self.native = native
@@ -236,6 +220,12 @@ class Endpoint:
         self._rings: list[int | None] = []
         self._pause_sockets: list[socket.socket] = []
         self._lost = 0
+        self._open()
+
+    def _begin_end(self) -> None:
+        """Make its end of all links. Raises `UsageError` for settings that are out of range."""
+        gpu, planes = self.settings, self.planes
+        link = gpu.link
         by_plane = plane_links(link, planes, gpu.plane_rates_bps)
         config = binding.EndpointConfig(
             timeout_ns=int(gpu.timeout_s * 1e9),
@@ -251,9 +241,15 @@ class Endpoint:
             spray=gpu.spray,
             peer_window=gpu.peer_window,
         )
-        links = (binding.LinkConfig * planes)(
-            *(item.native(*addresses) for item, addresses in zip(by_plane, gpu.addresses, strict=True))
-        )
+        epochs = [1 + self.draw(255) for _ in by_plane]
+        ends = zip(by_plane, gpu.addresses, epochs, strict=True)
+        links = (binding.LinkConfig * planes)(*(item.native(*both, epoch=epoch) for item, both, epoch in ends))
+        self.handle = self.native.endpoint_new(config, links, self.clock_ns()) or 0
+        if not self.handle:
+            raise UsageError("the endpoint's settings are out of range")
+
+    def _open(self) -> None:
+        gpu, link = self.settings, self.settings.link
         self._claim = claim_gpu(gpu.interfaces[0])
         self._presence = connect_end(gpu.switch, gpu.gpu) if gpu.switch else None
         try:
@@ -262,12 +258,15 @@ class Endpoint:
                 if link.flow_control is FlowControl.PFC:
                     self._pause_sockets.append(open_socket(interface, PFC_ETHERTYPE))
             self._rings = self._open_rings(link)
-            self.handle = native.endpoint_new(config, links, time.monotonic_ns()) or 0
-            if not self.handle:
-                raise UsageError("the endpoint's settings are out of range")
+            self._begin_end()
         except BaseException:
             self.close()
             raise
+
+    @property
+    def planes(self) -> int:
+        """Return how many links it has, one to each plane."""
+        return len(self.settings.interfaces)
 
     def close(self) -> None:
         """Give everything back, and tell the switch: it gives requests back, and takes the next end for another."""
@@ -316,8 +315,8 @@ class Endpoint:
 
     def export(self, buffer: Any, rights: int = ALL_RIGHTS) -> Window:
         """Make a buffer that can be written (a bytearray, an array, an mmap) a window, with a random key."""
-        memory = _memory(buffer, written=True)
-        key = secrets.randbelow(KEYS)
+        memory = memory_of(buffer, written=True)
+        key = self.draw(KEYS)
         number = self.native.endpoint_export(self.handle, memory.address, memory.size, key, rights)
         if number < 0:
             raise UsageError("the endpoint has no window left")
@@ -331,7 +330,7 @@ class Endpoint:
 
     def lend(self, group: Group, buffer: Any) -> Window:
         """Make a buffer the memory of this GPU in a group: the switch, and nobody else, may read and write it."""
-        memory = _memory(buffer, written=True)
+        memory = memory_of(buffer, written=True)
         number = self.native.endpoint_export_at(
             self.handle, group.window, memory.address, memory.size, group.key, READ | WRITE
         )
@@ -348,18 +347,18 @@ class Endpoint:
 
     def read(self, window: WindowReference, buffer: Any, offset: int = 0, *, vc: int | None = None) -> int:
         """Fill a buffer from a peer's window."""
-        memory = _memory(buffer, written=True)
+        memory = memory_of(buffer, written=True)
         return self._begin(Kind.READ, window.gpu, window.address(offset, memory.size), memory, vc=vc)
 
     def write(self, window: WindowReference, data: Any, offset: int = 0, *, vc: int | None = None) -> int:
         """Write bytes to a peer's window. They must not change until it is done, but for what a view that cannot be
         written shows, which is copied."""
-        memory = _memory(data, written=False)
+        memory = memory_of(data, written=False)
         return self._begin(Kind.WRITE, window.gpu, window.address(offset, memory.size), memory, vc=vc)
 
     def write_full(self, window: WindowReference, data: Any, offset: int = 0, *, vc: int | None = None) -> int:
         """Write whole lines of 64 bytes, which need no byte enables."""
-        memory = _memory(data, written=False)
+        memory = memory_of(data, written=False)
         return self._begin(Kind.WRITE_FULL, window.gpu, window.address(offset, memory.size), memory, vc=vc)
 
     def fetch_add(self, window: WindowReference, offset: int, value: int, size: int = 8) -> int:
@@ -372,12 +371,12 @@ class Endpoint:
 
     def message(self, peer: int, data: bytes) -> int:
         """Send a message of at most a frame's payload. Those of a GPU arrive in order."""
-        memory = _memory(data, written=False)
+        memory = memory_of(data, written=False)
         return self._begin(Kind.MESSAGE, peer, 0, memory)
 
     def fence(self) -> int:
         """Let whatever is asked for after this begin when all before it is done."""
-        return self._begin(Kind.FENCE, 0, 0, _Memory(None, 0, 0))
+        return self._begin(Kind.FENCE, 0, 0, Memory(None, 0, 0))
 
     # Operations of the switch on the memory of all members of a group, this GPU's included. All must have joined.
 
@@ -385,11 +384,11 @@ class Endpoint:
         """Become a member of a group at the switch, by each plane."""
         span = self.settings.link.coarse * binding.REGION_BYTES
         numbers = (ctypes.c_uint64 * 2)(group.number, group.members)
-        return self._begin(Kind.JOIN, self.gpu, 0, _Memory(None, 0, len(self._sockets) * span), numbers)
+        return self._begin(Kind.JOIN, self.gpu, 0, Memory(None, 0, self.planes * span), numbers)
 
     def multicast_store(self, group: Group, data: Any, offset: int = 0, *, vc: int | None = None) -> int:
         """Have bytes written to the memory of all members. It is done when all of them have it."""
-        memory = _memory(data, written=False)
+        memory = memory_of(data, written=False)
         numbers = (ctypes.c_uint64 * 2)(group.number, 0)
         return self._begin(Kind.MULTICAST, self.gpu, group.address(offset, memory.size), memory, numbers, vc)
 
@@ -397,7 +396,7 @@ class Endpoint:
         self, group: Group, buffer: Any, offset: int = 0, *, element: Element = Element.FLOAT32, vc: int | None = None
     ) -> int:
         """Fill a buffer with the sums, element by element, of what all members have there."""
-        memory = _memory(buffer, written=True)
+        memory = memory_of(buffer, written=True)
         numbers = (ctypes.c_uint64 * 2)(group.number, element)
         return self._begin(Kind.REDUCE, self.gpu, group.address(offset, memory.size), memory, numbers, vc)
 
@@ -405,13 +404,13 @@ class Endpoint:
         if size not in (4, 8) or offset % size:
             raise UsageError(f"an atomic has 4 or 8 bytes at a multiple of them, not {size} at {offset}")
         numbers = (ctypes.c_uint64 * 2)(*(item & ((1 << 8 * size) - 1) for item in operands))
-        return self._begin(kind, window.gpu, window.address(offset, size), _Memory(numbers, 0, size), numbers)
+        return self._begin(kind, window.gpu, window.address(offset, size), Memory(numbers, 0, size), numbers)
 
     def _begin(
-        self, kind: Kind, peer: int, remote: int, memory: _Memory, operands: Any = None, vc: int | None = None
+        self, kind: Kind, peer: int, remote: int, memory: Memory, operands: Any = None, vc: int | None = None
     ) -> int:
         size, element = memory.size, memory.size if operands else 0
-        now = time.monotonic_ns()
+        now = self.clock_ns()
         handle = self.native.endpoint_begin(
             *(self.handle, kind, peer, remote, memory.address, size, element, operands),
             binding.VC_OF_REQUESTS if vc is None else vc,
@@ -451,10 +450,10 @@ class Endpoint:
 
     def cancel(self) -> None:
         """Give up all operations; those that were sent may yet be carried out, while buffers must stay."""
-        self.native.endpoint_cancel(self.handle, time.monotonic_ns())
+        self.native.endpoint_cancel(self.handle, self.clock_ns())
 
     def planes_down(self) -> list[int]:
-        return [plane for plane in range(len(self._sockets)) if self.native.endpoint_plane_is_down(self.handle, plane)]
+        return [plane for plane in range(self.planes) if self.native.endpoint_plane_is_down(self.handle, plane)]
 
     @property
     def is_known(self) -> bool:
@@ -466,7 +465,7 @@ class Endpoint:
 
     def counters(self) -> dict[str, Any]:
         """Return the counters of the endpoint, and by plane those of its link and each VC."""
-        native, planes = self.native, range(len(self._sockets))
+        native, planes = self.native, range(self.planes)
         self._lost += sum(map(lost_frames, self._sockets))
         return {
             **binding.as_dict(native.endpoint_counted(self.handle).contents),

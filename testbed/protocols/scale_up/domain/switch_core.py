@@ -82,6 +82,11 @@ class SwitchCore:
             for port in range(self.gpus * self.planes)
         ]
 
+    @property
+    def frames(self) -> int:
+        """The frames that it has switched."""
+        return int(self.native.switch_frames(self.handle))
+
     def forget_peaks(self) -> None:
         """Have `times`, and the depths of buffers, say nothing of what was until now."""
         self.native.switch_forget_peaks(self.handle)

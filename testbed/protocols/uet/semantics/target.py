@@ -315,7 +315,8 @@ class TargetSemantics:
         if header.opcode == Opcode.WRITE:
             try:
                 region = self._fep.memory.find(key, header.job_id)
-                message.view = region.view(header.buffer_offset, total, Access.REMOTE_WRITE)
+                most = self._fep.config.max_incoming_bytes  # a header may say 4 GiB, and bring nothing
+                message.view = region.view(header.buffer_offset, total, Access.REMOTE_WRITE, most)
                 message.region = region
                 message.place = header.buffer_offset
             except AccessRefused as refusal:

@@ -15,6 +15,8 @@ _STRATEGIES = {
     "kernel": "ECMP (hash of the kernel)",
     "flowlet": "DLB (flowlet)",
     "spray": "packet spray",
+    "adaptive": "DLB (adaptive)",
+    "static": "static routes",
 }
 
 

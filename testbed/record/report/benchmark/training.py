@@ -32,7 +32,7 @@ from testbed.workload.metrics import busbw_factor, percentile
 DUT, ENDPOINT, BOUNDARY = ObservationPoint.DUT, ObservationPoint.ENDPOINT, ObservationPoint.BOUNDARY
 _COLLECTIVES = {"all_reduce": "AllReduce", "all_to_all": "AllToAll", "all_gather": "AllGather"}
 _SECTIONS = {"all_reduce": "9.1", "all_to_all": "9.2", "all_gather": "9.3"}
-_HASHED, _GAPS, _SPRAYED = ("flow", "kernel"), ("flowlet",), ("spray",)
+_HASHED, _GAPS, _SPRAYED = ("flow", "kernel"), ("flowlet", "adaptive"), ("spray",)
 _ROCE = ("RoCEv2 RC", "RoCEv2 RC (soft-RoCE)")
 
 

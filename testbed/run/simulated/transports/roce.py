@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from testbed.endpoints.sockets import Marking
 from testbed.endpoints.worker.datagrams.roce_traffic import RoceTraffic
 from testbed.endpoints.worker.program import Program, Settings
+from testbed.endpoints.worker.stack_sockets import StackLoop
 from testbed.endpoints.worker.traffic import Listener, Traffic
 from testbed.endpoints.worker.transports.roce import RoceSettings
 from testbed.protocols.datagram import Incoming, Outgoing
@@ -45,7 +46,9 @@ class RnicHost(NicHost):
         return rnic.urgent
 
 
-def make_traffic(program: Program, site: RunSite, buffers: CollectiveBuffers | None, listener: Listener) -> Traffic:
+def make_traffic(
+    program: Program, site: RunSite, buffers: CollectiveBuffers | None, listener: Listener, loop: StackLoop
+) -> Traffic:
     """Return the traffic of one host's program."""
     settings = program.transport
     assert isinstance(settings, RoceSettings)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from testbed.endpoints.sockets import Marking
 from testbed.endpoints.worker.datagrams.uet_traffic import UetTraffic
 from testbed.endpoints.worker.program import Program, Settings
+from testbed.endpoints.worker.stack_sockets import StackLoop
 from testbed.endpoints.worker.traffic import Listener, Traffic
 from testbed.endpoints.worker.transports.uet import UetSettings
 from testbed.protocols.datagram import Incoming, Outgoing
@@ -21,6 +22,7 @@ from testbed.run.simulated.site import RunSite
 from testbed.run.simulated.transport_registry import SimulatedTransport
 from testbed.run.transports.lab_transport import LabTransport
 from testbed.run.transports.uet import Uet
+from testbed.run.transports.user_space import pairs_by_host
 
 if TYPE_CHECKING:
     from testbed.endpoints.worker.buffers import CollectiveBuffers
@@ -53,7 +55,9 @@ class FepHost(NicHost):
         return fep.urgent
 
 
-def make_traffic(program: Program, site: RunSite, buffers: CollectiveBuffers | None, listener: Listener) -> Traffic:
+def make_traffic(
+    program: Program, site: RunSite, buffers: CollectiveBuffers | None, listener: Listener, loop: StackLoop
+) -> Traffic:
     """Return the traffic of one host's program."""
     settings = program.transport
     assert isinstance(settings, UetSettings)
@@ -69,7 +73,8 @@ def settings_of(transport: LabTransport, placement: PlacedWorkload) -> Callable[
     """Return what tells the settings of each host: those of an emulated run, with a key that is the seed's."""
     assert isinstance(transport, Uet)
     key = simulated_key(placement.seed) if transport.secured else ""
-    return lambda host: transport.host_settings(host, placement.ranks, placement.channels, job_id=JOB_ID, key=key)
+    pairs = pairs_by_host(placement.ranks, placement.channels)
+    return lambda host: transport.host_settings(pairs.get(host, ()), job_id=JOB_ID, key=key)
 
 
 def simulated_key(seed: int) -> str:

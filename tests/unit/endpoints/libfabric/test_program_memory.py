@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+from pathlib import Path
 
 import pytest
 
+from testbed.endpoints.libfabric import program_memory
 from testbed.endpoints.libfabric.program_memory import ProgramMemory, ProgramRegion, room_for
 
 
@@ -54,3 +56,22 @@ def test_a_region_is_its_places_one_behind_the_other(memory: ProgramMemory) -> N
 def test_room_is_as_long_as_asked_for(length: int) -> None:
     room = room_for(length)
     assert len(room) == length and not room.readonly and room.format == "B"
+
+
+def test_large_receives_have_half_of_what_the_kernel_maps_for_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = program_memory._Mapping.live + 3
+    monkeypatch.setattr(program_memory, "most_mappings", lambda: most)
+    rooms = [room_for(1 << 16) for _ in range(3)]
+    with pytest.raises(MemoryError, match="large receives wait"):
+        room_for(1 << 16)
+    assert len(room_for(1000)) == 1000, "small ones need no mapping of their own"
+    rooms.pop()
+    room_for(1 << 16)
+
+
+def test_mappings_are_joined_by_the_kernel() -> None:
+    maps = Path("/proc/self/maps")
+    before = len(maps.read_text().splitlines())
+    rooms = [room_for(1 << 16) for _ in range(1000)]
+    assert len(maps.read_text().splitlines()) - before < 100
+    del rooms

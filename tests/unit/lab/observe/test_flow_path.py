@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from memory_maps import maps_in_memory
 
-from testbed.base.datapath.abi import BALANCING_CODES, BalancingMode
+from testbed.base.datapath.abi import BALANCING_CODES, FIVE_TUPLE, HASH_BITS, BalancingMode
 from testbed.base.datapath.flow_hash import FiveTuple
 from testbed.base.linux.route_lookup import RouteAnswer, RouteHop, hop_of_hash
 from testbed.base.linux.rtnetlink import link_local_address
@@ -50,6 +50,8 @@ class FakeRunningLab:
             for item in self.plan.installs:
                 record = self._maps.ports[item.port]
                 record["balancing"] = BALANCING_CODES["KERNEL" if mode is None else mode.name]
+                record["hash_fields"] = sum(HASH_BITS[field] for field in FIVE_TUPLE)
+                record["buffer"] = item.buffer
                 record["seed"] = self.plan.tables.buffers[item.buffer].seed_in(RUN)
 
     @property

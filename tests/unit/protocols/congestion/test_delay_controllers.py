@@ -126,3 +126,40 @@ def test_a_window_of_swift_below_one_packet_is_a_rate() -> None:
 def test_parameters_that_cannot_work_are_refused(name: str, value: float) -> None:
     with pytest.raises(UsageError, match=name):
         TimelyParameters(**{name: value})  # type: ignore[arg-type]
+
+
+# --- another path (PLB, SIGCOMM 2022) ---------------------------------------------------------------------
+
+
+def rounds(flow: Swift, count: int, rtt_ns: int, begin: int = 0) -> int:
+    """So many round trips with four samples each, all of this length; when they are over."""
+    now = begin
+    for _ in range(4 * count):
+        flow.on_ack(now, 0, False, rtt_ns)
+        now += rtt_ns // 4 + 1
+    return now
+
+
+def test_swift_asks_for_another_path_after_so_many_congested_rounds_in_a_row() -> None:
+    flow = Swift(SwiftParameters(repath_rounds=3), SETTINGS)
+    now = rounds(flow, 3, 10 * RTT)
+    assert flow.path == 0
+    now = rounds(flow, 2, 10 * RTT, now)
+    assert flow.path == 1
+    rounds(flow, 4, 10 * RTT, now)
+    assert flow.path == 2, "and again, where the next one is no better"
+
+
+def test_a_round_below_the_target_begins_the_count_anew() -> None:
+    flow = Swift(SwiftParameters(repath_rounds=3), SETTINGS)
+    now = 0
+    for _ in range(6):
+        now = rounds(flow, 2, 10 * RTT, now)
+        now = rounds(flow, 6, RTT, now)
+    assert flow.path == 0
+
+
+def test_without_the_parameter_swift_keeps_to_its_path() -> None:
+    flow = Swift(SwiftParameters(), SETTINGS)
+    rounds(flow, 100, 10 * RTT)
+    assert flow.path == 0

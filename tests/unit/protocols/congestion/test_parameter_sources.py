@@ -79,7 +79,23 @@ SOURCES: dict[tuple[str, str], dict[str, Any]] = {
         "most_scaled": 100.0,
         "least_window": 0.01,
         "window_bdps": 1.5,
+        "repath_rounds": 0,
     },
+    # Qureshi et al., SIGCOMM 2022, and Linux's tcp_plb_rehash_rounds: 12 congested rounds
+    ("swift", "plb"): {
+        "target_rtts": 25 / 20,
+        "increase": 1.0,
+        "decrease": 0.8,
+        "most_decrease": 0.5,
+        "range_rtts": 2.5,
+        "least_scaled": 0.1,
+        "most_scaled": 100.0,
+        "least_window": 0.01,
+        "window_bdps": 1.5,
+        "repath_rounds": 12,
+    },
+    # RFC 8257, section 4.2: g 1/16; a packet in a round trip, as TCP; the bounds of the window are ours
+    ("dctcp", "rfc8257"): {"gain": 1 / 16, "increase": 1.0, "window_bdps": 1.5, "least_window": 1.0},
 }
 
 

@@ -18,6 +18,7 @@ from testbed.protocols.simulation import (
     ConfigurationError,
     FabricNetwork,
     FabricPortSettings,
+    Frame,
     LinkSettings,
     SwitchSettings,
 )
@@ -176,7 +177,7 @@ def test_pauses_hold_nics_back_so_that_nothing_is_lost() -> None:
     network.run()
     assert len(c.got) == 200 and network.accounted() == 200
     for address in (A, B):
-        account = network.inputs[f"{address} up"].accounts[DATA]
+        account = network.inputs[f"{address} up"].account_of(DATA)
         assert account.xoff_sent > 3 and account.xoff_sent == account.xon_sent
         assert account.max_bytes <= 12_000
         assert network.outputs[f"{address} up"].paused_ns(DATA, network.now) > 0
@@ -221,3 +222,71 @@ def test_a_switch_without_a_route_says_so() -> None:
     a.give(B, 1)
     with pytest.raises(ConfigurationError, match="left has no route"):
         network.run()
+
+
+def one_leaf_each(*, shared: bool) -> FabricNetwork:
+    """Two leaves of two NICs each below a spine, whose NICs share their routes or have one each."""
+    network = FabricNetwork([Talker(f"10.0.0.{number}") for number in range(1, 5)], seed=1, overhead_bytes=42)
+    leaf_of = {address: f"leaf{number // 2}" for number, address in enumerate(network.nics)}
+    if shared:
+        network.share_routes(leaf_of)
+    for name in ("leaf0", "leaf1", "spine"):
+        network.add_fabric_switch(name, SwitchSettings(seed=1))
+    for leaf in ("leaf0", "leaf1"):
+        network.connect(f"{leaf} up", leaf, "spine", LINK, out=port(), into=port())
+        network.connect(f"{leaf} down", "spine", leaf, LINK, out=port(), into=port())
+    for address, leaf in leaf_of.items():
+        network.connect(f"{address} up", address, leaf, LINK, out=port(), into=port())
+        network.connect(f"{address} down", leaf, address, LINK, out=port(), into=port())
+    for address, home in leaf_of.items():
+        for leaf in ("leaf0", "leaf1"):
+            network.route(leaf, address, [f"{address} down" if leaf == home else f"{leaf} up"])
+        network.route("spine", address, [f"{home} down"])
+    return network
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_nics_that_share_their_routes_are_reached_each_by_its_own_port(shared: bool) -> None:
+    network = one_leaf_each(shared=shared)
+    addresses = list(network.nics)
+    for sender in addresses:
+        talker = network.nics[sender].endpoint
+        assert isinstance(talker, Talker)
+        for number, receiver in enumerate(addresses, start=1):
+            if receiver != sender:
+                talker.give(receiver, number)
+    network.run()
+    for number, address in enumerate(addresses, start=1):
+        assert network.nics[address].delivered == 3 * number
+    assert len(network.fabric_switches["spine"].routes) == (2 if shared else 4)
+    assert len(network.fabric_switches["leaf0"].delivered) == (2 if shared else 0)
+
+
+def test_groups_of_routes_come_before_switches() -> None:
+    network = one_leaf_each(shared=False)
+    with pytest.raises(ConfigurationError, match="come before the switches"):
+        network.share_routes({})
+
+
+def test_payload_is_not_copied_before_it_arrives() -> None:
+    """A sender leaves it as it is until it knows of its arrival: so it may be looked at as late as that."""
+    network, a, b = two_ways(BalancingMode.FLOW)
+    memory = bytearray(b"early" * 100)
+    a.data.append(Outgoing(B, 50_000, Priority.DATA, b"header ", memoryview(memory)))
+    network.run(until=100)
+    memory[:5] = b"later"
+    network.run()
+    [incoming] = b.got
+    assert bytes(incoming.data) == b"header later" + b"early" * 99
+
+
+def test_a_frame_in_two_parts_is_cut_and_damaged_as_one() -> None:
+    frame = Frame(0, 1, 5, 0, b"head", memoryview(b"payload"))
+    assert (frame.size, frame.length, frame.data) == (11, 11, b"headpayload")
+    again = frame.copy()
+    frame.trim(6, False)
+    assert (frame.size, frame.length, frame.data) == (6, 11, b"headpa")
+    frame.trim(3, False)
+    assert frame.data == b"hea"
+    again.data = b"other"
+    assert (again.size, again.data, again.header) == (5, b"other", b"other")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from random import Random
 from typing import Any
 
 import pytest
@@ -25,6 +24,7 @@ from testbed.protocols.simulation import (
     SwitchSettings,
 )
 from testbed.protocols.simulation.port import DROP_BUFFER, DROP_HEADROOM, DROP_TAIL
+from testbed.protocols.simulation.seeded import SeededRandom
 
 GBPS = 10**9
 WIRE = 1000
@@ -51,10 +51,10 @@ class Bench:
     def __init__(self, settings: FabricPortSettings = PLAIN, *, buffer_bytes: int = 0, seed: int = 1) -> None:
         self.events = Events()
         self.left: list[tuple[int, Frame]] = []
-        line = Line("port", LinkSettings(rate_bps=GBPS, delay_ns=0), self.events, Call(self.arrive), Random(seed))
+        line = Line("port", LinkSettings(rate_bps=GBPS, delay_ns=0), self.events, Call(self.arrive), SeededRandom(seed))
         self.buffer = SwitchMemory(buffer_bytes)
-        self.port = OutputPort(line, settings, self.events, Random(seed), self.buffer, overhead_bytes=OVERHEAD)
-        switch = FabricSwitch("switch", SwitchSettings(), [b"\0" * 4] * 2, 1, Random(seed))
+        self.port = OutputPort(line, settings, self.events, SeededRandom(seed), self.buffer, overhead_bytes=OVERHEAD)
+        switch = FabricSwitch("switch", SwitchSettings(), [b"\0" * 4] * 2, 1, SeededRandom(seed))
         self.source = InputPort("source", switch, settings, self.events)
 
     def arrive(self, now: int, frame: Frame) -> None:
@@ -202,7 +202,7 @@ def test_an_input_port_asks_for_a_pause_above_xoff_and_for_its_end_at_xon() -> N
     bench = Bench(with_data(lossless=True, xoff_bytes=2 * WIRE, xon_bytes=WIRE, headroom_bytes=2 * WIRE))
     upstream = Bench()
     upstream.events = bench.events
-    account = bench.source.accounts[DATA]
+    account = bench.source.account_of(DATA)
     account.pauses(upstream.port, 100)
     bench.offer(count=6)
     assert account.xoff_sent == 1 and account.bytes == 4 * WIRE

@@ -145,3 +145,24 @@ def test_keys_and_access_are_those_of_other_regions(copied: Copied) -> None:
     with pytest.raises(AccessRefused):
         pair.b.memory.resolve(KEY, JOB, 0, 8, Access.REMOTE_WRITE)
     assert len(pair.b.memory.resolve(KEY, JOB, 0, 8, Access.REMOTE_READ)) == 8
+
+
+def test_no_memory_is_allocated_for_a_write_beyond_the_limit() -> None:
+    """A header may say 4 GiB, of a region that a program has mapped and never used."""
+    huge = Copied(0)
+    huge.size = 1 << 40
+    pair = WirePair(max_incoming_bytes=10_000)
+    region = pair.b.register_copied(huge, ALL, JOB, key=KEY)
+    with pytest.raises(AccessRefused) as refused:
+        region.view(0, (1 << 32) - 1, Access.REMOTE_WRITE, pair.b.config.max_incoming_bytes)
+    assert refused.value.return_code is ReturnCode.UNSUPPORTED_SIZE
+
+
+def test_a_write_beyond_the_limit_is_refused_for_good(copied: Copied) -> None:
+    pair = WirePair(max_incoming_bytes=10_000)
+    pair.b.register_copied(copied, ALL, JOB, key=KEY)
+    large = pair.ea.write(pair.to_b, BIG[:10_001], RemoteBuffer(KEY), pair.now)
+    fitting = pair.ea.write(pair.to_b, BIG[:10_000], RemoteBuffer(KEY), pair.now)
+    pair.run(large, fitting)
+    assert (large.status, fitting.status) == (ReturnCode.UNSUPPORTED_SIZE, ReturnCode.OK)
+    assert copied.stores == [(0, 10_000)]

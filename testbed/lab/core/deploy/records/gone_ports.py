@@ -21,35 +21,69 @@ COUNTERS = (("ingress", "in_packets"), ("queues", "forwarded_packets"), ("queues
 
 Packets = list[list[int]]
 """The sum of each of `COUNTERS` by class."""
+_GOING = ""
+"""The key of the ports whose counters are not cleared yet, by `NODE:NUMBER`: no node is called so."""
 
 
 def read_gone_ports(directory: Path) -> dict[str, Packets]:
     """Return the packets of ports that are gone by their switches, from the state directory of a lab; none where nobody
     kept any."""
-    try:
-        found = json.loads((directory / FILE).read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return {str(node): packets for node, packets in found.items()}
+    kept, _ = _read(directory)
+    return kept
 
 
 def keep_gone_ports(
     directory: Path, maps: LabMaps, ports: Iterable[tuple[str, int]], switches: Collection[str]
 ) -> None:
-    """Add the packets of ports, each with its node and number, to those that are kept; of nodes that are not among
-    `switches` nothing is. Call before the counters are cleared. Raises `StateError`."""
-    kept = {node: packets for node, packets in read_gone_ports(directory).items() if node in switches}
+    """Keep the packets of ports, each with its node and number, that are about to go; of nodes that are not among
+    `switches` nothing is. Raises `StateError`.
+
+    Call before their counters are cleared, and `settle_gone_ports` after. A change that was broken off in between may
+    do both again: nothing is counted twice, and nothing is forgotten.
+    """
+    kept, before = _read(directory)
+    kept = {node: packets for node, packets in kept.items() if node in switches}
+    going: dict[str, Packets] = {}
     for node, number in ports:
         if node in switches:
-            sums = kept.setdefault(node, [[0] * CLASSES for _ in COUNTERS])
-            for place, (name, counter) in enumerate(COUNTERS):
-                counted = maps.by_port(name)[counter][number].tolist()
-                sums[place] = [one + other for one, other in zip(sums[place], counted, strict=True)]
-    _write(directory / FILE, kept)
+            counted = [maps.by_port(name)[counter][number].tolist() for name, counter in COUNTERS]
+            known = before.get(f"{node}:{number}", counted)  # they may be cleared by now
+            going[f"{node}:{number}"] = [
+                [max(one, other) for one, other in zip(row, old, strict=True)]
+                for row, old in zip(counted, known, strict=True)
+            ]
+    _write(directory / FILE, kept, going)
 
 
-def _write(path: Path, kept: Mapping[str, Packets]) -> None:
+def settle_gone_ports(directory: Path) -> None:
+    """Add the packets of ports that have gone to those of their switches: their counters are cleared.
+
+    Raises `StateError`.
+    """
+    kept, going = _read(directory)
+    if not going:
+        return
+    for place, packets in going.items():
+        sums = kept.setdefault(place.rpartition(":")[0], [[0] * CLASSES for _ in COUNTERS])
+        for row, more in zip(sums, packets, strict=True):
+            row[:] = [one + other for one, other in zip(row, more, strict=True)]
+    _write(directory / FILE, kept, {})
+
+
+def _read(directory: Path) -> tuple[dict[str, Packets], dict[str, Packets]]:
+    """Return the packets of switches, and those of ports that are about to go."""
     try:
-        write_atomically(path, json.dumps(kept).encode())
+        found = json.loads((directory / FILE).read_bytes())
+    except (OSError, ValueError):
+        return {}, {}
+    going = found.pop(_GOING, {})
+    return {str(node): packets for node, packets in found.items()}, {
+        str(port): packets for port, packets in going.items()
+    }
+
+
+def _write(path: Path, kept: Mapping[str, Packets], going: Mapping[str, Packets]) -> None:
+    try:
+        write_atomically(path, json.dumps({**kept, _GOING: going} if going else kept).encode())
     except OSError as error:
         raise state_error(path, error) from error

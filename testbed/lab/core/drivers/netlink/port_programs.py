@@ -13,11 +13,14 @@ from testbed.base.datapath import build, load, pins
 from testbed.base.datapath.abi import (
     BALANCING_CODES,
     CLASSES,
+    HASH_BITS,
     MARK_AT_FLAGS,
     MAX_PORTS,
     PROBABILITY_ONE,
     QUEUE_MAPS,
     TAG_BITS,
+    AdaptPer,
+    BalancingMode,
     ClassFlag,
     PortFlag,
 )
@@ -43,6 +46,8 @@ _CAP_BURST_NS = 50_000_000
 busy CPU come so."""
 
 
+NO_ENTRY = 0xFFFF_FFFF
+"""What a map that is searched has behind its last entry."""
 ROOM = 256
 """A lab's maps have room for so many entries more, or for half as many more: the kernel never enlarges a map. A port
 has some 10 kB."""
@@ -60,7 +65,13 @@ def _with_room(count: int) -> int:
 def fits(maps: LabMaps, qos: QosTables, operations: Iterable[InstallPort]) -> bool:
     """Tell whether the maps of a lab that is up have room for the tables and ports of another plan."""
     ports = max((operation.port for operation in operations), default=0)
-    needed = ((ports, maps.ports), (len(qos.profiles) - 1, maps.profiles), (len(qos.buffers) - 1, maps.buffers))
+    needed = (
+        (ports, maps.ports),
+        (len(qos.profiles) - 1, maps.profiles),
+        (len(qos.buffers) - 1, maps.buffers),
+        (len(qos.destinations) - 1, maps.addresses),
+        (len(qos.egresses) - 1, maps.egresses),
+    )
     return all(last < len(array) for last, array in needed)
 
 
@@ -89,8 +100,9 @@ class PortInstaller:
         profiles = len(qos.profiles) + _with_room(len(qos.profiles))  # while they change there are old ones and new
         buffers = _with_room(len(qos.buffers))
         sizes = {"lab": 1, "profiles": profiles, "buffers": buffers, "ports": ports}
+        sizes |= {"addresses": _with_room(len(qos.destinations)), "egresses": ports}
         sizes |= dict.fromkeys(QUEUE_MAPS, ports * CLASSES)
-        installer = cls(qos, load.load_programs(program_object, directory, sizes))
+        installer = cls(qos, load.load_programs(program_object, directory, sizes, asks_kernel=qos.asks_kernel))
         maps = LabMaps.open(directory, writable=True, with_room=True)
         try:
             fill_maps(maps, qos, operations)
@@ -230,6 +242,7 @@ def write_maps(maps: LabMaps, qos: QosTables, operations: Iterable[InstallPort])
     buffers = [qos.buffers[operation.buffer] for operation in named]
     for index in sorted({operation.profile for operation in named}):
         _fill_profile(maps, index, qos.profiles[index])
+    _write_paths(maps, qos)
     for index, buffer in enumerate(qos.buffers):
         maps.buffers["size_bytes"][index] = max(0, buffer.shared_bytes - buffer.headroom_bytes)
     if not named:
@@ -239,11 +252,14 @@ def write_maps(maps: LabMaps, qos: QosTables, operations: Iterable[InstallPort])
     columns = {
         "ifindex": [operation.ifindex for operation in named],
         "buffer": [operation.buffer for operation in named],
-        "flags": [_flags(*pair) for pair in zip(named, profiles, strict=True)],
+        "flags": [_flags(*each) for each in zip(named, profiles, buffers, strict=True)],
         "balancing": list(map(_balancing, buffers)),
         "seed": [operation.seed for operation in named],
         "peer": [operation.peer for operation in named],
         "gap_ns": [buffer.gap_ns for buffer in buffers],
+        "hash_fields": [sum(HASH_BITS[field] for field in buffer.hash_fields) for buffer in buffers],
+        "stride": [buffer.stride for buffer in buffers],
+        "hysteresis_bytes": [buffer.hysteresis_bytes for buffer in buffers],
         "cap_bps": [round(operation.cap_bps * _CAP_TOLERANCE) for operation in named],
         "cap_burst_ns": _CAP_BURST_NS,
         "profile": [operation.profile for operation in named],
@@ -269,11 +285,24 @@ def _write_thresholds(maps: LabMaps, ports: Sequence[int], profiles: Sequence[Po
         ingress[name][ports] = [found[id(profile)][2 - place] for profile in profiles]
 
 
-def _flags(operation: InstallPort, profile: PortProfile) -> int:
+def _write_paths(maps: LabMaps, qos: QosTables) -> None:
+    """Write what the program looks paths up by: the order of destinations, and which port an interface is."""
+    for place, name in enumerate(("address", "number")):
+        maps.addresses[name] = NO_ENTRY
+        maps.addresses[name][: len(qos.destinations)] = [item[place] for item in qos.destinations]
+    for place, name in enumerate(("buffer", "ifindex", "port")):
+        maps.egresses[name] = NO_ENTRY
+        maps.egresses[name][: len(qos.egresses)] = [item[place] for item in qos.egresses]
+    maps.lab["addresses"][0] = len(qos.destinations)
+    maps.lab["egresses"][0] = len(qos.egresses)
+
+
+def _flags(operation: InstallPort, profile: PortProfile, buffer: BufferPlan) -> int:
     told = {
         PortFlag.SWITCH: operation.switch,
         PortFlag.TRIM: profile.trimming,
         PortFlag.LAST_HOP: operation.last_hop,
+        PortFlag.FLOWLETS: buffer.mode is BalancingMode.ADAPTIVE and buffer.per is AdaptPer.FLOWLET,
     }
     return sum(flag for flag, holds in told.items() if holds)
 

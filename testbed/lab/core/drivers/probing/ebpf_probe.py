@@ -41,6 +41,7 @@ NAMES = (
     *(f"ebpf.{name}" for name in _HELPERS),
     *(f"ebpf.tp_btf {name}" for name in TRACEPOINTS),
     "ebpf.port programs",
+    "ebpf.paths of packets",
 )
 
 
@@ -64,6 +65,7 @@ def probe_ebpf(*, root: bool, jit: Path = Path("/proc/sys/net/core/bpf_jit_enabl
         found = library.libbpf_find_vmlinux_btf_id(name.encode(), _RAW_TRACEPOINT) > 0
         answers[f"ebpf.tp_btf {name}"] = "" if found else "the kernel's BTF has no such tracepoint"
     answers["ebpf.port programs"] = probe_port_programs()
+    answers["ebpf.paths of packets"] = answers["ebpf.port programs"] or probe_port_programs(asks_kernel=True)
     return answers
 
 
@@ -100,8 +102,9 @@ def _jit(path: Path) -> str:
         return "not seen here: this kernel has none, or this is not the machine's first network namespace"
 
 
-def probe_port_programs() -> str:
-    """Compile the data path (once for each version of it), load it into maps of one port and attach its tracepoints.
+def probe_port_programs(*, asks_kernel: bool = False) -> str:
+    """Compile the data path (once for each version of it), load it into maps of one port and attach its tracepoints;
+    with `asks_kernel` the one that reads the paths of packets, too.
 
     Pinned in a BPF file system of a mount namespace that ends with the call, and with it everything.
     """
@@ -120,7 +123,7 @@ def probe_port_programs() -> str:
                 directory = Path(scratch) / "bpf"
                 pins.mount(directory)
                 try:
-                    load.load_programs(program_object, directory, sizes).close()
+                    load.load_programs(program_object, directory, sizes, asks_kernel=asks_kernel).close()
                 finally:
                     pins.unmount(directory)
         except TestbedError as error:

@@ -118,7 +118,10 @@ def _balancing(machine: _Machine) -> Mechanism:
         return _missing(feature, policy, "Linux 5.12 or newer with CONFIG_IP_ROUTE_MULTIPATH")
     without = _data_path(machine, feature, "ebpf.bpf_set_hash")
     if without is None:
-        return _ok(feature, "flow, flowlet, spray by eBPF hash over policy 1")
+        by_hash = "flow, flowlet, spray by eBPF hash over policy 1"
+        if machine.lacking("ebpf.paths of packets"):
+            return _ok(feature, f"{by_hash}; not adaptive or static, as no program sees the kernel's paths")
+        return _ok(feature, by_hash.replace("spray", "spray, adaptive, static"))
     seeded = machine.capabilities.works("sysctl.multipath seed")
     return _degraded(
         feature,

@@ -72,6 +72,10 @@ def keep_numbers(plan: LabPlan, before: DataPathNumbers) -> LabPlan:
     tables = QosTables(
         profiles=_placed(plan.tables.profiles, profile),
         buffers=_placed(plan.tables.buffers, buffer),
+        destinations=plan.tables.destinations,
+        egresses=tuple(
+            sorted((buffer[switch], interface, port[number]) for switch, interface, number in plan.tables.egresses)
+        ),
     )
     return replace(plan, operations=tuple(map(renumbered, plan.operations)), tables=tables)
 

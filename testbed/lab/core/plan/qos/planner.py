@@ -39,6 +39,7 @@ from testbed.lab.core.model import (
     NonEct,
     QosPolicy,
     QosProfile,
+    Role,
     TrafficClass,
 )
 from testbed.lab.core.model.qos import CODE_POINTS
@@ -73,10 +74,10 @@ class QosPlanner:
     switch's buffer cannot hold what its queues reserve.
     """
 
-    def __init__(self, lab: Lab, k: float, reaction_ns: int = DEFAULT_REACTION_NS) -> None:
+    def __init__(self, lab: Lab, k: float, reaction_ns: int = DEFAULT_REACTION_NS, *, any_size: bool = False) -> None:
         if lab.qos is None:
             raise PlanError(f"{lab.name} has no qos", field="qos", code="qos")
-        if 2 * len(lab.links) > MAX_PORTS:
+        if 2 * len(lab.links) > MAX_PORTS and not any_size:
             raise PlanError(
                 f"{2 * len(lab.links)} ports; with qos a lab has {MAX_PORTS} at most",
                 field="qos",
@@ -115,6 +116,7 @@ class QosPlanner:
         alike: dict[tuple[int, frozenset[tuple[int, int]]], tuple[Mapping[int, int], int]] = {}
         by_id = {id(shape): shape for shape in self._shapes}
         buffers = [_no_buffer()]
+        strides = _strides(self._lab)
         for node in self._lab.nodes:
             mine = ports_of.get(node.name, [])
             if node.name not in self._switches:
@@ -133,7 +135,8 @@ class QosPlanner:
             for port in mine:
                 self._profile_of_port[port] = profiles[id(self._shapes[port])]
             self._buffer_of_node[node.name] = len(buffers)
-            buffers.append(_buffer(node.name, self._policy.profiles[index], headroom, self._k))
+            buffer = _buffer(node.name, self._policy.profiles[index], headroom, self._k)
+            buffers.append(replace(buffer, stride=strides.get(node.role, 1)))
         least = WATCHDOG_DRAINS * max((_drain_ns(profile) for profile in self._profiles), default=0)
         return QosPlan(
             profiles=tuple(self._profiles),
@@ -213,18 +216,21 @@ class QosPlanner:
 class QueuePlanner:
     """Plans the queues of all networks of a lab, and the delays of their wires.
 
-    Ports with QoS have numbers that follow one another, the back end's first; so do profiles and buffers.
+    Ports with QoS have numbers that follow one another, the back end's first; so do profiles and buffers. A lab that
+    nobody is going to deploy may be of `any_size`.
     """
 
-    def __init__(self, views: Mapping[str, Lab], k: float, reaction_ns: int) -> None:
+    def __init__(self, views: Mapping[str, Lab], k: float, reaction_ns: int, *, any_size: bool = False) -> None:
         self._planners = {
-            name: _planner(name, view, k, reaction_ns) for name, view in views.items() if view.qos is not None
+            name: _planner(name, view, k, reaction_ns, any_size=any_size)
+            for name, view in views.items()
+            if view.qos is not None
         }
         self.plans = {name: planner.plan for name, planner in self._planners.items()}
         self._switches_of = {link.network: name for name, view in views.items() for link in view.links}
         """The network on whose switches the ports of each network are; none for management ports."""
         numbered = sum(2 * len(views[name].links) for name in self.plans)
-        if numbered > MAX_PORTS:
+        if numbered > MAX_PORTS and not any_size:
             raise PlanError(
                 f"{numbered} ports have qos; there are {MAX_PORTS} at most", field="qos", code="too-many-ports"
             )
@@ -273,10 +279,10 @@ class QueuePlanner:
         return [port for port in ports if self._switches_of.get(port.network) == network]
 
 
-def _planner(network: str, view: Lab, k: float, reaction_ns: int) -> QosPlanner:
+def _planner(network: str, view: Lab, k: float, reaction_ns: int, *, any_size: bool) -> QosPlanner:
     """The planner of a network, whose errors name the section that it has its QoS from."""
     try:
-        return QosPlanner(view, k, reaction_ns)
+        return QosPlanner(view, k, reaction_ns, any_size=any_size)
     except PlanError as error:
         if network != BACKEND:
             error.field = f"networks.{network}.{error.field}"
@@ -340,12 +346,29 @@ def _buffer(node: str, profile: QosProfile, headroom: int, k: float) -> BufferPl
         headroom_bytes=headroom,
         mode=balancing.mode,
         hash=balancing.hash,
-        gap_ns=balancing.gap.scaled(k).ns if balancing.mode is BalancingMode.FLOWLET else 0,
+        hash_fields=balancing.hash_fields,
+        per=balancing.per,
+        hysteresis_bytes=balancing.hysteresis or 0,
+        gap_ns=balancing.gap.scaled(k).ns if balancing.has_flowlets else 0,
         seed=planned_seed(node, balancing),
         fixed_seed=balancing.seed is not None,
         watchdog_detect_ns=0 if watchdog is None else watchdog.detect.ns,
         watchdog_restore_ns=0 if watchdog is None else watchdog.restore.ns,
     )
+
+
+def _strides(lab: Lab) -> dict[Role | None, int]:
+    """How many destinations in a row a switch of each tier pins to one path: D-mod-K (Zahavi, "Fat-tree routing and
+    node ordering providing contention free traffic for MPI global collectives", JPDC 2012).
+
+    The tier below has sent every n-th of them here, where n is the number of its paths upwards.
+    """
+    upwards = Counter(link.a.node for link in lab.links if link.kind is LinkKind.FABRIC)
+    widest: dict[Role | None, int] = {}
+    for node in lab.nodes:
+        widest[node.role] = max(widest.get(node.role, 1), min(upwards[node.name], lab.routing.ecmp))
+    leaves = max(widest.get(Role.RAIL, 1), widest.get(Role.LEAF, 1))
+    return {Role.SPINE: leaves, Role.SUPER_SPINE: leaves * widest.get(Role.SPINE, 1)}
 
 
 def _switch_profile(shape: PortShape, owner: QosProfile, share: int, policy: QosPolicy, k: float) -> PortProfile:

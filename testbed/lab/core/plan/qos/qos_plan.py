@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from testbed.base.datapath.abi import FIVE_TUPLE
 from testbed.base.datapath.traffic_class import ClassPlan
-from testbed.lab.core.model import BalancingMode, HashEngine
+from testbed.lab.core.model import AdaptPer, BalancingMode, HashEngine, HashField
 from testbed.lab.core.plan.stable import seed_of_run
 
 
@@ -52,6 +53,13 @@ class BufferPlan:
     watchdog_restore_ns: int = 0
     """0: no watchdog."""
     fixed_seed: bool = False
+    hash_fields: tuple[HashField, ...] = FIVE_TUPLE
+    per: AdaptPer = AdaptPer.PACKET
+    hysteresis_bytes: int = 0
+    """A flow of `BalancingMode.ADAPTIVE` keeps to its path until another has so many bytes fewer queued."""
+    stride: int = 1
+    """`BalancingMode.STATIC`: so many destinations that follow each other are pinned to one path, since the tier below
+    has divided them already."""
 
     def seed_in(self, run: int) -> int:
         """Return what its hash begins with in the run of this seed."""
@@ -67,6 +75,21 @@ class QosTables:
 
     profiles: tuple[PortProfile, ...]
     buffers: tuple[BufferPlan, ...]
+    destinations: tuple[tuple[int, int], ...] = ()
+    """The IPv4 addresses of all NICs, as numbers, ascending, each with that by which it is pinned; where no switch pins
+    them, none."""
+    egresses: tuple[tuple[int, int, int], ...] = ()
+    """The ports of switches that adapt, ascending: the number of the buffer, the interface, and the port's number."""
+
+    @property
+    def adapts(self) -> bool:
+        """Tell whether some switch looks at the queues in front of its paths."""
+        return any(buffer.mode is BalancingMode.ADAPTIVE for buffer in self.buffers)
+
+    @property
+    def asks_kernel(self) -> bool:
+        """Tell whether some switch has to know the paths that the kernel has for a packet."""
+        return self.adapts or any(buffer.mode is BalancingMode.STATIC for buffer in self.buffers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from testbed.base.errors import TestbedError
 from testbed.base.keys import said_in
 from testbed.base.rows import column
 from testbed.base.units import Duration
-from testbed.lab.core.model import Depth, Lab, QosProfile, TrafficClass
+from testbed.lab.core.model import BalancingMode, Depth, Lab, QosProfile, TrafficClass
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import InstallPort
 from testbed.lab.core.plan.qos.qos_plan import BufferPlan, PortProfile, QosPlan
@@ -117,7 +117,10 @@ def _switch_document(written: QosProfile, qos: QosPlan, k: float, ports: list[In
         },
         "load_balancing": {
             "mode": balancing.mode.value,
+            "per": balancing.per.value if balancing.mode is BalancingMode.ADAPTIVE else None,
+            "hysteresis_bytes": first.hysteresis_bytes or None,
             "hash": balancing.hash.value,
+            "fields": [field.value for field in balancing.hash_fields],
             "polarised": balancing.polarised,
             "seed": balancing.seed,
             "gap_ns": balancing.gap.ns if first.gap_ns else None,

@@ -7,7 +7,7 @@ what does not fit together is a problem at the key that was written last.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from testbed.base.datapath.abi import CLASSES
@@ -19,6 +19,7 @@ from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path
 from testbed.lab.core.fabric import QOS_PRESETS
 from testbed.lab.core.model import (
+    AdaptPer,
     BalancingMode,
     HashEngine,
     LoadBalancing,
@@ -27,7 +28,7 @@ from testbed.lab.core.model import (
     QosProfile,
     TrafficClass,
 )
-from testbed.lab.core.schema.qos.spec import QosSettings
+from testbed.lab.core.schema.qos.spec import Hashing, QosSettings
 
 CUSTOM = "custom"
 """The preset of a file that names none."""
@@ -94,7 +95,11 @@ class Draft:
         self._check_balancing()
         if len(self.problems) > before:
             return None
-        return QosProfile(preset=self.preset, classes=classes, **made_of(QosProfile, _plain(self.values)))
+        values = _plain(self.values)
+        hashing = values.pop("hash", Hashing())
+        profile = QosProfile(preset=self.preset, classes=classes, **made_of(QosProfile, values | {"hash": hashing.by}))
+        balancing = replace(profile.load_balancing, hash_fields=hashing.fields)
+        return replace(profile, load_balancing=balancing)
 
     def where(self, name: str, key: str) -> Path:
         """Return where a key of a class was written; the class itself, or the preset, where it was not."""
@@ -109,16 +114,30 @@ class Draft:
 
     def _check_balancing(self) -> None:
         default = LoadBalancing()
-        mode, engine = _of(self.values, "mode", default.mode), _of(self.values, "hash", default.hash)
+        mode, engine = _of(self.values, "mode", default.mode), _of(self.values, "hash", Hashing()).by
         written_mode, gap, hashed = self.values.get("mode"), self.values.get("gap"), self.values.get("hash")
-        if gap is not None and mode != BalancingMode.FLOWLET and gap.written_over(written_mode):
+        adaptive, per = mode == BalancingMode.ADAPTIVE, _of(self.values, "per", default.per)
+        has_flowlets = mode == BalancingMode.FLOWLET or (adaptive and per == AdaptPer.FLOWLET)
+        if gap is not None and not has_flowlets and gap.written_over(written_mode):
+            which = "per: flowlet" if adaptive else "mode: flowlet"
+            why = f"the mode is {mode}" + (f" per {per}" if adaptive else "")
             self._refuse(
                 "gap-without-flowlet",
                 gap.path,
-                f"a gap means something with mode: flowlet alone, and the mode is {mode}",
-                "write mode: flowlet, or remove the gap",
+                f"a gap means something with {which} alone, and {why}",
+                f"write {which}, or remove the gap",
                 key=True,
             )
+        for name in ("per", "hysteresis"):
+            said = self.values.get(name)
+            if said is not None and not adaptive and said.written_over(written_mode):
+                self._refuse(
+                    "not-adaptive",
+                    said.path,
+                    f"{name} means something with mode: adaptive alone, and the mode is {mode}",
+                    f"write mode: adaptive, or remove {name}",
+                    key=True,
+                )
         if engine == HashEngine.KERNEL and mode != BalancingMode.FLOW and hashed is not None:
             at = written_mode if written_mode is not None and written_mode.written_over(hashed) else hashed
             self._refuse(

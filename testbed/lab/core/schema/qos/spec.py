@@ -17,6 +17,7 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from testbed.base.datapath.abi import FIVE_TUPLE
 from testbed.base.names import nearest
 from testbed.base.units import BDPS, BYTES, TIME, ByteCount, Measure, Rate, parse_bdp, split_quantity
 from testbed.base.validation.fields import Checked, Entries, Name, OneOf, Section, Written, read_quantity
@@ -24,7 +25,16 @@ from testbed.base.validation.model import SpecModel, refusal
 from testbed.base.validation.sections import Types, declared_by, whole, written
 from testbed.base.yaml.paths import quote
 from testbed.lab.core.fabric import QOS_PRESETS
-from testbed.lab.core.model import Depth, DepthUnit, NodeKind, QosProfile, Role, TrafficClass
+from testbed.lab.core.model import (
+    Depth,
+    DepthUnit,
+    HashEngine,
+    HashField,
+    NodeKind,
+    QosProfile,
+    Role,
+    TrafficClass,
+)
 
 HOST_TIER = "host"
 TIERS = (HOST_TIER, *(role.value for role in Role))
@@ -170,11 +180,50 @@ def _code_points(entry: object) -> list[object]:
     return list(range(int(match[1]), int(match[2]) + 1))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hashing:
+    """What the key `hash` says: who hashes, and which fields of a packet."""
+
+    by: HashEngine = HashEngine.EBPF
+    fields: tuple[HashField, ...] = FIVE_TUPLE
+
+
+@dataclass(frozen=True, slots=True)
+class HashOf(Checked):
+    """Who hashes (`ebpf`, `kernel`), or a mapping that says who and which fields of a packet."""
+
+    def check(self, value: object) -> Hashing:
+        if not isinstance(value, dict):
+            return Hashing(by=HashEngine(str(_HASH_ENGINE.check(value))))
+        unknown = next((name for name in value if name not in ("by", "fields")), None)
+        if unknown is not None:
+            raise refusal("unknown-key", f"has no key {quote(unknown)}", "its keys are by and fields", key=str(unknown))
+        by = HashEngine(str(_HASH_ENGINE.check(value.get("by", HashEngine.EBPF.value))))
+        said = value.get("fields", list(Hashing().fields))
+        if not isinstance(said, list) or not said:
+            message = f"must be a list such as [source, destination], not {quote(said)}"
+            raise refusal("wrong-type", message, key="fields")
+        named = {HashField(str(_HASH_FIELD.check(one))) for one in said}
+        if by is HashEngine.KERNEL and HashField.ROCE_QP in named:
+            hint = "remove by: kernel, or roce_qp"
+            raise refusal("kernel-hash", "the kernel's hash knows no queue pairs", hint, key="fields")
+        return Hashing(by=by, fields=tuple(field for field in HashField if field in named))
+
+    def json_schema(self) -> JsonSchemaValue:
+        fields = {"type": "array", "minItems": 1, "items": _HASH_FIELD.json_schema()}
+        keys = {"by": _HASH_ENGINE.json_schema(), "fields": fields}
+        mapping = {"type": "object", "properties": keys, "additionalProperties": False}
+        return {"anyOf": [_HASH_ENGINE.json_schema(), mapping]}
+
+
+_HASH_ENGINE = OneOf(tuple(HashEngine))
+_HASH_FIELD = OneOf(tuple(HashField), noun="hash field")
 DscpList = Entries[Annotated[list[DscpField], _Dscps()]]
 AutoDepth = Annotated[Depth | None, DepthOf(auto=True)]
 TYPES: Types = {
     Depth: lambda key: AutoDepth if key.word else written(Annotated[Depth, DepthOf()]),
     tuple[int, ...]: lambda key: DscpList,
+    HashEngine: lambda key: written(Annotated[Hashing, HashOf()]),
     int: lambda key: written(Annotated[int, SizeInBytes() if key.measure is BYTES else whole(key)]),
 }
 """The readers of keys of those types."""

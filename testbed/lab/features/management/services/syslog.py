@@ -6,12 +6,16 @@ A node sends what its routing daemons and its other services write into their lo
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import os
+import signal
+import time
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from types import MappingProxyType
 
 from testbed.lab.core.drivers.routing.frr import FRR_USER
 from testbed.lab.features.management.services.asking import connections, greeting
-from testbed.lab.features.management.services.service import LOG, File, Place, Port, Program, Service
+from testbed.lab.features.management.services.service import LOG, RELOAD_S, File, Place, Port, Program, Service
 
 USER = "nobody"
 PORT = 514
@@ -21,6 +25,10 @@ NODES = "nodes.json"
 """The file of the server's that has the nodes by their addresses (rsyslog's lookup tables)."""
 COLLECTED = "hosts"
 """The directory of the server's files, one for each node that has sent something."""
+OWN_LOG = "rsyslogd.log"
+"""In the server's own directory: what rsyslogd says of itself, which is how one sees that it has read a file anew."""
+POLL_S = 0.01
+_READ_ANEW = b"' reloaded from file '"
 _ROUTING = ("bgpd", "zebra", "bfdd", "mgmtd")
 
 
@@ -56,6 +64,20 @@ class Syslog(Service):
     def ports(self, place: Place) -> tuple[Port, ...]:
         return (Port(kind="udp", number=PORT), Port(kind="tcp", number=PORT)) if place.is_server else ()
 
+    def tell(self, place: Place, changed: Collection[str], pids: Mapping[str, int]) -> None:
+        """Have the server know its nodes anew, and wait until it does: what a node sends before would be of nobody.
+
+        Raises `OSError` where it does not read them within `RELOAD_S`.
+        """
+        said = place.own / OWN_LOG
+        read_before = _times_read(said)
+        os.kill(pids["rsyslogd"], signal.SIGHUP)
+        deadline = time.monotonic() + RELOAD_S
+        while _times_read(said) == read_before:
+            if time.monotonic() > deadline:
+                raise OSError(f"rsyslogd has not read {NODES} anew within {RELOAD_S:g} s")
+            time.sleep(POLL_S)
+
     def answer(self, place: Place) -> str | None:
         if not place.is_server:
             found = connections(place.lab.server_address, PORT)
@@ -63,6 +85,10 @@ class Syslog(Service):
         if greeting(place.address, PORT) is None:
             return None
         return f"logs of {sum(1 for _ in (place.own / COLLECTED).glob('*.log'))} nodes"
+
+
+def _times_read(said: Path) -> int:
+    return said.read_bytes().count(_READ_ANEW) if said.exists() else 0
 
 
 def _collector(place: Place) -> Iterator[str]:
@@ -75,6 +101,10 @@ def _collector(place: Place) -> Iterator[str]:
     yield f'template(name="file" type="string" string="{place.own / COLLECTED}/%$.node%.log")'
     yield 'template(name="line" type="string" string="%timereported:::date-rfc3339% %programname%: %msg:::drop-cc%\\n")'
     yield f'lookup_table(name="nodes" file="{place.directory / NODES}" reloadOnHUP="on")'
+    yield 'if $fromhost-ip == "127.0.0.1" and $syslogtag startswith "rsyslogd" then {'
+    yield f'  action(type="omfile" file="{place.own / OWN_LOG}" fileCreateMode="0640")'
+    yield "  stop"
+    yield "}"
     yield 'set $.node = lookup("nodes", $fromhost-ip);'
     yield f'if $inputname == "imfile" then set $.node = "{place.node}";'
     yield 'if $.node == "" then stop'
@@ -95,7 +125,7 @@ def _sender(place: Place) -> Iterator[str]:
 def _inputs(place: Place) -> Iterator[str]:
     """Yield the inputs of a node: the logs of its routing daemons and of its other services."""
     lab = place.lab
-    yield f'global(workDirectory="{place.own}")'
+    yield f'global(workDirectory="{place.own}" processInternalMessages="on")'
     yield 'module(load="imfile" mode="inotify")'
     for daemon in _ROUTING if place.node in lab.routing else ():
         yield _watched(str(lab.run / place.node / f"{daemon}.log"), daemon)

@@ -118,6 +118,11 @@ def _read(run: Path, domain: str, links: Sequence[ScaleUpLink]) -> DomainReading
         return DomainReading(domain=domain, problem="its switch does not run")
     except TestbedError as error:
         return DomainReading(domain=domain, problem=error.message)
+    return domain_reading(domain, links, status)
+
+
+def domain_reading(domain: str, links: Sequence[ScaleUpLink], status: Mapping[str, Any]) -> DomainReading:
+    """Return what the switch of a domain says of itself as a reading; `links` are in the order of its ports."""
     return DomainReading(
         domain=domain,
         pid=status["pid"],

@@ -7,7 +7,12 @@ from pathlib import Path
 from memory_maps import maps_in_memory
 
 from testbed.base.datapath.abi import CLASSES
-from testbed.lab.core.deploy.records.gone_ports import FILE, keep_gone_ports, read_gone_ports
+from testbed.lab.core.deploy.records.gone_ports import (
+    FILE,
+    keep_gone_ports,
+    read_gone_ports,
+    settle_gone_ports,
+)
 from testbed.lab.core.drivers.netlink.port_programs import fill_maps, forget_ports
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.operations import InstallPort
@@ -41,7 +46,11 @@ def test_a_switch_has_forwarded_what_came_in_by_a_port_that_is_gone(tmp_path: Pa
     smaller = load_topology_text(TEXT.replace("spines: 2", "spines: 1"), file="x.yml")
     table = tabulate_ports(plan_lab(smaller, k=10_000))
     keep_gone_ports(tmp_path, maps, [(SWITCH, gone), ("p1-spine2", spine)], {SWITCH, "p1-spine1"})
+    keep_gone_ports(tmp_path, maps, [(SWITCH, gone), ("p1-spine2", spine)], {SWITCH, "p1-spine1"})  # it was broken off
     forget_ports(maps, [gone, spine])
+    keep_gone_ports(tmp_path, maps, [(SWITCH, gone), ("p1-spine2", spine)], {SWITCH, "p1-spine1"})  # and here again
+    for _ in range(2):
+        settle_gone_ports(tmp_path)
     clock = iter(range(0, 1 << 60, 1 << 28)).__next__
     assert reconcile(maps, table, clock_ns=clock, rest=lambda _: None).balance is Balance.BROKEN
     maps.gone = read_gone_ports(tmp_path)
@@ -49,7 +58,13 @@ def test_a_switch_has_forwarded_what_came_in_by_a_port_that_is_gone(tmp_path: Pa
     assert reconcile(maps, table, clock_ns=clock, rest=lambda _: None).balance is Balance.RECONCILED
 
     keep_gone_ports(tmp_path, maps, [(SWITCH, left)], {SWITCH})
+    assert [row[PRIORITY] for row in read_gone_ports(tmp_path)[SWITCH]] == [7, 0, 0], "that port still counts itself"
+    settle_gone_ports(tmp_path)
     assert [row[PRIORITY] for row in read_gone_ports(tmp_path)[SWITCH]] == [7, 7, 0], "it adds up"
+    keep_gone_ports(tmp_path, maps, [(SWITCH, left)], {SWITCH})
+    keep_gone_ports(tmp_path, maps, [], {SWITCH})  # a change that was undone: the port has stayed
+    settle_gone_ports(tmp_path)
+    assert [row[PRIORITY] for row in read_gone_ports(tmp_path)[SWITCH]] == [7, 7, 0]
     keep_gone_ports(tmp_path, maps, [], {"p1-spine1"})
     assert read_gone_ports(tmp_path) == {}, "a switch that is gone has no accounts"
 

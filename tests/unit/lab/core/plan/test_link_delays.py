@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
+from random import Random
 
 import pytest
 
@@ -13,6 +16,7 @@ from testbed.lab.core.fabric.params import FabricParams, NicParams, UplinkParams
 from testbed.lab.core.model import Delay, DelayBy, Lab
 from testbed.lab.core.model.qos import QosPolicy
 from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.link_delays import (
     WireCapabilities,
     WirePaths,
@@ -195,3 +199,56 @@ def test_the_mechanism_in_words() -> None:
     lab = lab_with(delay_of("1us"))
     assert "netem" in mechanism_text(plan_lab(lab, k=1000, auto_delay=DelayBy.KERNEL).ports)
     assert "TCP and kernel RDMA get none" in mechanism_text(plan_lab(lab, k=1000).ports)
+
+
+def every_way(ports: Sequence[PortPlan], source: str, target: str) -> list[list[PortPlan]]:
+    """All shortest ways between two switches, port by port."""
+    leaving: dict[str, list[PortPlan]] = {}
+    for port in ports:
+        leaving.setdefault(port.node, []).append(port)
+    ways: list[list[PortPlan]] = [[]] if source == target else [[port] for port in leaving[source]]
+    while ways:
+        found = [way for way in ways if (way[-1].peer.partition(":")[0] if way else source) == target]
+        if found:
+            return found
+        ways = [[*way, port] for way in ways for port in leaving.get(way[-1].peer.partition(":")[0], ())]
+    return []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_paths_are_those_of_a_walk_for_each_pair(seed: int) -> None:
+    """Leaves that are alike share what was found for one of them: of links that differ, that must not show."""
+    random = Random(seed)
+    params = FabricParams(design="rail-optimized", pods=2, segments=3, hosts=1, gpus=2, spines=2, super_spines=2)
+    plan = plan_lab(generate_fabric(params, name="x"), k=1000, auto_delay=DelayBy.KERNEL)
+    some = [
+        replace(port, delay_ns=random.choice((0, 500, 500, 900))) if random.random() < seed / 8 else port
+        for port in plan.ports
+    ]
+    hosts = [host.node for host in plan.hosts]
+    paths, nics = WirePaths(some, hosts), {f"{port.node}:{port.name}": port for port in some}
+    between = [port for port in some if port.node not in hosts and port.peer.partition(":")[0] not in hosts]
+    ends = [name for name, port in nics.items() if port.node in hosts]
+    for a, b in product(ends, ends):
+        if nics[a].node == nics[b].node:
+            continue
+        source, target = (nics[end].peer.partition(":")[0] for end in (a, b))
+        last = nics[nics[b].peer]
+        totals = [sum(port.delay_ns for port in (nics[a], *way, last)) for way in every_way(between, source, target)]
+        model = paths.path(a, b)
+        assert (model.least_ns, model.delay_ns) == (min(totals), max(totals))
+        assert model.switches == len(model.rates_bps) - 1
+
+
+def test_a_fabric_is_walked_through_once_for_each_kind_of_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+    params = FabricParams(design="rail-optimized", pods=2, segments=8, hosts=2, gpus=1, spines=4, super_spines=4)
+    plan = plan_lab(generate_fabric(params, name="x"), k=1000)
+    walked: list[str] = []
+    walk = WirePaths._walk
+    monkeypatch.setattr(WirePaths, "_walk", lambda self, source: walked.append(source) or walk(self, source))
+    paths = WirePaths.of(plan)
+    nics = [host.nics[0].wire for host in plan.hosts]
+    for a, b in product(nics, nics):
+        if a.partition(":")[0] != b.partition(":")[0]:
+            paths.path(a, b)
+    assert len(walked) == 2, "the leaves of a pod are alike"

@@ -203,6 +203,8 @@ def test_who_is_told_runs_on_and_who_is_dead_is_started(state: StateDirectory, t
     carried_out(lab, model("[dns, dhcp, ssh]", hosts=3))
     assert told.what("told") == {("dns", SERVER)}
     assert told.what("started") == {("ssh", NEW), ("dhcp", SERVER)}
+    order = [what for what, _, _ in told.done if what in ("told", "started")]
+    assert order == sorted(order, reverse=True), "a server knows a node before its services begin to speak"
     keys = {path.name for path in (state.run / "lab" / ".svc" / ".ssh").iterdir()}
     assert f"host-{NEW}" in keys
     assert NEW in (state.run / "ssh_config").read_text(), "people find the new host"

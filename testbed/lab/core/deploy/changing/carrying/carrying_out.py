@@ -300,6 +300,8 @@ class ChangeExecution:
         with self._undoing_without_room():
             self._data_path.keep_accounts(self.running.state_directory)
         self._data_path.forget()
+        with self._undoing_without_room():
+            self._data_path.settle_accounts(self.running.state_directory)
         if self._manner.tells:
             tell(self._routing, self._run, comes_last, again=self._manner.again)
         if gone:

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from testbed.base.datapath import pins
+from testbed.base.datapath.load import PATHS
 from testbed.base.datapath.maps import LabMaps
 from testbed.lab.core.deploy.changing.differences import LabChanges
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.links.wires import change_losses, lead_to_delays
-from testbed.lab.core.deploy.records.gone_ports import keep_gone_ports
+from testbed.lab.core.deploy.records.gone_ports import keep_gone_ports, settle_gone_ports
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller, fits, forget_ports, write_maps
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.plan.operations import DelayPort, Operation
@@ -25,7 +26,8 @@ class ChangedDataPath:
         self._directory = pins.lab_directory(run)
 
     def keep_accounts(self, state_directory: Path) -> None:
-        """Keep the packets of ports that are gone, for the accounts of their switches. Raises `StateError`."""
+        """Keep the packets of ports that are gone, for the accounts of their switches, until
+        `settle_accounts`; done again after a break it counts nothing twice. Raises `StateError`."""
         old, new = self._changes.old, self._changes.new
         there = {(item.node, item.port) for item in new.installs}
         gone = [(item.node, item.port) for item in old.installs if (item.node, item.port) not in there]
@@ -41,6 +43,11 @@ class ChangedDataPath:
         new = self._changes.new
         if new.tables is None:
             return
+        if new.tables.asks_kernel and not (self._directory / PATHS).exists():
+            raise ChangeRefused(
+                f"{new.lab} was deployed with no switch that adapts or pins: it lacks the program that knows all paths",
+                hint="deploy --reconfigure replaces it",
+            )
         with self._maps(writable=False) as maps:
             if not fits(maps, new.tables, self._changes.kernel.installs):
                 raise ChangeRefused(
@@ -73,6 +80,13 @@ class ChangedDataPath:
         if any(isinstance(item, DelayPort) and not item.clsact for item in operations):
             with self._maps() as maps:
                 lead_to_delays(maps, operations, there=there)
+
+    def settle_accounts(self, state_directory: Path) -> None:
+        """Add what was kept of ports to the accounts of their switches, once `forget` has cleared their counters.
+
+        Raises `StateError`.
+        """
+        settle_gone_ports(state_directory)
 
     def forget(self) -> None:
         """Forget the numbers of the ports that are gone."""

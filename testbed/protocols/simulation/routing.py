@@ -1,0 +1,153 @@
+"""The routes of a network's switches while links fail and come back, by the rules of BGP in a Clos fabric (RFC 7938).
+
+Every switch has the routes that were planned for it: by destination, lines of equal cost. It uses those of them whose
+line it has not lost, and whose far end has not withdrawn the destination. Where none is left it withdraws the
+destination from the neighbours that come to it by this switch, and it announces it to them when one is back. An update
+is sent `reaction_ns` after what it is about, takes the delay of its line, and does not arrive by a line that is down;
+`install_ns` after it has arrived the table is another one. No way is longer than a
+planned one: switches of a tier share an AS number, so that BGP takes no path that would go up twice.
+
+Who loses a line, and when, is told from outside: carrier, BFD and timers are of links, not of routes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+
+from testbed.protocols.simulation.network import FabricNetwork
+
+Planned = Mapping[str, Mapping[str, tuple[str, ...]]]
+"""By switch and destination, the lines of equal cost."""
+
+
+class FabricRouting:
+    """The tables of all switches; each change of one goes to the network at once.
+
+    `ends` has the source and the target of each line. Destinations that are in `announced` have a route of their own;
+    others are a part of their switch's subnet, which is announced whether their own line is there or not.
+    """
+
+    def __init__(
+        self,
+        network: FabricNetwork,
+        planned: Planned,
+        ends: Mapping[str, tuple[str, str]],
+        *,
+        reaction_ns: int,
+        install_ns: int = 0,
+        announced: Collection[str] = (),
+    ) -> None:
+        self.updates = 0
+        """Updates that have arrived."""
+        self._network = network
+        self._planned = planned
+        self._ends = ends
+        self._reaction_ns = reaction_ns
+        self._install_ns = install_ns
+        self._at_once = False
+        self._announced = frozenset(announced)
+        self._lost: set[str] = set()
+        self._withdrawn: defaultdict[str, set[str]] = defaultdict(set)
+        """By line, the destinations that its target has withdrawn."""
+        self._between: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        self._neighbours: defaultdict[str, set[str]] = defaultdict(set)
+        """By switch, those that send to it."""
+        for line, (source, target) in ends.items():
+            self._between[source, target].append(line)
+            if source in planned and target in planned:
+                self._neighbours[target].add(source)
+        self._by_line: defaultdict[str, list[str]] = defaultdict(list)
+        """By line, the destinations that its source reaches by it."""
+        for table in planned.values():
+            for destination, lines in table.items():
+                for line in lines:
+                    self._by_line[line].append(destination)
+        for name in planned:
+            network.fabric_switches[name].reroutes = True
+
+    def routes(self, switch: str, destination: str) -> tuple[str, ...]:
+        """Return the lines that a switch uses now, in their planned order; none where it has no route."""
+        return tuple(
+            line
+            for line in self._planned[switch].get(destination, ())
+            if line not in self._lost and destination not in self._withdrawn[line]
+        )
+
+    def lose(self, line: str, *, at_once: bool = True) -> None:
+        """The switch at its begin takes a line for lost, with whatever its neighbour announced by it: `at_once`, as a
+        kernel does whose port has no carrier, or after `install_ns`, where BGP alone knows."""
+        if line in self._ends and line not in self._lost:
+            source = self._ends[line][0]
+            had = self._reached(source, self._by_line[line])
+            self._lost.add(line)
+            self._at_once = at_once
+            self._apply(source, self._by_line[line], had)
+            self._at_once = False
+
+    def regain(self, line: str) -> None:
+        """A line is in use again: its target has announced what it reaches."""
+        if line not in self._lost:
+            return
+        source, target = self._ends[line]
+        had = self._reached(source, self._by_line[line])
+        self._lost.discard(line)
+        if target in self._planned:
+            reached = self._reached(target, self._by_line[line])
+            self._withdrawn[line] = set(self._by_line[line]) - reached
+        self._at_once = True
+        self._apply(source, self._by_line[line], had)
+        self._at_once = False
+
+    # --- what follows ------------------------------------------------------------------------------------
+
+    def _reached(self, switch: str, destinations: Iterable[str]) -> set[str]:
+        return {one for one in destinations if self.routes(switch, one)}
+
+    def _apply(self, switch: str, destinations: Iterable[str], had: set[str]) -> None:
+        """Install the routes of a switch, and tell its neighbours what it reaches anew or no more."""
+        come, gone = set[str](), set[str]()
+        changed = list(destinations)
+        if self._at_once or not self._install_ns:
+            self._install(switch, changed)
+        else:
+            self._network.at(self._network.now + self._install_ns, lambda now: self._install(switch, changed))
+        for destination in changed:
+            lines = self.routes(switch, destination)
+            if bool(lines) != (destination in had) and not self._is_local(switch, destination):
+                (come if lines else gone).add(destination)
+        if come or gone:
+            for neighbour in sorted(self._neighbours[switch]):
+                for line in self._between[neighbour, switch]:
+                    self._tell(line, come, gone)
+
+    def _install(self, switch: str, destinations: Iterable[str]) -> None:
+        for destination in destinations:
+            self._network.route(switch, destination, self.routes(switch, destination))
+
+    def _is_local(self, switch: str, destination: str) -> bool:
+        """Tell whether a switch delivers what is for a destination, whose subnet it goes on to announce."""
+        planned = self._planned[switch].get(destination, ())
+        local = any(self._ends[line][1] not in self._planned for line in planned)
+        return local and destination not in self._announced
+
+    def _tell(self, line: str, come: set[str], gone: set[str]) -> None:
+        """Send an update to the source of a line."""
+        source, target = self._ends[line]
+        known = set(self._by_line[line])
+        come, gone = come & known, gone & known
+        back = next((one for one in self._between[target, source]), None)
+        if back is None or not (come or gone) or line in self._lost or back in self._lost:
+            return
+        delay_ns = self._reaction_ns + int(self._network.lines[back].delay_ns)
+        self._network.at(self._network.now + delay_ns, lambda now: self._hear(line, back, come, gone))
+
+    def _hear(self, line: str, back: str, come: set[str], gone: set[str]) -> None:
+        if line in self._lost or not self._network.lines[back].up:
+            return  # the session is down, or will be; when it is back all is announced
+        self.updates += 1
+        source = self._ends[line][0]
+        changed = sorted(come | gone)
+        had = self._reached(source, changed)
+        self._withdrawn[line] = (self._withdrawn[line] | gone) - come
+        self._apply(source, changed, had)

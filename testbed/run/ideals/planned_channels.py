@@ -1,0 +1,105 @@
+"""`transport.paths: planned`: each channel has the source port that leads it along a path chosen before the run.
+
+The paths are those of `testbed.workload.single_paths`. A switch hashes a channel's ports, so there is a source port for
+every path: they are tried until the hash of each switch on the way says what was planned. Nothing is told to a switch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from testbed.base.datapath.flow_hash import FiveTuple
+from testbed.base.errors import ScenarioError
+from testbed.lab.core.plan.lab_plan import PortPlan
+from testbed.run.ideals.fabric_graph import fabric_graph
+from testbed.run.ideals.predictions import lab_choice
+from testbed.run.placed.channels import ChannelPlan, ChannelRules
+from testbed.run.placed.lab import LiveLab
+from testbed.workload.oracles.fabric_graph import FabricGraph, NoPath
+from testbed.workload.oracles.prediction import Flow
+from testbed.workload.single_paths import Path, plan_single_paths
+from testbed.workload.steps import Transfer, Workload
+
+
+def plan_channel_paths(
+    lab: LiveLab,
+    plan: ChannelPlan,
+    workload: Workload,
+    ranks: Sequence[PortPlan],
+    rules: ChannelRules,
+    *,
+    protocol: int,
+    seed: int,
+) -> ChannelPlan:
+    """Return the channels of the run of this seed with source ports that lead them along planned paths.
+
+    Raises `ScenarioError` where switches do not hash the ports of flows as the lab's plan says, where some pair has no
+    path or too many, or where no source port leads along the planned one.
+    """
+    graph = fabric_graph(lab.model, lab.plan)
+    sizes = [0] * len(plan.channels)
+    for step in workload.steps:
+        if isinstance(step, Transfer) and step.number in plan.of_step:
+            sizes[plan.of_step[step.number]] += step.size_bytes
+    flows = [
+        Flow(source=_endpoint(ranks[one.source]), destination=_endpoint(ranks[one.destination]), size_bytes=size)
+        for one, size in zip(plan.channels, sizes, strict=True)
+    ]
+    search = _PortSearch(lab, graph, rules.source_ports, run=seed)
+    try:
+        paths = plan_single_paths(graph, flows)
+    except (NoPath, ValueError) as error:
+        raise ScenarioError(f"transport.paths: planned: {error}", hint="paths: hashed") from error
+    channels = []
+    for channel, flow, path in zip(plan.channels, flows, paths, strict=True):
+        near, far = ranks[channel.source].address, ranks[channel.destination].address
+        assert near is not None and far is not None
+        drawn = FiveTuple(
+            source=near.ip,
+            destination=far.ip,
+            protocol=protocol,
+            source_port=channel.source_port,
+            destination_port=channel.destination_port,
+        )
+        channels.append(channel.changed(source_port=search.port(flow, path, drawn)))
+    return replace(plan, channels=tuple(channels))
+
+
+class _PortSearch:
+    """Finds source ports that no other channel between the same addresses has."""
+
+    def __init__(self, lab: LiveLab, graph: FabricGraph, ports: tuple[int, int], *, run: int) -> None:
+        self._graph = graph
+        self._ports = ports
+        self._tried: list[FiveTuple] = []
+        """The one that `_choose` is asked about."""
+        try:
+            self._choose = lab_choice(lab.plan, self._tried, run=run)
+        except ScenarioError as error:
+            hint = "qos: {load_balancing: {mode: flow}}, or paths: hashed"
+            raise ScenarioError(f"transport.paths: planned: {error.message}", hint=hint) from error
+        self._taken: set[FiveTuple] = set()
+
+    def port(self, flow: Flow, path: Path, drawn: FiveTuple) -> int:
+        """Return the first source port, from the drawn one on, that leads along a path. Raises `ScenarioError`."""
+        least, end = self._ports
+        for step in range(end - least):
+            port = least + (drawn.source_port - least + step) % (end - least)
+            five = replace(drawn, source_port=port)
+            self._tried[:] = [five]
+            if five not in self._taken and self._graph.path(flow.source, flow.destination, self._chosen) == path:
+                self._taken.add(five)
+                return port
+        raise ScenarioError(
+            f"transport.paths: planned: no source port leads from {flow.source} to {flow.destination} along the path"
+            " that was chosen",
+            hint="switches that hash source ports, or paths: hashed",
+        )
+
+    def _chosen(self, node: str, links: int) -> int:
+        return self._choose(0, node, links)
+
+
+def _endpoint(nic: PortPlan) -> str:
+    return f"{nic.node}:{nic.name}"

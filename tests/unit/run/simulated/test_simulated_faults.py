@@ -1,0 +1,202 @@
+"""Faults on a timeline, simulated: what is noticed when, what is lost, and that every packet is accounted for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+import pytest
+
+from testbed.api.sweeps import read_sweep
+from testbed.base.errors import ScenarioError
+from testbed.record.record import Outcome, Record, RunResult
+from testbed.run.simulated.sweep import run_simulated
+from testbed.run.sweep.runner import RecordOptions
+
+pytestmark = pytest.mark.process
+
+UPLINK = "p1-s1-rail1:uplink1"
+NIC = "p1-s1-h1:rail1"
+SMALL = """
+name: small
+topology:
+  inline:
+    name: small
+    scale: {time: 20000}
+    fabric:
+      {design: rail-optimized, segments: 2, hosts: 2, gpus: 1, spines: 2, nic: {rate: 100G}, routing: {ROUTING}}
+    qos: {preset: uec, base_rtt: 12us, load_balancing: {mode: flow}}
+transport: {kind: uet, cc: nscc}
+workload: {kind: permutation, scope: inter-leaf, bytes: 2MB}
+faults: [FAULT]
+repeat: {runs: 1, seed: 3}
+expect:
+  - {metric: retransmits, min: 0, source: "nobody"}
+"""
+
+
+Changes = tuple[tuple[str, str], ...]
+
+
+@cache
+def record_of(fault: str, routing: str = "bfd: {interval: 300ms}", changes: Changes = ()) -> Record:
+    text = SMALL.replace("{ROUTING}", f"{{{routing}}}").replace("FAULT", fault)
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    outcome = run_simulated(read_sweep(text, {}), RecordOptions(), processes=1)
+    assert outcome.failure is None, outcome.failure
+    return outcome.record
+
+
+def run_of(fault: str, routing: str = "bfd: {interval: 300ms}", changes: Changes = ()) -> RunResult:
+    record = record_of(fault, routing, changes)
+    one = record.points[0].runs[0]
+    assert {check.name: check.message for check in one.checks if not check.ok} == {}
+    assert record.points[0].lab.k == 20_000, "times of faults are the lab's"
+    return one
+
+
+def seen(one: RunResult, kind: str) -> Mapping[str, float]:
+    return {f"{event.target} {event.detail}": event.at_s for event in one.events if event.kind == kind}
+
+
+def test_a_link_that_goes_down_is_seen_at_once_and_traffic_takes_the_other_way() -> None:
+    one = run_of(f"{{at: 500ms, until: 1500ms, link: '{UPLINK}', down: true}}")
+    assert [event.kind for event in one.events][:1] == ["link-down"]
+    lost = seen(one, "carrier-lost")
+    assert lost == {"p1-s1-rail1 uplink1": 0.5022, "p1-spine1 down1": 0.5022}
+    assert seen(one, "detected") == {"p1-s1-rail1 uplink1 carrier": 0.5034, "p1-spine1 down1 carrier": 0.5034}
+    assert one.metrics["detection_time"] == pytest.approx(0.0034)
+    assert one.metrics["streams_hit"] is not None and 0 < one.metrics["streams_hit"] <= 0.5
+    assert one.metrics["blackhole_time_loss"] is not None and one.metrics["blackhole_time_loss"] < 0.4
+    assert seen(one, "undone-link-down") and all(end is not None for end in one.transfers.end_s)
+
+
+def test_the_times_of_convergence_can_be_stated() -> None:
+    stated = ("repeat:", "convergence: {carrier: 20ms, reaction: 5ms, establish: 100ms}\nrepeat:")
+    one = run_of(f"{{at: 500ms, until: 1500ms, link: '{UPLINK}', down: true}}", changes=(stated,))
+    assert set(seen(one, "carrier-lost").values()) == {0.52} and set(seen(one, "detected").values()) == {0.525}
+    said = record_of(f"{{at: 500ms, until: 1500ms, link: '{UPLINK}', down: true}}", changes=(stated,))
+    assert "carrier 20 ms" in " ".join(said.environment.approximations)
+
+
+def test_a_silent_link_is_missed_by_bfd_and_nobody_else_loses_by_it() -> None:
+    one = run_of(f"{{at: 500ms, link: '{UPLINK}', set: {{silent: true, both: true}}}}")
+    detected = seen(one, "detected")
+    assert set(detected) == {"p1-s1-rail1 uplink1 BFD", "p1-spine1 down1 BFD"}
+    assert all(1.1 < at_s < 1.41 for at_s in detected.values())
+    time, loss = one.metrics["detection_time"], one.metrics["blackhole_time_loss"]
+    assert time is not None and loss is not None and 0.6 < time <= 0.902 and time - 0.06 < loss < time + 0.3
+
+
+def test_the_end_that_hears_nothing_tells_the_other_one() -> None:
+    one = run_of(f"{{at: 500ms, link: '{UPLINK}', set: {{silent: true}}}}")
+    first, second = sorted(seen(one, "detected").items(), key=lambda item: item[1])
+    assert first[0] == "p1-spine1 down1 BFD" and second[0] == "p1-s1-rail1 uplink1 notification"
+    assert first[1] <= second[1] < first[1] + 0.1
+
+
+def test_without_bfd_the_hold_timer_misses_it() -> None:
+    one = run_of(
+        f"{{at: 500ms, link: '{UPLINK}', set: {{silent: true, both: true}}}}",
+        routing="bfd: off",
+        changes=(("bytes: 2MB", "bytes: 6MB"),),
+    )
+    assert set(seen(one, "detected").values()) == {8.7012}
+
+
+def test_what_comes_back_before_it_was_missed_was_never_gone() -> None:
+    one = run_of(f"{{at: 500ms, until: 900ms, link: '{UPLINK}', set: {{silent: true, both: true}}}}")
+    assert not seen(one, "detected")
+
+
+def test_a_flap_is_a_link_down_again_and_again() -> None:
+    one = run_of(f"{{at: 500ms, until: 2500ms, link: '{UPLINK}', flap: {{period: 1s}}}}")
+    assert [event.at_s for event in one.events if event.kind == "link-flap"] == [0.5, 1.5]
+    assert [event.at_s for event in one.events if event.kind == "undone-link-flap"] == [1.0, 2.0]
+    assert len([event for event in one.events if event.kind == "detected"]) == 4
+
+
+def test_the_port_of_a_nic_has_nothing_to_withdraw() -> None:
+    one = run_of(f"{{at: 500ms, until: 1500ms, link: '{NIC}', down: true}}")
+    assert not seen(one, "detected") and len(seen(one, "carrier-lost")) == 2
+    assert one.metrics["blackhole_time_loss"] == pytest.approx(1.0, abs=0.13)
+    assert all(end is not None for end in one.transfers.end_s), "sent again when it is back"
+
+
+def test_a_switch_without_power_takes_its_hosts_along_and_is_back_with_its_daemons() -> None:
+    one = run_of("{at: 500ms, until: 1500ms, node: p1-s1-rail1, kill: true}")
+    assert len(seen(one, "carrier-lost")) == 8, "both ends of two NICs and two uplinks, one after the other"
+    lost = sorted(seen(one, "carrier-lost").values())
+    assert lost[0] == 0.505 and lost[-1] == pytest.approx(0.505 + 3 * 0.0017)
+    assert one.metrics["streams_hit"] == 1, "each flow has an end there"
+    assert one.metrics["blackhole_time_loss"] == pytest.approx(1.81, abs=0.15), "1 s, and 0.81 s for its routing"
+
+
+def test_a_spine_without_power_is_left_by_all() -> None:
+    one = run_of("{at: 500ms, until: 1500ms, node: p1-spine1, kill: true}")
+    assert one.metrics["streams_hit"] is not None and one.metrics["streams_hit"] < 1
+    assert one.metrics["blackhole_time_loss"] is not None and one.metrics["blackhole_time_loss"] < 0.2
+
+
+@pytest.mark.parametrize(("daemon", "words"), [("bgpd", "session closed"), ("bfdd", "BFD")])
+def test_a_daemon_that_ends_takes_the_sessions_along(daemon: str, words: str) -> None:
+    one = run_of(f"{{at: 500ms, until: 1500ms, node: p1-s1-rail1, daemon: {daemon}, kill: true}}")
+    detected = seen(one, "detected")
+    assert len(detected) == 4 and all(name.endswith(words) for name in detected)
+    assert all((0.5 < at_s < 0.51) == (daemon == "bgpd") for at_s in detected.values())
+
+
+def test_without_zebra_the_kernel_goes_on() -> None:
+    one = run_of("{at: 500ms, until: 1500ms, node: p1-s1-rail1, daemon: zebra, kill: true}")
+    assert not seen(one, "detected") and one.metrics["streams_hit"] == 0
+
+
+def test_a_rate_that_changes_for_a_while_costs_its_share() -> None:
+    one = run_of(f"{{at: 500ms, until: 1500ms, link: '{NIC}', set: {{rate: 25%, both: true}}}}")
+    whole = run_of(f"{{at: 500ms, until: 501ms, link: '{NIC}', set: {{rate: 99%, both: true}}}}")
+    longer = (one.metrics["tail_fct"] or 0) - (whole.metrics["tail_fct"] or 0)
+    assert 0.6 < longer < 1.4, "3/4 of a second's worth is later"
+
+
+STORM = (
+    ("kind: uet, cc: nscc", "kind: roce, cc: dcqcn"), ("preset: uec, base_rtt: 12us", "preset: dcqcn, watchdog: false"),
+)  # fmt: skip
+
+
+def test_a_storm_stops_its_class_for_as_long_as_it_lasts() -> None:
+    one = run_of(
+        "{at: 500ms, until: 2s, link: 'p1-s1-h2:rail1', storm: {priority: 3}}",
+        changes=(*STORM, ("kind: permutation, scope: inter-leaf", "kind: point-to-point")),
+    )
+    assert [event.kind for event in one.events] == ["pfc-storm", "undone-pfc-storm"]
+    alone = 2e6 * 8 / (100e9 / 20_000)
+    assert alone + 1.4 < (one.metrics["tail_fct"] or 0) < alone + 2.6
+
+
+def test_a_fault_that_the_traffic_does_not_live_to_see_makes_the_run_invalid() -> None:
+    record = record_of(f"{{at: 50s, link: '{UPLINK}', down: true}}")
+    assert record.verdict.outcome is Outcome.INVALID
+    [check] = [one for one in record.points[0].runs[0].checks if not one.ok]
+    assert check.name == "faults" and f"link-down of {UPLINK} at 50 s never happened" in check.message
+
+
+def test_the_same_seed_gives_the_same_run_across_faults() -> None:
+    fault = f"{{at: 500ms, link: '{UPLINK}', set: {{silent: true, both: true}}}}"
+    first = run_of(fault)
+    record_of.cache_clear()
+    assert run_of(fault).transfers == first.transfers
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (f"{{at: 1s, link: '{UPLINK}', set: {{jitter: 1us}}}}", "is to vary"),
+        ("{at: 1s, agent: p1-s1-h1, kill: true}", "has no workers, and that of p1-s1-h1 is to be killed"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused_by_name(fault: str, message: str) -> None:
+    with pytest.raises(ScenarioError, match=message) as caught:
+        record_of(fault)
+    assert caught.value.hint
