@@ -36,8 +36,8 @@ class ToldError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeatAnswer:
-    """The part that all answers have. `raised` is what ends the whole sweep; `died` the status of a process that ended without a
-    word, as `os.waitpid` has it."""
+    """The part that all answers have. `raised` is what ends the whole sweep; `died` the exit code of a process that
+    ended without a word, negative for a signal."""
 
     raised: ToldError | None = None
     died: int | None = None

@@ -27,7 +27,7 @@ topology:
   inline: {name: pooled, fabric: {design: rail-optimized, hosts: 4, gpus: 1, segments: 2, spines: 2}}
 transport: {kind: uet}
 workload: {kind: permutation, scope: inter-leaf, bytes: BYTES}
-repeat: {runs: 3, seed: 1}
+repeat: {runs: 2, seed: 1}
 matrix: {transport.paths: [oblivious, reps, single], fabric.hosts: [2, 4]}
 expect:
   - {metric: tail_fct_ratio, max: 30, source: far above any}
@@ -63,7 +63,7 @@ def machines(room: MachineRoom) -> list[NamespaceMachine]:
 def work(tmp_path: Path, machines: list[NamespaceMachine]) -> Path:
     """A user's directory, with scenarios and a file of the machines, each of which simulates one run at a time."""
     (tmp_path / "small.yml").write_text(SIMULATED.replace("BYTES", "100kB"))
-    (tmp_path / "long.yml").write_text(SIMULATED.replace("BYTES", "3MB"))
+    (tmp_path / "long.yml").write_text(SIMULATED.replace("BYTES", "1MB"))
     (tmp_path / "labs.yml").write_text(EMULATED)
     places = [machine.target.removeprefix("ssh://root@") for machine in machines]
     (tmp_path / "pool.yml").write_text(SEATS.format(*places))
