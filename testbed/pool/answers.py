@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -81,9 +80,20 @@ class ScalesAnswer(SeatAnswer):
     scales: dict[str, ScaleTold] = field(default_factory=dict)
 
 
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+_adapters: dict[str, TypeAdapter[Any]] = {}
+"""What reads and writes answers, by the names of their classes."""
+
+
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    if kind.__name__ not in _adapters:
+        _adapters[kind.__name__] = TypeAdapter(kind)
+    return _adapters[kind.__name__]
+
+
+def prepare_answers() -> None:
+    """Make what writes answers, which takes longer than a short run: once, before processes are forked for runs."""
+    for kind in (SeatAnswer, RunAnswer, TryAnswer, ScalesAnswer):
+        _adapter(kind)
 
 
 def encode_answer(answer: SeatAnswer) -> bytes:
