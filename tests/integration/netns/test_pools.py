@@ -165,8 +165,7 @@ def test_a_machine_that_is_lost_is_told_and_the_other_does_its_runs(how: str, ro
 
 def test_a_machine_of_another_build_is_refused_by_name(room: MachineRoom, work: Path) -> None:
     odd = room.start("m5")
-    source = str(Path(__file__).parents[3] / "testbed/protocols/uet/profiles.py")
-    source = source if Path(source).exists() else str(next(Path(source).parents[1].rglob("port.py")))
+    source = str(Path(__file__).parents[3] / "testbed/protocols/simulation/port.py")
     assert odd.run("sh", "-c", 'echo "# changed" >>"$1"', "sh", source).returncode == 0
     done = room.run(*SIMULATE, "small.yml", "--pool", odd.target, "-o", "pooled", directory=work)
     assert done.returncode == 3 and f"{odd.address} has other sources of the transports" in done.stderr
