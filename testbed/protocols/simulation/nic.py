@@ -107,7 +107,7 @@ class NicHost(Actor):
         self.endpoint = endpoint
         self.addresses = addresses
         self.kinds: i64 = 0
-        """Where the kinds of its packets begin in `FabricPortSettings.priority_of`."""
+        """The place at which the kinds of its packets begin in `FabricPortSettings.priority_of`."""
         self.overhead_bytes: i64 = overhead_bytes
         self.group_of: list[int] = []
         """The group of each host by its number, which the network has set."""
@@ -250,7 +250,7 @@ class NicHost(Actor):
                 port.offer(now, frame, None)
 
     def _pull_by_flows(self, now: i64) -> None:
-        """The same with several ways, of which each flow takes one; all are dead ends where none is usable."""
+        """Do that with several ways, of which each flow takes one; all are dead ends where none is usable."""
         ways = self.usable or self.ports
         while any(not port.draining and port.free <= now for port in ways) and (
             max(port.waiting for port in ways) < NIC_PACKETS or self._urgent()

@@ -118,7 +118,7 @@ class FaultyLinks:
     # --- silence -----------------------------------------------------------------------------------------
 
     def silence(self, now: int, names: Iterable[str]) -> None:
-        """What these ports send is lost from now on, and nobody is told."""
+        """Lose all that these ports send from now on, and tell nobody."""
         for name in names:
             if name in self._silent:
                 continue
@@ -143,7 +143,7 @@ class FaultyLinks:
         return miss
 
     def speak(self, now: int, names: Iterable[str]) -> None:
-        """What these ports send arrives again."""
+        """Let what these ports send arrive again."""
         for name in names:
             if name in self._silent:
                 del self._silent[name]
