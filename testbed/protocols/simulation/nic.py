@@ -117,7 +117,7 @@ class NicHost(Actor):
         self.ports: list[OutputPort] = []
         """All its ways out."""
         self.usable: list[OutputPort] = []
-        """Those whose link has a carrier, as far as it knows: a flow takes one of them."""
+        """The ways whose link has a carrier, as far as it knows: a flow takes one of them."""
         self.arrivals: PortArrivals | None = None
         self.completions: deque[Any] = deque()
         self.on_completions: Callable[[], None] = ignore_endings

@@ -73,8 +73,8 @@ class Hosts:
     """The UDP port of their transport."""
     marking: Marking
     pipeline_ns: int = 0
-    """The time that NICs and switches add to every path, each way; it is added behind all queues, as an emulated lab's endpoints
-    do."""
+    """The time that NICs and switches add to every path, each way; it is added behind all queues, as an emulated lab's
+    endpoints do."""
     addresses: frozenset[str] | None = None
     """The addresses that they are at; None: all."""
 
