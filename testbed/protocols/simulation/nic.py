@@ -183,6 +183,12 @@ class NicHost(Actor):
         self.usable = known
         self.wake()
 
+    def way_of(self, frame: Frame) -> OutputPort:
+        """Return the port by which the flow of a packet leaves."""
+        ways = self.usable or self.ports
+        place: i64 = frame.flow * FLOW_MIX & MIX_BITS
+        return ways[place * len(ways) // (MIX_BITS + 1)]
+
     def ask(self, now: i64) -> None:
         """The line is free."""
         if self.alive:
@@ -260,8 +266,7 @@ class NicHost(Actor):
                 return
             frame = self._frame_of(batch[0])
             if frame is not None:
-                place: i64 = frame.flow * FLOW_MIX & MIX_BITS
-                ways[place * len(ways) // (MIX_BITS + 1)].offer(now, frame, None)
+                self.way_of(frame).offer(now, frame, None)
 
     def _frame_of(self, outgoing: Outgoing) -> Frame | None:
         """Make a frame of a datagram; None for one to an address that is not in the network."""
