@@ -151,11 +151,11 @@ class NicHost(Actor):
         arrivals = self.arrivals
         if arrivals is not None:
             arrivals.count(frame)
-        if not self.alive:
-            self.refused += 1
-            return
         if self.tap is not None and self.tap(frame, now):
             self.tapped += 1
+            return
+        if not self.alive:
+            self.refused += 1
             return
         data = frame.data
         self.delivered += 1
