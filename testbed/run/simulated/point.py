@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import ClassVar
 
 from testbed.base.errors import TestbedError
@@ -11,6 +12,7 @@ from testbed.lab.core.model import Lab
 from testbed.lab.features.scale_up.counters.balance import PlaneBalance
 from testbed.record.record import EPOCH, Check
 from testbed.run.faults.registry import lab_fault
+from testbed.run.placed.placed_workload import DATA_LIMIT_BYTES
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.probes.planning import QUEUED_RTTS, plan_probes
 from testbed.run.probes.traffic import THRESHOLD_S
@@ -22,7 +24,7 @@ from testbed.run.simulated.timed import execute_timed
 from testbed.run.sweep.point_runs import PointRuns, RunOutcome, RunRaised
 from testbed.run.sweep.points import Point
 from testbed.run.transports.registry import transport_on
-from testbed.run.trust.ideals import check_ideals
+from testbed.run.trust.ideals import ahead_bytes, check_ideals
 from testbed.run.trust.ports import check_balance, check_lossless
 from testbed.run.trust.traffic import check_faults
 
@@ -30,13 +32,34 @@ PLANNED_CPUS = 2
 """Probes are as many as on a machine with so many cores, whatever this one has."""
 
 
+_SPARE_ADDRESSES = IPv4Network("198.18.0.0/15")
+"""No lab has these (RFC 2544)."""
+
+
+def with_own_addresses(traffic: RunTraffic) -> RunTraffic:
+    """Return traffic none of whose NICs has the address of another one, as those of different tenants may have: the
+    simulator knows NICs by their addresses."""
+    owners: dict[IPv4Address, tuple[str, str]] = {}
+    spare, nics = _SPARE_ADDRESSES.hosts(), list(traffic.placement.nics)
+    for rank, nic in enumerate(nics):
+        mine = (nic.node, nic.name)
+        if nic.address is not None and owners.setdefault(nic.address.ip, mine) != mine:
+            own = next((ip for ip, owner in owners.items() if owner == mine), None) or next(spare)
+            owners[own] = mine
+            nics[rank] = replace(nic, address=IPv4Interface(own))
+    return replace(traffic, placement=replace(traffic.placement, nics=tuple(nics)))
+
+
 class SimulatedPoint(PointRuns):
     """A point on its planned lab."""
 
     folds_large: ClassVar[bool] = True
+    data_limit_bytes = DATA_LIMIT_BYTES
+    """Collectives carry data, which is checked, as far as it goes."""
 
     def __init__(self, point: Point, model: Lab) -> None:
         super().__init__(point, planned_lab(model, time_scale(model, point.scenario)))
+        self.traffic = [with_own_addresses(one) for one in self.traffic]
 
     def run(self, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
         """Do the run of this number, from 1. `on_progress` as of `execute`.
@@ -63,12 +86,20 @@ class SimulatedPoint(PointRuns):
             done = execute_timed(self.lab, transport, traffic, duration, on_progress=on_progress, beside=beside)
         else:
             limit_s = scenario.workload.time_limit.seconds
-            done = execute(self.lab, transport, traffic, limit_s=limit_s, on_progress=on_progress, beside=beside)
+            done = execute(
+                self.lab,
+                transport,
+                traffic,
+                limit_s=limit_s,
+                on_progress=on_progress,
+                beside=beside,
+                data_limit_bytes=self.data_limit_bytes,
+            )
         measured, result = done.measured, None
         if measured.anything:
             result = self.run_result(index, EPOCH, measured)
         if result is not None and measured.complete:
-            result = replace(result, checks=[*self._checks(done), *check_ideals(result)])
+            result = replace(result, checks=[*self._checks(done), *check_ideals(result, self._ahead_bytes)])
         return RunOutcome(result=result, failure=measured.failure, interrupted=measured.interrupted)
 
     def _beside(self, traffic: RunTraffic) -> Beside:
@@ -86,6 +117,11 @@ class SimulatedPoint(PointRuns):
             probes=probes,
             unqueued_s=unqueued_s,
         )
+
+    @property
+    def _ahead_bytes(self) -> float:
+        """Return what a port may be ahead of its rate by: something at the lab's scale, where ports are shaped."""
+        return 0.0 if self.lab.plan.k == REAL_TIME else ahead_bytes(self.lab.plan)
 
     def _checks(self, done: SimulatedRun) -> list[Check]:
         """Return what the trust checks of the data say; those of the machine have nothing to judge here."""

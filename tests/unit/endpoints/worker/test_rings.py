@@ -1,4 +1,4 @@
-"""StreamedRings whose transfers are made as they are due: the same transfers, in the same order, as those that are steps."""
+"""Rings whose transfers are made as they are due: the same transfers, in the same order, as those that are steps."""
 
 from __future__ import annotations
 
