@@ -89,7 +89,7 @@ def test_who_only_reads_may_look_at_files_and_compare(reader: Desk, desk: Desk) 
     assert dialog.get_by_role("button", name="Deploy", exact=False).count() == 0
     dialog.get_by_role("button", name="Close", exact=True).last.click()
     dialog.get_by_role("button", name="Discard it").click()
-    page.get_by_role("button", name="Compare with its file …").click()
+    page.get_by_role("article").filter(has_text=LAB).get_by_role("button", name="Compare with its file …").click()
     other = page.get_by_role("dialog", name=f"What would change of {LAB}")
     expect(other.locator(".verdict")).to_have_text("Nothing to change", timeout=SLOW)
     page.close()
