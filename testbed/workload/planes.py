@@ -43,6 +43,7 @@ def over_planes(
             moved.append((len(steps),))
             steps.append(replace(old, number=len(steps), rank=ports[old.rank][0], after=after))
             continue
+        assert not isinstance(old, Ring), "collectives are refused"
         if old.scale_up:
             parts = [(0, old.size_bytes)]
         elif striped:

@@ -42,9 +42,15 @@ class RunTraffic:
     """The part that each of several transports carries; none where one carries all."""
 
 
-def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int, folds_large: bool = False) -> RunTraffic:
-    """Makes the traffic of the run with this seed, with rings of more than a million transfers as one step where
-    `folds_large`. Raises `ScenarioError` where the lab cannot carry it."""
+def make_traffic(
+    scenario: Scenario, lab: LiveLab, *, seed: int, folds: bool = False, folds_large: bool = False
+) -> RunTraffic:
+    """Makes the traffic of the run with this seed; a ring collective is one step with `folds`, and one of more than a
+    million transfers with `folds_large`.
+
+    Raises `ScenarioError` where the lab cannot carry it.
+    """
+    folded = {"folds": folds, "folds_large": folds_large}
     placement = place_ranks(lab.model, lab.plan, scenario.workload.ranks, seed=seed)
     kind = workload_kind(scenario.workload.kind)
     if scenario.workload.is_program:
@@ -54,12 +60,12 @@ def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int, folds_large: bo
         if scenario.workload.ranks.joined:
             workload = _joined(scenario, lab, placement, seed, folds_large=folds_large)
         elif len(groups) > 1:
-            workload = _side_by_side(scenario, lab, placement, groups, seed, folds_large=folds_large)
+            workload = _side_by_side(scenario, lab, placement, groups, seed, **folded)
         else:
-            workload = _build(scenario, lab, placement, range(len(placement.nics)), seed, folds_large=folds_large)
+            workload = _build(scenario, lab, placement, range(len(placement.nics)), seed, **folded)
             if kind.collective and _crosses_planes(lab, placement, workload):
                 groups = _by_plane(lab, placement)
-                workload = _side_by_side(scenario, lab, placement, groups, seed, folds_large=folds_large)
+                workload = _side_by_side(scenario, lab, placement, groups, seed, **folded)
     except WorkloadError as error:
         raise ScenarioError(f"workload {scenario.workload.kind}: {error.message}", hint=error.hint) from error
     try:
@@ -144,16 +150,11 @@ def _side_by_side(
     placement: RankPlacement,
     groups: Mapping[str, tuple[int, ...]],
     seed: int,
-    *,
-    folds_large: bool,
+    **folded: bool,
 ) -> Workload:
     """Builds the workload for every group by itself, each with another seed, and runs them side by side."""
     tenants = [
-        Tenant(
-            name=name,
-            workload=_build(scenario, lab, placement, ranks, seed * 1009 + number, folds_large=folds_large),
-            ranks=ranks,
-        )
+        Tenant(name=name, workload=_build(scenario, lab, placement, ranks, seed * 1009 + number, **folded), ranks=ranks)
         for number, (name, ranks) in enumerate(groups.items(), start=1)
     ]
     return mix_tenants(tenants, ranks=len(placement.nics), name=scenario.workload.kind)
@@ -200,8 +201,7 @@ def _build(
     placement: RankPlacement,
     ranks: tuple[int, ...] | range,
     seed: int,
-    *,
-    folds_large: bool,
+    **folded: bool,
 ) -> Workload:
     nics = [placement.nics[rank] for rank in ranks]
     domains = scale_up_domains(lab.model, lab.plan.k)
@@ -217,7 +217,7 @@ def _build(
         leaf_of=lambda rank: nics[rank].peer.partition(":")[0],
         domain_of=lambda rank: domains.of(nics[rank].node),
         rate_of=lambda rank: nics[rank].line_rate_bps,
-        folds_large=folds_large,
+        **folded,
     )
     return build_workload(scenario.workload.kind, scenario.workload.parameters, fabric)
 
