@@ -26,7 +26,7 @@ from testbed.endpoints.perftest.transport import (
     MeasuredEndpoint,
     MeasuredTransport,
     MeasuringAgent,
-    PingPongMemory,
+    ToolMemory,
     TransportOptions,
 )
 from testbed.endpoints.sockets import Marking, SocketConfig
@@ -165,7 +165,7 @@ class _Transport(MeasuredTransport):
         options: Options,
         agent: MeasuringAgent,
         address: str,
-        memory: PingPongMemory,
+        memory: ToolMemory,
         theirs: Mapping[str, Any] | None,
     ) -> RoceEndpoint:
         assert isinstance(agent, Agent)
@@ -183,7 +183,7 @@ class _Transport(MeasuredTransport):
 class RoceEndpoint(MeasuredEndpoint):
     """The queue pairs of one side, all with one completion queue, and its memory."""
 
-    def __init__(self, options: Options, rnic: Rnic, memory: PingPongMemory) -> None:
+    def __init__(self, options: Options, rnic: Rnic, memory: ToolMemory) -> None:
         super().__init__(options, rnic.address)
         self._rnic = rnic
         self._memory = memory

@@ -25,7 +25,7 @@ from testbed.endpoints.perftest.transport import (
     MeasuredEndpoint,
     MeasuredTransport,
     MeasuringAgent,
-    PingPongMemory,
+    ToolMemory,
     TransportOptions,
 )
 from testbed.protocols.errors import UsageError
@@ -160,7 +160,7 @@ class _Transport(MeasuredTransport):
         options: Options,
         agent: MeasuringAgent,
         address: str,
-        memory: PingPongMemory,
+        memory: ToolMemory,
         theirs: Mapping[str, Any] | None,
     ) -> ScaleUpEndpoint:
         assert isinstance(agent, GpuAgent)
@@ -177,9 +177,7 @@ class _Transport(MeasuredTransport):
 class ScaleUpEndpoint(MeasuredEndpoint):
     """A GPU's end, with one window that the peer alone may reach."""
 
-    def __init__(
-        self, options: Options, agent: GpuAgent, name: str, endpoint: Endpoint, memory: PingPongMemory
-    ) -> None:
+    def __init__(self, options: Options, agent: GpuAgent, name: str, endpoint: Endpoint, memory: ToolMemory) -> None:
         super().__init__(options, name)
         self._given = options.of(ScaleUpOptions)
         self._agent = agent

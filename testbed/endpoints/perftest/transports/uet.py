@@ -21,7 +21,7 @@ from testbed.endpoints.perftest.transport import (
     MeasuredEndpoint,
     MeasuredTransport,
     MeasuringAgent,
-    PingPongMemory,
+    ToolMemory,
     TransportOptions,
 )
 from testbed.protocols.errors import UsageError
@@ -129,7 +129,7 @@ class _Transport(MeasuredTransport):
         options: Options,
         agent: MeasuringAgent,
         address: str,
-        memory: PingPongMemory,
+        memory: ToolMemory,
         theirs: Mapping[str, Any] | None,
     ) -> UetEndpoint:
         assert isinstance(agent, Agent)
@@ -152,7 +152,7 @@ class _Transport(MeasuredTransport):
 class UetEndpoint(MeasuredEndpoint):
     """An endpoint of a fabric endpoint. The client chooses the job."""
 
-    def __init__(self, options: Options, fep: Fep, job_id: int, memory: PingPongMemory) -> None:
+    def __init__(self, options: Options, fep: Fep, job_id: int, memory: ToolMemory) -> None:
         super().__init__(options, fep.address)
         self._fep = fep
         self._mode = mode = options.of(UetOptions).mode
