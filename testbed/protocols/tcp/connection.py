@@ -102,6 +102,8 @@ class TcpConnection:
         self._reset_wanted = False
         self._closes_at_ns = -1
         self._challenges = 0
+        self.in_turn = 0
+        """Segments that it has sent since its turn came."""
         self.armed_ns = -1
         """When the stack looks at its timers next; -1: not at all."""
         self.noted = False
