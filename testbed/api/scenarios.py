@@ -15,6 +15,8 @@ from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.record.record import Backend, MetricSummary, Outcome, Record
 from testbed.record.store import load_record, make_results_directory
 from testbed.run.emulated.sweep import run_on_own_labs, run_recorded
+from testbed.run.flows.support import check_flows_supported
+from testbed.run.flows.sweep import run_flows
 from testbed.run.schema.file import NOTHING
 from testbed.run.simulated.support import check_supported
 from testbed.run.simulated.sweep import run_simulated
@@ -30,8 +32,8 @@ from testbed.run.sweep.scale_proof import check_provable
 class RunOptions:
     """The options of `run_scenario`, beside what it runs.
 
-    `labs` says how labs are brought up, and whether the last one stays. `backend`: on the simulator no lab is deployed,
-    and no privilege is needed. `resume` is a results directory of the same
+    `labs` says how labs are brought up, and whether the last one stays. `backend`: on the simulator, and as flows, no
+    lab is deployed, and no privilege is needed. `resume` is a results directory of the same
     scenario, or its record, to go on with. `prove_scale` repeats everything at twice the time scale: shares and ratios
     must agree. `report` writes the HTML page and its files beside the record. `state` is where deployed labs are
     recorded; None is the directory that the command line uses, too. `pool`, such as a `testbed.pool.pool.Pool`, has
@@ -105,6 +107,8 @@ def run_scenario(
         check_provable(sweep.scenario)
     if chosen.backend is Backend.SIMULATION:
         check_supported(sweep)
+    if chosen.backend is Backend.FLOWS:
+        check_flows_supported(sweep)
     record_options = RecordOptions(
         directory=_directory(sweep, results, chosen.resume),
         previous=None if chosen.resume is None else load_record(chosen.resume),
@@ -114,6 +118,8 @@ def run_scenario(
         outcome = chosen.pool.run(sweep, chosen.backend, record_options, on_progress)
     elif chosen.backend is Backend.SIMULATION:
         outcome = run_simulated(sweep, record_options, on_progress)
+    elif chosen.backend is Backend.FLOWS:
+        outcome = run_flows(sweep, record_options, on_progress)
     else:
         state = chosen.state or StateDirectory()
         outcome = run_on_own_labs(sweep, state, chosen.labs, record_options, on_progress)

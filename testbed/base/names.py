@@ -122,16 +122,36 @@ def all_names_hint(word: str, known: Iterable[str]) -> str | None:
 
 
 def rail_switch_name(pod: int, segment: int, index: int, plane: str = "") -> str:
-    """`p1-s1-rail1`; `plane` is "a".."d" where NICs have several ports, else ""."""
+    """`p1-s1-rail1`; `plane` is "a".."h" where there are several planes of switches, else ""."""
     return f"p{pod}-s{segment}-rail{index}{plane}"
 
 
-def spine_name(pod: int, index: int) -> str:
-    return f"p{pod}-spine{index}"
+def spine_name(pod: int, index: int, plane: str = "") -> str:
+    """`p1-spine1`, or `p1-spine1a` where the spines of planes are their own."""
+    return f"p{pod}-spine{index}{plane}"
 
 
-def super_spine_name(index: int) -> str:
-    return f"ss{index}"
+def super_spine_name(index: int, plane: str = "") -> str:
+    """`ss1`, or `ss1a` where the super-spines of planes are their own."""
+    return f"ss{index}{plane}"
+
+
+PLANE_LETTERS = "abcdefgh"
+"""The names of planes of switches, of which there are at most eight."""
+
+
+def plane_letter(plane: int) -> str:
+    """ "a".."h" for planes 1..8, "" for 0 (there is one plane)."""
+    return "" if plane == 0 else PLANE_LETTERS[plane - 1]
+
+
+_IN_PLANE = re.compile(r"^(?:p\d+-s\d+-rail|p\d+-spine|ss)\d+([a-h])$")
+
+
+def plane_of_switch(name: str) -> str:
+    """The plane that is in the name of a generated switch, such as "a" of `p1-s1-rail1a`; "" where none is."""
+    found = _IN_PLANE.match(name)
+    return found[1] if found else ""
 
 
 def host_name(pod: int, segment: int, index: int) -> str:

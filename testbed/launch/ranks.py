@@ -8,7 +8,7 @@ ranks of a program must all reach each other.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from ipaddress import IPv4Address, IPv6Address
@@ -16,6 +16,7 @@ from itertools import groupby, zip_longest
 from typing import TYPE_CHECKING
 
 from testbed.base.names import all_names_hint
+from testbed.lab.core.fabric.forwarding.links import planes_apart
 from testbed.lab.core.model import BACKEND
 from testbed.launch.options import LaunchOptions, LaunchOrder, LaunchRefused
 
@@ -53,8 +54,9 @@ def place_ranks(lab: Lab, plan: LabPlan, options: LaunchOptions) -> tuple[RankPl
         raise LaunchRefused(f"{options.ranks_per_host} ranks a host: expected 1 or more")
     hosts = _ordered(_chosen(plan, options), options.order)
     places: list[RankPlace] = []
+    planes = planes_apart(lab)
     for host in hosts:
-        nics = host.nics[:1] if lab.isolated_rails and not options.per_gpu else host.nics
+        nics = host.nics[:1] if lab.isolated_rails and not options.per_gpu else _of_one_plane(host.nics, planes)
         count = len(nics) if options.per_gpu else options.ranks_per_host
         for local in range(count):
             nic = nics[local % len(nics)]
@@ -71,6 +73,12 @@ def place_ranks(lab: Lab, plan: LabPlan, options: LaunchOptions) -> tuple[RankPl
     _require_few(places)
     _require_one_network(lab, places)
     return tuple(places)
+
+
+def _of_one_plane(nics: Sequence[PortPlan], planes: Mapping[str, int]) -> Sequence[PortPlan]:
+    """Return the NICs of a host that are in the plane of its first one: those of other planes do not reach them."""
+    first = planes.get(_switch(nics[0]), 0) if nics else 0
+    return [nic for nic in nics if planes.get(_switch(nic), 0) == first]
 
 
 def _given(options: LaunchOptions) -> tuple[RankPlace, ...]:
@@ -166,7 +174,7 @@ def _address(nic: PortPlan, *, ipv6: bool) -> IPv4Address | IPv6Address:
 def _require_one_network(lab: Lab, places: Iterable[RankPlace]) -> None:
     """Raise `LaunchRefused` where two of the NICs are not to reach each other: the program would wait for ever."""
     nics = list({(place.nic.node, place.nic.name): place.nic for place in places}.values())
-    first = nics[0]
+    first, planes = nics[0], planes_apart(lab)
     for nic in nics[1:]:
         if lab.isolated_rails and nic.rail != first.rail:
             raise LaunchRefused(
@@ -174,6 +182,12 @@ def _require_one_network(lab: Lab, places: Iterable[RankPlace]) -> None:
                 f" {nic.node}:{nic.name} would be ranks of one program",
                 hint="--ranks-per-host starts all ranks on the first rail; the real GPUs of a host pass on over NVLink"
                 " what is for another rail",
+            )
+        if planes.get(_switch(nic), 0) != planes.get(_switch(first), 0):
+            raise LaunchRefused(
+                f"planes of {lab.name} do not reach each other: {first.node}:{first.name} and {nic.node}:{nic.name}"
+                " would be ranks of one program",
+                hint="ranks on NICs of one plane; the real GPUs of a host pass on over NVLink what is for another one",
             )
         if nic.tenant != first.tenant:
             raise LaunchRefused(

@@ -52,6 +52,8 @@ class Backend(StrEnum):
     """A lab of this machine's kernel, at a time scale."""
     SIMULATION = "simulation"
     """The discrete-event network of `transport.simulation`, at the real fabric's time."""
+    FLOWS = "flows"
+    """Fluids that share links max-min fairly, at the real fabric's time, with bands from packets."""
 
 
 SIMULATED_CLOCK = "simulated"
@@ -325,6 +327,39 @@ class PredictedMetric:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MetricBand:
+    """How far packets lie from flows in a metric: a figure of flows, multiplied by `low` and by `high`, is the band in
+    which packets would have it nine times of ten."""
+
+    metric: str
+    """The metric's word."""
+    low: Number
+    """The 5th percentile of the ratio, packets over flows."""
+    high: Number
+    """The 95th percentile of the ratio."""
+    ratios: list[Number]
+    """The ratio of each of the twin's seeds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PacketTwin:
+    """A point once more, small enough for packets, by which figures of flows are told how wrong they may be."""
+
+    words: str
+    """In which way it differs from the point."""
+    nics: Count
+    """The number of NICs that take part."""
+    seeds: list[Count]
+    """The seeds that were run with packets, and as flows."""
+    hops: Count = 0
+    """The packets that were put on a line, anywhere, in all its runs."""
+    bands: list[MetricBand] = field(default_factory=list)
+    """A band for each metric that both have."""
+    failure: str = ""
+    """Why there are no bands; "" where there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierTry:
     """A try of a point that does not count, because a later one was made; `reasons` say why it was."""
 
@@ -366,6 +401,8 @@ class PointResult:
     """Approximations that this point's workload makes."""
     earlier_tries: list[EarlierTry] = field(default_factory=list)
     """The tries before the one that counts, in their order: everything else here is of the last one."""
+    twin: PacketTwin | None = None
+    """The packets that figures of flows are compared with; None on other backends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,6 +423,12 @@ class ExpectationResult:
     """Pass, fail, or invalid without a measurement."""
     point: str = ""
     """The name of the point that it is about."""
+    low: Number | None = None
+    """The least that packets would measure, by the band of flows; None without a band."""
+    high: Number | None = None
+    """The most that packets would measure, by the band of flows; None without a band."""
+    doubt: str = ""
+    """Why it is invalid, in a sentence's end; "" where nothing was measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from testbed.lab.core.fabric import (
     check_params,
     generate_fabric,
 )
+from testbed.lab.core.fabric.forwarding.links import planes_apart
 from testbed.lab.core.model import End, Lab, Link, LinkKind, Node, NodeKind, Protocol, Role, Routing
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
@@ -51,6 +52,7 @@ def fabric_params(draw: st.DrawFn) -> FabricParams:
         hosts=draw(st.integers(1, 3)),
         gpus=draw(st.none() | st.integers(1, 4)),
         nic=NicParams(ports=draw(st.none() | st.sampled_from([1, 2]))),
+        planes=draw(st.none() | st.sampled_from([1, 2])),
         rails=RailParams(per_switch=draw(st.none() | st.sampled_from([1, 2, 4, 8]))),
         spines=draw(st.none() | st.integers(1, 3)),
         super_spines=draw(st.none() | st.integers(1, 2)),
@@ -292,8 +294,10 @@ def test_every_design_has_a_plan(design: str) -> None:
     plan = plan_lab(lab, k=1000)
     assert len(plan.hosts) == len(lab.hosts)
     assert all(nic.address is not None and nic.gateway is not None for host in plan.hosts for nic in host.nics)
-    rails = {subnet for switch in plan.switches if switch.role is Role.RAIL for subnet in switch.networks}
+    planes = planes_apart(lab)
     for switch in plan.switches:
+        beside = [other for other in plan.switches if planes.get(other.node) == planes.get(switch.node)]
+        rails = {subnet for other in beside if other.role is Role.RAIL for subnet in other.networks}
         if switch.role is Role.RAIL and not lab.isolated_rails and DESIGNS[design].preset.get("spines") != 0:
             known = {route.prefix for route in plan.expected_routes[switch.node]} | set(switch.networks)
             covered = [net for net in rails if any(net.subnet_of(prefix) for prefix in known)]

@@ -111,9 +111,10 @@ def faults_page() -> str:
     entry = schema["properties"]["faults"]
     return (
         "# Faults\n\n"
-        "What a scenario may say in an entry of `faults:`. An entry names one place (`link`, `node` or `agent`;"
-        " of scale-up domains `link`, `plane`, `tray` or `domain`), what happens there (`set`, `down`, `flap` or"
-        " `storm` of a link, `set`, `down` or `flap` of a plane, `down` of a tray, `kill` of the others), and when."
+        "What a scenario may say in an entry of `faults:`. An entry names one place (`link`, `node`, `agent` or"
+        " `fabric_plane`; of scale-up domains `link`, `plane`, `tray` or `domain`), what happens there (`set`, `down`,"
+        " `flap` or `storm` of a link, `set`, `down` or `flap` of a plane, `down` of a tray or of a plane of the"
+        " fabric, `kill` of the others), and when."
         " Times are lab time after the begin of traffic; what is not mended by then is mended when the run ends.\n\n"
         + _Walk({**schema, "properties": {"faults": entry}}, "fault").text(with_root=False)
     )

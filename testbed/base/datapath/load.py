@@ -20,7 +20,7 @@ from testbed.base.errors import CapabilityError, DriverError
 FILTERS = ("port_ingress", "port_enqueue", "port_egress")
 TRACEPOINTS = ("port_purge",)
 PATHS = "port_paths"
-"""Attached to the entry of the kernel's `fib_select_path`, where it is needed."""
+"""Attached to the kernel's tracepoint `fib_table_lookup`, where it is needed."""
 
 _PRINT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 
@@ -108,7 +108,7 @@ def load_programs(
 ) -> Filters:
     """Load the programs, pin their maps and attach the tracepoints with their links pinned in `directory`.
 
-    `asks_kernel`: some switch has to know the paths of a packet, which `PATHS` reads as the kernel chooses among them.
+    `asks_kernel`: some switch has to know the paths of a packet, which `PATHS` reads as the kernel looks a route up.
 
     `sizes` gives the number of entries of each map of `abi.MAP_NAMES`. What is pinned lives until it is unpinned.
     Raises `CapabilityError` or `DriverError`.

@@ -15,6 +15,7 @@ from testbed.lab.core.fabric import PathCount, Sizing
 from testbed.lab.core.fabric.figures.design import (
     DesignFigures,
     figures_document,
+    largest_title,
     load_text,
     loss_text,
     measure_designs,
@@ -50,7 +51,7 @@ def describe_sizing(lab: Lab) -> tuple[list[SizingRow], dict[str, Any]]:
     rows = [
         replace(row, network=network)
         for network, one in zip(lab.data_networks or ("",), figures, strict=True)
-        for row in (*sizing_rows(one.sizing, lab, network), *_failure_rows(one), *_cable_rows(one))
+        for row in (*sizing_rows(one.sizing, lab, network), *_largest_rows(one), *_failure_rows(one), *_cable_rows(one))
     ]
     if lab.out_of_band is not None:
         rows += _out_of_band(lab, lab.out_of_band)[1]
@@ -90,6 +91,8 @@ def sizing_rows(sizing: Sizing, lab: Lab, network: str) -> list[SizingRow]:
             else f"{sizing.host_links} to hosts{among}, {sizing.fabric_links} in the fabric",
         ),
     ]
+    if lab.planes > 1 and network == BACKEND:
+        rows.append(SizingRow(what="planes", value=lab.planes, note="which share no switch"))
     if sizing.targets:
         among = "links to hosts" if network == BACKEND else "hosts' ports and links"
         rows.append(
@@ -128,6 +131,11 @@ def _bisection_rows(sizing: Sizing) -> list[SizingRow]:
             note += f" by plain ECMP, up to {bisection.share:.0%} by the links"
         rows.append(SizingRow(what=what, value=str(Rate(load.bandwidth_bps)), note=note))
     return rows
+
+
+def _largest_rows(figures: DesignFigures) -> list[SizingRow]:
+    """Make rows of how many GPUs fit on switches of the radix that the file names."""
+    return [SizingRow(what=largest_title(one), value=f"{one.gpus:,} GPUs", note=one.words) for one in figures.largest]
 
 
 def _failure_rows(figures: DesignFigures) -> list[SizingRow]:

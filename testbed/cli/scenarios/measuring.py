@@ -20,7 +20,8 @@ class RunCommand:
     """The options by which `run` runs scenarios and shows them.
 
     `sheet`: the results sheet is all that is printed. `resume` is a directory of results to go on with; `simulated`: on
-    the simulator, without a lab. `pool`: on its machines. `point`: it is the only one of the sweep.
+    the simulator, without a lab; `flows`: as flows, without one, too. `pool`: on its machines. `point`: it is the only
+    one of the sweep.
     """
 
     form: "Format"
@@ -33,6 +34,7 @@ class RunCommand:
     timeout_s: float = 120.0
     quiet: bool = False
     simulated: bool = False
+    flows: bool = False
     pool: "Pool | None" = None
     point: int | None = None
 
@@ -40,6 +42,8 @@ class RunCommand:
     def backend(self) -> "Backend":
         from testbed.record.record import Backend
 
+        if self.flows:
+            return Backend.FLOWS
         return Backend.SIMULATION if self.simulated else Backend.EMULATION
 
 
@@ -62,6 +66,10 @@ def measure(sweep: "Sweep", command: RunCommand) -> "tuple[SweepOutcome, Path]":
             from testbed.run.simulated.sweep import run_simulated
 
             outcome = run_simulated(sweep, record_options, steps)
+        elif command.flows:
+            from testbed.run.flows.sweep import run_flows
+
+            outcome = run_flows(sweep, record_options, steps)
         else:
             lab_options = LabOptions(timeout_s=command.timeout_s, keep=command.keep, notify=display, warn=warn)
             try:

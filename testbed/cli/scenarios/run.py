@@ -49,7 +49,9 @@ class ToldRow:
     "--steady", metavar="N", type=int, help="Run each scenario N times, and show how its figures lie in their bands."
 )
 @option(
-    "--backend", default=EMULATION, help="emulation (a lab of this machine's kernel) or simulation (no root, k = 1)."
+    "--backend",
+    default=EMULATION,
+    help="emulation (a lab of this machine's kernel), simulation (packets; no root, k = 1) or flows (no packets).",
 )
 @option("-o", "--results", type=PATH, help="Directory of results; default results/.")
 @option("--report/--no-report", default=True, help="Write the HTML page and its files.")
@@ -80,14 +82,23 @@ def run(
     """Run scenarios: deploy, drive traffic, measure, judge, report. Of several, the worst verdict counts."""
     from testbed.cli.scenarios.named_files import read_sweeps
 
-    simulated = is_simulation(backend, keep=keep, prove_scale=prove_scale)
+    flows = is_flows(backend, keep=keep, prove_scale=prove_scale, dry_run=dry_run)
+    simulated = not flows and is_simulation(backend, keep=keep, prove_scale=prove_scale)
     sweeps = read_sweeps(files, set, seed=seed, repeat=repeat, only=only, warn=True)
     if point is not None:
         sweeps = [_only_point(sweeps, point, resume=resume, steady=steady)]
+    if flows:
+        from testbed.run.flows.support import check_flows_supported
+
+        _check_each(sweeps, check_flows_supported)
     if simulated:
-        _check_simulated(sweeps)
+        from testbed.run.simulated.support import check_supported
+
+        _check_each(sweeps, check_supported)
     if force and pool is None:
         raise TestbedError("--force: it is about the machines of --pool", hint="leave it out")
+    if pool is not None and flows:
+        raise TestbedError("--pool: flows are run here", hint="leave one out")
     if pool is not None:
         _check_pooled(keep=keep, prove_scale=prove_scale, dry_run=dry_run, point=point)
     if dry_run:
@@ -115,6 +126,7 @@ def run(
         sheet=format is options.RecordFormat.CALABRIA,
         quiet=quiet,
         simulated=simulated,
+        flows=flows,
         point=point,
     )
 
@@ -181,6 +193,8 @@ def is_simulation(backend: str, *, keep: bool = False, prove_scale: bool = False
         guess = nearest(backend, known)
         hint = f"did you mean {guess}?" if guess else f"one of {', '.join(known)}"
         raise TestbedError(f"there is no backend {backend!r}", hint=hint)
+    if backend == Backend.FLOWS:
+        raise TestbedError("flows are for `testbed run` alone", hint="--backend simulation")
     if backend != Backend.SIMULATION:
         return False
     if keep:
@@ -190,14 +204,22 @@ def is_simulation(backend: str, *, keep: bool = False, prove_scale: bool = False
     return True
 
 
-def _check_simulated(sweeps: "Sequence[Sweep]") -> None:
-    """Refuse scenarios that the simulator cannot run, all of them by their files. Raises `ScenarioError`."""
-    from testbed.run.simulated.support import check_supported
+def is_flows(backend: str, *, keep: bool = False, prove_scale: bool = False, dry_run: bool = False) -> bool:
+    """Tell whether scenarios are to be run as flows. Raises `TestbedError` for what asks for a lab beside."""
+    if backend != "flows":
+        return False
+    for name, asked in (("--keep", keep), ("--prove-scale", prove_scale), ("--dry-run", dry_run)):
+        if asked:
+            raise TestbedError(f"{name}: flows have no lab", hint="leave it out")
+    return True
 
+
+def _check_each(sweeps: "Sequence[Sweep]", check: "Callable[[Sweep], None]") -> None:
+    """Refuse scenarios that a backend cannot run, all of them by their files. Raises `ScenarioError`."""
     refused = []
     for sweep in sweeps:
         try:
-            check_supported(sweep)
+            check(sweep)
         except ScenarioError as error:
             if len(sweeps) == 1:
                 raise

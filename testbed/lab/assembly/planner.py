@@ -366,6 +366,7 @@ class LabPlanner:
                     evpn=self.overlay.evpn(node.name),
                     password=routing.password,
                     ttl_security=routing.ttl_security,
+                    asks_kernel=view.qos is not None and view.qos.of(node.name).load_balancing.asks_kernel,
                     originates=shared,
                     monitoring=monitoring_station(self.lab, self.management.plan, node.name),
                 )

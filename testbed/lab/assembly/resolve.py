@@ -15,7 +15,7 @@ from testbed.lab.assembly.out_of_band import add_out_of_band
 from testbed.lab.assembly.spec import FabricSpec, LabSpec
 from testbed.lab.core.fabric import check_params, check_sizing, generate_fabric, resolve_routing
 from testbed.lab.core.model import BACKEND, Lab, LinkKind, Routing, Scale
-from testbed.lab.core.schema.fabric import DEFAULT_MTU
+from testbed.lab.core.schema.fabric import DEFAULT_MTU, radix_of
 from testbed.lab.core.schema.qos.layers import QosResolver
 from testbed.lab.core.schema.startup import KEY as STARTUP_KEY
 from testbed.lab.features.guards.schema import guards_of
@@ -80,6 +80,7 @@ def resolve_lab(document: Document) -> Lab:
         lab, problems = add_out_of_band(document, spec.networks, lab)
         _raise_any(problems)
     _raise_any(_configured_in_vain(document, lab))
+    _raise_any(_overlay_of_planes(document, lab))
     return _with_overlay(document, spec, _configured_where_routed(lab))
 
 
@@ -105,6 +106,15 @@ def _configured_in_vain(document: Document, lab: Lab) -> Iterator[Problem]:
                 hint="switches route, and hosts of a network with homing: routed",
                 key=True,
             )
+
+
+def _overlay_of_planes(document: Document, lab: Lab) -> Iterator[Problem]:
+    """The overlay of a back end of several planes: its VTEPs would not reach each other."""
+    written = document.get("fabric.overlay")
+    if lab.planes > 1 and written not in (None, "none"):
+        message = f"the VTEPs of {lab.planes} planes do not reach each other: no overlay joins what shares no switch"
+        hint = "planes: 1, or tenants in a network beside the fabric"
+        yield document.problem("contradiction", ("fabric", "overlay"), message, hint=hint)
 
 
 def _overlays(spec: LabSpec) -> dict[str, OverlaySpec]:
@@ -169,8 +179,10 @@ def _generate(document: Document, spec: LabSpec) -> Lab:
         for key in document.get("fabric") or {}
         if key not in _WITHOUT_DESIGN
     )
-    routing, radix = fabric.routing.routing(), fabric.switch_radix
-    return Lab(name=name, nodes=(), links=(), routing=routing, switch_radix=radix, source=source)
+    routing, radix = fabric.routing.routing(), radix_of(fabric.switch_radix)
+    of_tier = {role.value: ports for role, ports in radix.items()} if isinstance(radix, dict) else {}
+    of_all = None if isinstance(radix, dict) else radix
+    return Lab(name=name, nodes=(), links=(), routing=routing, switch_radix=of_all, tier_radix=of_tier, source=source)
 
 
 def _with_targets(document: Document, fabric: FabricSpec, lab: Lab) -> Lab:

@@ -32,13 +32,16 @@ from testbed.lab.core.schema.endpoints import Prefix
 from testbed.lab.core.schema.fabric import (
     DEFAULT_MTU,
     Count,
+    HostsField,
     Mtu,
     NicSpec,
     Positive,
+    RadixField,
     RailsSpec,
     RdmaKind,
     RoutingSpec,
     UplinkSpec,
+    radix_of,
 )
 from testbed.lab.core.schema.links import Labels, LinkSettings
 from testbed.lab.core.schema.qos.spec import QosSpec
@@ -164,14 +167,22 @@ class FabricSpec(SpecModel):
     )
     pods: Written[Count] = Field(default=None, description="Says how many pods there are.")
     segments: Written[Count] = Field(default=None, description="Says how many segments (scalable units) a pod has.")
-    hosts: Written[Count] = Field(default=None, description="Says how many hosts a segment has.")
+    hosts: Written[HostsField] = Field(
+        default=None, description="Says how many hosts a segment has: one number, or a list with one for each segment."
+    )
     gpus: Written[Count] = Field(default=None, description="Says how many GPUs a host has.")
     nic: Section[NicSpec] = Field(default=NicSpec.model_construct(), description="Describes the NICs of a host.")
+    planes: Written[Positive] = Field(
+        default=None,
+        description="Says how many fabrics without a common switch there are: of the ports of a NIC, or of rails.",
+    )
     rails: Section[RailsSpec] = Field(
         default=RailsSpec.model_construct(), description="Says how rails lie on rail switches."
     )
-    spines: Written[Count] = Field(default=None, description="Says how many spines a pod has.")
-    super_spines: Written[Count] = Field(default=None, description="Says how many super-spines join the pods.")
+    spines: Written[Count] = Field(default=None, description="Says how many spines a pod has, in each plane.")
+    super_spines: Written[Count] = Field(
+        default=None, description="Says how many super-spines join the pods, in each plane."
+    )
     super_spine_groups: Written[Positive] = Field(
         default=None, description="Says in how many equal groups the super-spines stand."
     )
@@ -182,8 +193,9 @@ class FabricSpec(SpecModel):
         default=UplinkSpec.model_construct(),
         description="Describes the links from spines to super-spines, which are as uplink where nothing else is said.",
     )
-    switch_radix: Written[Positive] = Field(
-        default=None, description="Gives the ports of a switch, which sizing is checked against."
+    switch_radix: Written[RadixField] = Field(
+        default=None,
+        description="Gives the ports of a switch, which sizing is checked against: 64, or {rail: 128, spine: 64}.",
     )
     routing: Section[RoutingSpec] = Field(
         default=RoutingSpec.model_construct(), description="Describes routing: BGP and BFD."
@@ -217,6 +229,7 @@ class FabricSpec(SpecModel):
             "core_uplink": self.core_uplink.params(),
             "routing": self.routing.routing(),
             "mtu": DEFAULT_MTU if self.mtu is None else self.mtu,
+            "switch_radix": radix_of(self.switch_radix),
         }
         return FabricParams(design=design, **given | decided)
 

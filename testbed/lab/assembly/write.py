@@ -58,15 +58,17 @@ def _spelled_out(document: Document) -> dict[str, object]:
     values: dict[str, object] = {
         "fabric.pods": shape.pods,
         "fabric.segments": shape.segments,
-        "fabric.hosts": shape.hosts,
+        "fabric.hosts": list(shape.unequal) or shape.hosts,
         "fabric.gpus": shape.gpus,
         "fabric.nic.per": "host" if shape.shared_nics else "gpu",
-        "fabric.nic.ports": len(shape.planes),
+        "fabric.nic.ports": len(shape.ports),
         "fabric.nic.rate": _short(shape.nic_rate),
         "fabric.rails.per_switch": shape.slots,
         "fabric.spines": shape.spines,
         "fabric.super_spines": shape.super_spines,
     }
+    if len(shape.planes) > 1:
+        values["fabric.planes"] = len(shape.planes)
     if shape.shared_nics:
         values["fabric.nic.count"] = shape.nics
     if shape.spines:

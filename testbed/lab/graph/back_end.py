@@ -19,6 +19,7 @@ from testbed.lab.graph.grouping import (
     Segment,
     Tier,
     bundle_links,
+    by_plane,
     network_alone,
     short_name,
 )
@@ -387,12 +388,12 @@ class _Builder:
         )
 
     def _ribbons(self, mesh: Sequence[Bundle]) -> None:
-        """One band for all links between a segment's rail switches and a row of spines, and so on up."""
+        """One band for all links between a segment's rail switches and a row of spines, and so on up, of each plane."""
         home: dict[str, int] = {}
         areas: list[list[str]] = []
-        spines = [[node.name for node in pod.spines] for pod in self.grouping.pods]
-        rails = [[node.name for node in segment.switches] for segment in self.segments]
-        for members in ([node.name for node in self.grouping.super_spines], *spines, *rails):
+        rows = [self.grouping.super_spines, *(pod.spines for pod in self.grouping.pods)]
+        rows += [segment.switches for segment in self.segments]
+        for members in (names for row in rows for names in self._areas(row)):
             home.update(dict.fromkeys(members, len(areas)))
             areas.append(members)
         counts: dict[tuple[int, int], int] = {}
@@ -404,6 +405,11 @@ class _Builder:
                 shelves = self.shelf_of[areas[upper][0]], self.shelf_of[areas[lower][0]]
                 above, below = self._span(areas[upper]), self._span(areas[lower])
                 self.layout.ribbons.append(Ribbon(upper=above, lower=below, links=links, shelves=shelves))
+
+    def _areas(self, row: Sequence[Node]) -> list[list[str]]:
+        """The nodes of a row that have one band up and down: all, or those of one plane."""
+        parts = [nodes for _, nodes in by_plane(row)] if self.grouping.planes > 1 else [tuple(row)]
+        return [[node.name for node in nodes] for nodes in parts]
 
     def _span(self, names: Sequence[str]) -> Rect:
         rects = [self.rects[name] for name in names]
@@ -423,7 +429,8 @@ class _Builder:
             self._row_label(title, detail, MARGIN + CARD_HEIGHT / 2)
         if spines:
             title = "Server" if out_of_band else "Spines"
-            self._row_label(title, str(spines), self.spines_y + CARD_HEIGHT / 2)
+            planes = f", {grouping.planes} planes" if grouping.planes > 1 else ""
+            self._row_label(title, f"{spines}{planes}", self.spines_y + CARD_HEIGHT / 2)
         if rails:
             railed = any(grouping.rails.get(node.name) for node in rails) and not network_alone(self.lab)
             title = "Switch" if out_of_band else "Rail switches" if railed else "Leaf switches"

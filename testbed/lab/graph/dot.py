@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from testbed.lab.core.model import Lab, Link, LinkKind, Node, NodeKind
 from testbed.lab.core.model.link_condition import LinkCondition
-from testbed.lab.graph.grouping import Grouping, Segment, Tier, group_lab
+from testbed.lab.graph.grouping import Grouping, Pod, Segment, Tier, by_plane, group_lab
 from testbed.lab.graph.layers import Layer, group_layers, layers_of, switches_of
 from testbed.lab.graph.management import pictured
 from testbed.lab.graph.scale_up import with_domains
@@ -55,14 +55,25 @@ def render_dot(lab: Lab, *, conditions: Mapping[str, LinkCondition] | None = Non
 
 
 def _back_end(grouping: Grouping, *, hosts: bool) -> list[str]:
-    lines = [*_nodes(grouping.super_spines, grouping, "  ")]
+    lines = [line for _, nodes in by_plane(grouping.super_spines) for line in _nodes(nodes, grouping, "  ")]
     segments = 0
     for pod in grouping.pods:
-        inner = [*_nodes(pod.spines, grouping, "    ")]
+        inner = _spines(pod, grouping)
         for segment in pod.segments:
             inner += _cluster(f"segment{segments}", segment.title, _segment(segment, grouping, hosts=hosts), "    ")
             segments += 1
         lines += _cluster(f"pod{pod.number}", pod.title, inner, "  ") if pod.number else inner
+    return lines
+
+
+def _spines(pod: Pod, grouping: Grouping) -> list[str]:
+    """The spines of a pod: those of each plane in a box of their own, where there are several."""
+    if grouping.planes < 2:
+        return [*_nodes(pod.spines, grouping, "    ")]
+    lines: list[str] = []
+    for letter, nodes in by_plane(pod.spines):
+        inner = [*_nodes(nodes, grouping, "      ")]
+        lines += _cluster(f"pod{pod.number}{letter}", f"Plane {letter}", inner, "    ") if letter else inner
     return lines
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from testbed.base.names import host_name, rail_switch_name, spine_name
+from testbed.base.names import host_name, plane_letter, rail_switch_name, spine_name
 from testbed.lab.core.fabric.graph import LabGraph
 from testbed.lab.core.model import BACKEND, Lab, Link, Node, NodeKind, Role
 
@@ -117,6 +117,8 @@ class Grouping:
     tiers: Mapping[str, Tier]
     rails: Mapping[str, tuple[int, ...]]
     bundles: tuple[Bundle, ...]
+    planes: int = 1
+    """The fabrics without a common switch that the back end consists of."""
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -161,7 +163,16 @@ def group_lab(lab: Lab) -> Grouping:
         tiers=tiers,
         rails=_rails(lab),
         bundles=bundle_links(lab.links, tiers, {}),
+        planes=lab.planes,
     )
+
+
+def by_plane(nodes: Iterable[Node]) -> list[tuple[str, tuple[Node, ...]]]:
+    """Switches of one tier by the letter of their plane, in order; "" is that of those in none."""
+    found: dict[str, list[Node]] = {}
+    for node in nodes:
+        found.setdefault("" if node.place is None else plane_letter(node.place.plane), []).append(node)
+    return [(letter, tuple(found[letter])) for letter in sorted(found)]
 
 
 def network_alone(lab: Lab) -> str:
@@ -200,10 +211,10 @@ def short_name(node: Node) -> str:
     place = node.place
     if place is None:
         return node.name
-    plane = "" if place.plane == 0 else "abcd"[place.plane - 1]
+    plane = plane_letter(place.plane)
     for full, short in (
         (rail_switch_name(place.pod, place.segment, place.index, plane), f"rail{place.index}{plane}"),
-        (spine_name(place.pod, place.index), f"spine{place.index}"),
+        (spine_name(place.pod, place.index, plane), f"spine{place.index}{plane}"),
         (host_name(place.pod, place.segment, place.index), f"h{place.index}"),
     ):
         if node.name == full:
@@ -292,6 +303,8 @@ def _segment(
 ) -> Segment:
     members = [node for node in lab.nodes if keys.get(node.name) == key]
     switches = tuple(node for node in members if tiers[node.name] is Tier.RAIL)
+    if lab.planes > 1:  # side by side with what is above them
+        switches = tuple(node for _, of_plane in by_plane(switches) for node in of_plane)
     order = {node.name: position for position, node in enumerate(switches)}
     grouped: dict[tuple[str, ...], list[Node]] = {}
     for node in members:

@@ -13,7 +13,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from testbed.base.units import Rate
 from testbed.lab.core.model import BACKEND, Lab, Node, NodeKind
 from testbed.lab.core.model.link_condition import LinkCondition
-from testbed.lab.graph.grouping import Bundle, Grouping, Tier, bundle_links, counted, group_lab, short_name
+from testbed.lab.graph.grouping import (
+    Bundle,
+    Grouping,
+    Pod,
+    Tier,
+    bundle_links,
+    by_plane,
+    counted,
+    group_lab,
+    short_name,
+)
 from testbed.lab.graph.layers import Layer, group_layers, layers_of, switches_of
 from testbed.lab.graph.management import pictured
 from testbed.lab.graph.scale_up import SCALE_UP, with_domains
@@ -73,11 +83,15 @@ class _Chart:
         self.condensed.append("hosts")
 
     def condense_switches(self) -> None:
-        self._condense(self.grouping.super_spines, "super-spine")
+        for _, nodes in by_plane(self.grouping.super_spines):
+            self._condense(nodes, "super-spine")
         for pod in self.grouping.pods:
-            self._condense(pod.spines, "spine")
+            for _, spines in by_plane(pod.spines):
+                self._condense(spines, "spine")
             for segment in pod.segments:
-                self._condense(segment.switches, "rail switch")
+                parts = by_plane(segment.switches) if self.grouping.planes > 1 else [("", segment.switches)]
+                for _, switches in parts:
+                    self._condense(switches, "rail switch")
         for layer in self.layers:
             if layer.number and not layer.carrier:
                 leaves = "plane" if layer.name == SCALE_UP else "leaf switch"
@@ -121,7 +135,7 @@ class _Chart:
         lines = self._nodes(self.grouping.super_spines, "  ")
         segments = 0
         for pod in self.grouping.pods:
-            inner = self._nodes(pod.spines, "    ")
+            inner = self._spines(pod)
             for segment in pod.segments:
                 below = segment.hosts if hosts else ()
                 body = [*self._nodes(segment.switches, "      "), *self._nodes(below, "      ")]
@@ -129,6 +143,15 @@ class _Chart:
                 titled = bool(segment.title) and bool(body)
                 inner += [f"    subgraph s{segments}[{segment.title}]", *body, "    end"] if titled else body
             lines += [f"  subgraph p{pod.number}[{pod.title}]", *inner, "  end"] if pod.title else inner
+        return lines
+
+    def _spines(self, pod: Pod) -> list[str]:
+        """The spines of a pod: those of each plane in a box of their own, where there are several."""
+        lines: list[str] = []
+        for letter, nodes in by_plane(pod.spines):
+            inner = self._nodes(nodes, "      " if letter else "    ")
+            boxed = [f"    subgraph p{pod.number}{letter}[Plane {letter}]", *inner, "    end"]
+            lines += boxed if letter and inner else inner
         return lines
 
     def _nodes(self, nodes: Iterable[Node], indent: str) -> list[str]:

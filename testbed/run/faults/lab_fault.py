@@ -38,6 +38,8 @@ class FaultPlace(StrEnum):
     """The worker of a host or a storage target, the process that moves its data."""
     PLANE = "plane"
     """The links of all GPUs of a scale-up domain to one of its switch chips."""
+    FABRIC_PLANE = "fabric_plane"
+    """A plane of the back end, as "b": the links of all its switches."""
     TRAY = "tray"
     """All links of all GPUs of a host within their scale-up domain."""
     DOMAIN = "domain"

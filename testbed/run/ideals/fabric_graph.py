@@ -16,11 +16,11 @@ from testbed.workload.oracles.fabric_graph import DirectedLink, FabricGraph, sho
 _TIERS = {Role.RAIL: "", Role.LEAF: "", Role.SPINE: "spine-", Role.SUPER_SPINE: "super-spine-"}
 
 
-_latest: list[tuple[Lab, LabPlan, FabricGraph]] = []
+_latest: list[tuple[Lab, LabPlan, bool, FabricGraph]] = []
 """The lab that was asked for last: a run asks several times for its own, which of thousands of NICs takes seconds."""
 
 
-def fabric_graph(lab: Lab, plan: LabPlan) -> FabricGraph:
+def fabric_graph(lab: Lab, plan: LabPlan, *, by_gateway: bool = False) -> FabricGraph:
     """Return the graph of a lab as it is planned.
 
     Endpoints and links are named "node:interface": a link by the port that sends into it.
@@ -35,16 +35,17 @@ def fabric_graph(lab: Lab, plan: LabPlan) -> FabricGraph:
 
     The next hops of a route are in the order in which the kernel's group has them, and hashes choose among them: zebra
     sorts them by weight and gateway, here the link-local address that the neighbour's port has by its MAC. One with a
-    weight stands there as often.
+    weight stands there as often. Without planned routes they are in the order of the links, or in the kernel's with
+    `by_gateway`.
     """
-    if _latest and _latest[0][0] is lab and _latest[0][1] is plan:
-        return _latest[0][2]
-    found = _make_graph(lab, plan)
-    _latest[:] = [(lab, plan, found)]
+    if _latest and _latest[0][0] is lab and _latest[0][1] is plan and _latest[0][2] is by_gateway:
+        return _latest[0][3]
+    found = _make_graph(lab, plan, by_gateway=by_gateway)
+    _latest[:] = [(lab, plan, by_gateway, found)]
     return found
 
 
-def _make_graph(lab: Lab, plan: LabPlan) -> FabricGraph:
+def _make_graph(lab: Lab, plan: LabPlan, *, by_gateway: bool) -> FabricGraph:
     ports = {(port.node, port.name): port for port in plan.ports}
     hosts = {node.name for node in lab.nodes if node.kind is not NodeKind.SWITCH}
     roles = {node.name: node.role for node in lab.nodes}
@@ -67,9 +68,14 @@ def _make_graph(lab: Lab, plan: LabPlan) -> FabricGraph:
         if link.kind is not LinkKind.PEER
         for near, far in ((link.a, link.b), (link.b, link.a))
     ]
+    routed = any(plan.expected_routes.values())
+    if by_gateway and not routed:
+        mac = {(port.node, port.name): port.mac for port in plan.ports}
+        peers = {f"{port.node}:{port.name}": port.peer.partition(":") for port in plan.ports}
+        links.sort(key=lambda link: (mac.get((peers[link.name][0], peers[link.name][2]), ""), link.name))
     graph = shortest_path_graph(links, list(dict.fromkeys(endpoints)))
     ports |= {(nic.node, nic.name): nic for nic in joined.values()}
-    return _as_routed(graph, plan, ports, joined) if any(plan.expected_routes.values()) else graph
+    return _as_routed(graph, plan, ports, joined) if routed else graph
 
 
 _Joined = Mapping[tuple[str, str], PortPlan]

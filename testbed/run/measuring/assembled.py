@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from testbed.run.sweep.points import Point
 
 
-def assemble_run(
+def assemble_run(  # noqa: PLR0913  # what a run is made of
     index: int,
     started: str,
     traffic: RunTraffic,
@@ -37,11 +37,12 @@ def assemble_run(
     lab: LiveLab,
     whole: LiveLab,
     ideals: PointIdeals,
+    known: Collection[type] | None = None,
 ) -> RunResult:
     """Compute the metrics of a run, and put it together, for the trust checks to judge.
 
     `index` is its number in the point, from 1, and `started` when it began, as records write it. `whole` is the lab
-    with the networks that were watched.
+    with the networks that were watched. `known` are the kinds of samples that the backend measures; None: all.
     """
     observation, requests = measured.observation, measured.requests
     ports = observation.loads(lab, ideals.tiers)
@@ -56,9 +57,10 @@ def assemble_run(
         roofline_s=None if moved is None else ideals.roofline_s(moved),
         fabric_bytes=fabric_bytes((moved or traffic).workload),
         scale_up=domains,
+        known=known,
     )
     networks = network_loads(whole, observation, measured.channels)
-    metrics = compute_metrics(run) | tenant_metrics(measured, traffic, ideals) | network_metrics(networks)
+    metrics = compute_metrics(run) | tenant_metrics(measured, traffic, ideals, known) | network_metrics(networks)
     return RunResult(
         index=index,
         seed=traffic.seed,

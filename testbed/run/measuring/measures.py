@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import harmonic_mean
 
@@ -84,6 +84,8 @@ class RunData:
     fabric_bytes: int = 0
     """Payload that enters the fabric."""
     scale_up: Sequence[ScaleUpLoad] = ()
+    known: Collection[type] | None = None
+    """The kinds of samples that the backend measures; None: all."""
 
 
 def compute_metrics(run: RunData) -> dict[str, float | None]:
@@ -93,7 +95,7 @@ def compute_metrics(run: RunData) -> dict[str, float | None]:
 
 def samples_of(run: RunData) -> RunSamples:
     """Collects every kind of sample that the run has."""
-    return RunSamples(
+    found = [
         *_of_transfers(run),
         *_of_channels(run),
         *_of_collectives(run),
@@ -105,7 +107,8 @@ def samples_of(run: RunData) -> RunSamples:
         *carried_samples(run.scale_up),
         *_of_requests(run),
         *_of_program(run),
-    )
+    ]
+    return RunSamples(*(sample for sample in found if run.known is None or type(sample) in run.known))
 
 
 def _of_requests(run: RunData) -> Iterator[object]:
@@ -370,8 +373,10 @@ def _carried(load: NetworkLoad | TenantLoad) -> NetworkCarried:
     )
 
 
-def tenant_metrics(measured: Measured, traffic: RunTraffic, ideals: PointIdeals) -> Figures:
-    """Return the metrics of every tenant of the workload that shares no rank with another."""
+def tenant_metrics(
+    measured: Measured, traffic: RunTraffic, ideals: PointIdeals, known: Collection[type] | None = None
+) -> Figures:
+    """Return the metrics of every tenant of the workload that shares no rank with another; `known` as in `RunData`."""
     found: Figures = {}
     starts_ns = dict(zip(traffic.workload.tenant_names, traffic.workload.tenant_starts_ns, strict=True))
     for name, ranks in traffic.workload.tenants_apart.items():
@@ -393,6 +398,7 @@ def tenant_metrics(measured: Measured, traffic: RunTraffic, ideals: PointIdeals)
             pattern_ideal_s=own.pattern_ideal_s(alone),
             roofline_s=own.roofline_s(alone),
             fabric_bytes=fabric_bytes(alone.workload),
+            known=known,
         )
         figures = {metric: value for metric, value in compute_metrics(data).items() if metric in BY_TENANT}
         found |= _named(figures, Selection(tenant=name))

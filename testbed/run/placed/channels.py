@@ -133,6 +133,8 @@ class _Assignment:
         self._last: dict[int, int] = {}
         """The channel on which a step is the last, by the step's number."""
         self._first: dict[tuple[int, int], int] = {}
+        self._begun = {(step.source, step.destination) for step in workload.transfers if not step.after}
+        """The ends of transfers that wait for nothing, each of which has a channel of its own."""
 
     def shared(self, ends: tuple[int, int]) -> int:
         """The one channel that all collectives between these ranks share."""
@@ -143,6 +145,10 @@ class _Assignment:
     def own(self, step: Transfer) -> int:
         """The channel of a transfer before this one; a transfer that waits for nothing gets a channel of its own."""
         ends = step.source, step.destination
+        if ends not in self._begun:  # they have one channel, whatever a transfer follows
+            if ends not in self._first:
+                self._first[ends] = self._open(ends)
+            return self._first[ends]
         channel = self._before(step) if step.after else None
         if channel is None:
             channel = self._first.get(ends) if step.after else None

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Container, Hashable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import zip_longest
 from typing import TYPE_CHECKING, assert_never
 
 from testbed.base.errors import ScenarioError
-from testbed.base.names import nearest
+from testbed.base.names import nearest, plane_letter
+from testbed.lab.core.fabric.forwarding.links import planes_apart
 from testbed.lab.core.model import BACKEND, Lab
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.run.schema.model import NO_TENANT, RankOrder, Ranks
@@ -47,6 +48,21 @@ class RankPlacement:
             if not step.scale_up:
                 yield step, source, destination
 
+    def in_planes(self, planes: Mapping[str, int]) -> dict[int, tuple[int, ...]]:
+        """The ranks of each plane, in order; `planes` has those of switches."""
+        groups: dict[int, list[int]] = {}
+        for rank in range(len(self.nics)):
+            groups.setdefault(planes.get(self.leaf(rank), 0), []).append(rank)
+        return {plane: tuple(groups[plane]) for plane in sorted(groups)}
+
+    def nic_ports(self, planes: Mapping[str, int]) -> list[tuple[int, ...]]:
+        """The ranks of the ports of each NIC, by plane; NICs in the order of their first ranks."""
+        found: dict[tuple[str, int | str], dict[int, int]] = {}
+        for rank, nic in enumerate(self.nics):
+            ports = found.setdefault((nic.node, nic.rail or nic.name), {})
+            ports[planes.get(self.leaf(rank), 0)] = rank
+        return [tuple(ports[plane] for plane in sorted(ports)) for ports in found.values()]
+
     @property
     def rails(self) -> tuple[tuple[int, ...], ...]:
         """The ranks of each rail (and NIC name), in order."""
@@ -66,12 +82,15 @@ def flow_end(nic: PortPlan) -> FlowEnd:
 def place_ranks(lab: Lab, plan: LabPlan, choice: Ranks, *, seed: int) -> RankPlacement:
     """Chooses the ranks that a scenario asks for. Raises `ScenarioError` where the lab does not have them."""
     targets = {node.name for node in lab.targets}
+    planes = planes_apart(lab)
     chosen = [
         nic
         for host in plan.hosts
         if host.node not in targets and _is_chosen(host.node, choice.hosts)
         for nic in host.nics
-        if nic.address is not None and (not choice.rails or nic.rail in choice.rails)
+        if nic.address is not None
+        and (not choice.rails or nic.rail in choice.rails)
+        and (not choice.planes or planes.get(_leaf(nic), 0) in choice.planes)
     ]
     chosen = _check(lab, plan, choice, chosen)
     ordered = [
@@ -174,6 +193,10 @@ def _check(lab: Lab, plan: LabPlan, choice: Ranks, chosen: Sequence[PortPlan]) -
     for rail in choice.rails:
         if rail not in rails:
             raise ScenarioError(f"{lab.name} has no rail {rail}", hint=f"its rails are {min(rails)} to {max(rails)}")
+    for plane in choice.planes:
+        if plane > lab.planes:
+            there = f"its planes are a to {plane_letter(lab.planes)}" if lab.planes > 1 else "fabric: {planes: 2}"
+            raise ScenarioError(f"{lab.name} has no plane {plane_letter(plane)}", hint=there)
     taken = [nic for nic in chosen if choice.may_take(nic.tenant, lab)]
     if not choice.tenants and len(taken) < len(chosen):
         nic = next(nic for nic in chosen if nic.tenant)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from testbed.base.errors import ScenarioError, WorkloadError
+from testbed.base.names import plane_letter
+from testbed.base.units import ByteCount, parse_bdp
 from testbed.lab.core.fabric import model_base_rtt
+from testbed.lab.core.fabric.forwarding.links import planes_apart
 from testbed.lab.core.model import BACKEND
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.placed.lab import LiveLab
@@ -15,12 +18,14 @@ from testbed.run.placed.placement import RankPlacement, place_ranks
 from testbed.run.placed.program import check_program
 from testbed.run.placed.scale_up import check_in_switch, goes_by_packets, inside_domains, scale_up_domains
 from testbed.run.placed.traffic_parts import TrafficPart, split_traffic
+from testbed.run.schema.model import Parameter as Value
 from testbed.run.schema.model import Scenario
 from testbed.run.schema.transports import TRANSPORTS, TransportKind
 from testbed.run.transports.lab_transport import LabTransport
 from testbed.run.transports.registry import transport_on
 from testbed.workload.admission import with_admission
-from testbed.workload.kinds.kind import FabricView
+from testbed.workload.kinds.kind import FabricView, ranks_per_domain
+from testbed.workload.planes import over_planes
 from testbed.workload.registry import build_workload, workload_kind
 from testbed.workload.steps import Transfer, Workload, fabric_pairs, requests_last_ns, with_requests
 from testbed.workload.tenants import Tenant, mix_tenants
@@ -37,21 +42,30 @@ class RunTraffic:
     """The part that each of several transports carries; none where one carries all."""
 
 
-def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int, folds_large: bool = False) -> RunTraffic:
-    """Makes the traffic of the run with this seed, with rings of more than a million transfers as one step where
-    `folds_large`. Raises `ScenarioError` where the lab cannot carry it."""
+def make_traffic(
+    scenario: Scenario, lab: LiveLab, *, seed: int, folds: bool = False, folds_large: bool = False
+) -> RunTraffic:
+    """Makes the traffic of the run with this seed; a ring collective is one step with `folds`, and one of more than a
+    million transfers with `folds_large`.
+
+    Raises `ScenarioError` where the lab cannot carry it.
+    """
+    folded = {"folds": folds, "folds_large": folds_large}
     placement = place_ranks(lab.model, lab.plan, scenario.workload.ranks, seed=seed)
     kind = workload_kind(scenario.workload.kind)
     if scenario.workload.is_program:
         check_program(lab, scenario.workload, placement.nics, bdp_bytes=bdp_bytes(lab, placement))
-    per_rail = scenario.workload.ranks.per_rail
-    if per_rail is None:
-        per_rail = lab.model.isolated_rails and not kind.knows_hosts
+    groups = _apart(scenario, lab, placement, knows_hosts=kind.knows_hosts)
     try:
-        if per_rail and len(placement.rails) > 1:
-            workload = _side_by_side(scenario, lab, placement, seed, folds_large=folds_large)
+        if scenario.workload.ranks.joined:
+            workload = _joined(scenario, lab, placement, seed, folds_large=folds_large)
+        elif len(groups) > 1:
+            workload = _side_by_side(scenario, lab, placement, groups, seed, **folded)
         else:
-            workload = _build(scenario, lab, placement, range(len(placement.nics)), seed, folds_large=folds_large)
+            workload = _build(scenario, lab, placement, range(len(placement.nics)), seed, **folded)
+            if kind.collective and _crosses_planes(lab, placement, workload):
+                groups = _by_plane(lab, placement)
+                workload = _side_by_side(scenario, lab, placement, groups, seed, **folded)
     except WorkloadError as error:
         raise ScenarioError(f"workload {scenario.workload.kind}: {error.message}", hint=error.hint) from error
     try:
@@ -103,19 +117,82 @@ def lab_transports(scenario: Scenario, lab: LiveLab) -> list[LabTransport]:
     return [transport_on(part.view(lab), part.transport) for part in traffic.parts]
 
 
+def _apart(
+    scenario: Scenario, lab: LiveLab, placement: RankPlacement, *, knows_hosts: bool
+) -> dict[str, tuple[int, ...]]:
+    """Return the ranks that run the workload by themselves: those of each rail, or of each plane; {}: all together."""
+    per_rail = scenario.workload.ranks.per_rail
+    if per_rail is None:
+        per_rail = lab.model.isolated_rails and not knows_hosts
+    if per_rail:
+        return {f"rail{number}": ranks for number, ranks in enumerate(placement.rails, start=1)}
+    return {} if knows_hosts else _by_plane(lab, placement)
+
+
+def _crosses_planes(lab: LiveLab, placement: RankPlacement, workload: Workload) -> bool:
+    """Tell whether two ranks talk to each other that are in different planes."""
+    planes = planes_apart(lab.model)
+    of = [planes.get(placement.leaf(rank), 0) for rank in range(len(placement.nics))] if planes else []
+    return bool(planes) and any(of[source] != of[destination] for source, destination in fabric_pairs(workload))
+
+
+def _by_plane(lab: LiveLab, placement: RankPlacement) -> dict[str, tuple[int, ...]]:
+    """Return the ranks of each plane; {} where there is one."""
+    planes = planes_apart(lab.model)
+    if not planes:
+        return {}
+    return {f"plane-{plane_letter(plane)}": ranks for plane, ranks in placement.in_planes(planes).items()}
+
+
 def _side_by_side(
-    scenario: Scenario, lab: LiveLab, placement: RankPlacement, seed: int, *, folds_large: bool
+    scenario: Scenario,
+    lab: LiveLab,
+    placement: RankPlacement,
+    groups: Mapping[str, tuple[int, ...]],
+    seed: int,
+    **folded: bool,
 ) -> Workload:
-    """Builds the workload for every rail by itself, each with another seed, and runs them side by side."""
+    """Builds the workload for every group by itself, each with another seed, and runs them side by side."""
     tenants = [
-        Tenant(
-            name=f"rail{number}",
-            workload=_build(scenario, lab, placement, ranks, seed * 1009 + number, folds_large=folds_large),
-            ranks=ranks,
-        )
-        for number, ranks in enumerate(placement.rails, start=1)
+        Tenant(name=name, workload=_build(scenario, lab, placement, ranks, seed * 1009 + number, **folded), ranks=ranks)
+        for number, (name, ranks) in enumerate(groups.items(), start=1)
     ]
     return mix_tenants(tenants, ranks=len(placement.nics), name=scenario.workload.kind)
+
+
+def _joined(scenario: Scenario, lab: LiveLab, placement: RankPlacement, seed: int, *, folds_large: bool) -> Workload:
+    """Builds the workload for NICs, whose ports in all planes are one rank. A collective has its share of the bytes in
+    each plane. Raises `ScenarioError` where NICs have no ports in several planes."""
+    ports = placement.nic_ports(planes_apart(lab.model))
+    if len({len(one) for one in ports}) > 1 or len(ports[0]) < 2:
+        raise ScenarioError(
+            f"the NICs of {lab.model.name} that are chosen have no ports in several planes",
+            hint="ranks without joined, or fabric: {nic: {ports: 2}, planes: 2}",
+        )
+    firsts = tuple(one[0] for one in ports)
+    workload = _build(scenario, lab, placement, firsts, seed, folds_large=folds_large)
+    if workload.collectives:
+        shares = {"bytes": _share_of_bytes(scenario, len(ports[0]))}
+        parameters = {**scenario.workload.parameters, **shares}
+        shared = replace(scenario, workload=replace(scenario.workload, parameters=parameters))
+        groups = _by_plane(lab, placement)
+        return _side_by_side(shared, lab, placement, groups, seed, folds_large=folds_large)
+    striped = TRANSPORTS[scenario.transport.kind.value].stripes_over_planes
+    rng = random.Random(f"planes {seed}")
+    return over_planes(workload, ports, ranks=len(placement.nics), striped=striped, rng=rng)
+
+
+def _share_of_bytes(scenario: Scenario, planes: int) -> Value:
+    """Return the bytes of one plane of several. Raises `ScenarioError` for a workload whose bytes are not written."""
+    written = scenario.workload.parameters.get("bytes")
+    if isinstance(written, ByteCount):
+        return ByteCount(-(-written.bytes // planes))
+    if isinstance(written, str) and (products := parse_bdp(written)) is not None:
+        return f"{products / planes:g}bdp"
+    raise ScenarioError(
+        f"workload {scenario.workload.kind}: its bytes are divided among planes, and none are written",
+        hint="workload: {bytes: 4MB}",
+    )
 
 
 def _build(
@@ -124,22 +201,23 @@ def _build(
     placement: RankPlacement,
     ranks: tuple[int, ...] | range,
     seed: int,
-    *,
-    folds_large: bool,
+    **folded: bool,
 ) -> Workload:
     nics = [placement.nics[rank] for rank in ranks]
     domains = scale_up_domains(lab.model, lab.plan.k)
-    whole = len(nics) == len(placement.nics)
+    together = placement.ranks_per_domain
+    if len(nics) < len(placement.nics):
+        together = ranks_per_domain([domains.of(nic.node) for nic in nics]) if lab.model.planes > 1 else 0
     fabric = FabricView(
         ranks=len(nics),
         rate_bps=nics[0].line_rate_bps,
         bdp_bytes=bdp_bytes(lab, placement),
         rng=random.Random(seed),
-        ranks_per_domain=placement.ranks_per_domain if whole else 0,
+        ranks_per_domain=together,
         leaf_of=lambda rank: nics[rank].peer.partition(":")[0],
         domain_of=lambda rank: domains.of(nics[rank].node),
         rate_of=lambda rank: nics[rank].line_rate_bps,
-        folds_large=folds_large,
+        **folded,
     )
     return build_workload(scenario.workload.kind, scenario.workload.parameters, fabric)
 
@@ -189,7 +267,8 @@ def _check_reachable(lab: LiveLab, placement: RankPlacement, workload: Workload)
 
     Ranks of different tenants do not talk, whatever services one may ask of the other (`talks_to`).
     """
-    if not lab.model.isolated_rails and not lab.model.networks and lab.model.overlay is None:
+    planes = planes_apart(lab.model)
+    if not lab.model.isolated_rails and not planes and not lab.model.networks and lab.model.overlay is None:
         return
     for source, destination in fabric_pairs(workload):
         a, b = placement.nics[source], placement.nics[destination]
@@ -212,6 +291,13 @@ def _check_reachable(lab: LiveLab, placement: RankPlacement, workload: Workload)
                 f" rails of {lab.model.name} do not reach each other",
                 field="ranks",
                 hint="ranks: {per_rail: true}, {rails: [1]}, or a hierarchical algorithm",
+            )
+        if a.network == BACKEND and planes.get(placement.leaf(source), 0) != planes.get(placement.leaf(destination), 0):
+            raise WorkloadError(
+                f"rank {source} ({a.node}:{a.name}) sends to rank {destination} ({b.node}:{b.name}), which is in"
+                f" another plane: the planes of {lab.model.name} share no switch",
+                field="ranks",
+                hint="ranks: {planes: [a]}, {per_rail: true}, or an algorithm that passes on inside of hosts",
             )
 
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from testbed.base.errors import Finding, Problem, WorkloadError
-from testbed.base.names import known_names_hint
+from testbed.base.names import known_names_hint, plane_letter
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, quote
+from testbed.lab.core.fabric.forwarding.links import planes_apart
 from testbed.lab.core.model import BACKEND, Lab, QosPolicy, ScaleUpBy, Tenant
 from testbed.run.schema.expectations import unknown_selections
 from testbed.run.schema.file import ScenarioFile
@@ -113,6 +114,12 @@ def _ranks(document: Document, point: Scenario, lab: Lab) -> Iterator[Problem]:
             yield document.problem(
                 "unknown-rail", (*path, "rails", index), f"{lab.name} has no rail {rail}", hint=known
             )
+    for index, plane in enumerate(ranks.planes):
+        if plane > lab.planes:
+            known = f"its planes are a to {plane_letter(lab.planes)}" if lab.planes > 1 else "fabric: {planes: 2}"
+            message = f"{lab.name} has no plane {plane_letter(plane)}"
+            yield document.problem("unknown-plane", (*path, "planes", index), message, hint=known)
+    planes = planes_apart(lab)
     ports = [
         link.nic if end == link.a else end
         for link in lab.links
@@ -120,6 +127,7 @@ def _ranks(document: Document, point: Scenario, lab: Lab) -> Iterator[Problem]:
         if end.node in names
         and (not ranks.hosts or any(fnmatchcase(end.node, pattern) for pattern in ranks.hosts))
         and (not ranks.rails or link.rail in ranks.rails)
+        and (not ranks.planes or planes.get(link.b.node, 0) in ranks.planes)
     ]
     chosen = list(dict.fromkeys(ports))
     tenants = {end: tenant.name for tenant in _tenants(lab) for subnet in tenant.subnets for end in subnet.nics}

@@ -10,6 +10,7 @@ from pydantic import Field
 from pydantic.json_schema import JsonSchemaValue
 
 from testbed.base.errors import Problem
+from testbed.base.names import PLANE_LETTERS
 from testbed.base.units import RATE, SHARE, Duration, Rate, split_quantity
 from testbed.base.validation.fields import (
     MAX_RATE,
@@ -176,6 +177,9 @@ class FaultSpec(SpecModel):
         default=None,
         description="Names the switch chip of a scale-up domain whose links it happens to: 3, p1-s1:plane3.",
     )
+    fabric_plane: Written[Annotated[str, OneOf(tuple(PLANE_LETTERS))]] = Field(
+        default=None, description="Names the plane of the fabric that it happens to, such as b: all its links."
+    )
     tray: Written[NodeName] = Field(
         default=None, description="Names the host that it happens to: all links of its GPUs to all planes."
     )
@@ -237,6 +241,7 @@ FAULT_WORDS = (
     FaultWords(kind="plane-down", place="plane", key="down", example="down: true"),
     FaultWords(kind="plane-set", place="plane", key="set", example="set: {rate: 50%}"),
     FaultWords(kind="plane-flap", place="plane", key="flap", example="flap: {period: 100ms}"),
+    FaultWords(kind="fabric-plane-down", place="fabric_plane", key="down", example="down: true"),
     FaultWords(kind="tray-down", place="tray", key="down", example="down: true"),
     FaultWords(kind="domain-kill", place="domain", key="kill", example="kill: true"),
 )
@@ -246,6 +251,7 @@ _EXAMPLES_OF_PLACES = {
     "node": "SWITCH",
     "agent": "HOST",
     "plane": "3",
+    "fabric_plane": "b",
     "tray": "HOST",
     "domain": "DOMAIN",
 }

@@ -117,12 +117,17 @@ class Ranks:
     """Names or patterns (`p1-s1-*`); none: all."""
     rails: tuple[int, ...] = ()
     """None: all."""
+    planes: tuple[int, ...] = ()
+    """The planes of the back end that they are in, from 1; none: all."""
     count: int | None = None
     """The first so many of those NICs."""
     order: RankOrder = RankOrder.HOST
     per_rail: bool | None = None
     """Every rail runs the workload by itself, side by side. None: where rails cannot reach each other and the workload
-    does not know of hosts."""
+    does not know of hosts. Planes that cannot reach each other do so anyway."""
+
+    joined: bool = False
+    """The ports of a NIC, which are in planes of their own, are one rank: see `testbed.workload.planes`."""
 
     def networks_in(self, lab: Lab) -> tuple[str, ...]:
         """Return the networks of a lab that they are in. Names of networks and tenants may be unknown to it."""

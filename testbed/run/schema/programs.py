@@ -44,9 +44,15 @@ def _tenant_problems(document: Document, workload: Workload) -> Iterator[Problem
 
 def _rank_problems(document: Document, workload: Workload) -> Iterator[Problem]:
     ranks = workload.ranks
-    chosen = {"per_rail": ranks.per_rail, "external": ranks.externals, "targets": ranks.targets}
+    chosen = {
+        "per_rail": ranks.per_rail,
+        "joined": ranks.joined,
+        "external": ranks.externals,
+        "targets": ranks.targets,
+    }
     says = {
         "per_rail": ("a program is started once, with all ranks", "rails: [1]"),
+        "joined": ("a program opens its sockets on one port", "planes: [a]"),
         "external": ("the ranks of a program run on hosts, and not on a router outside", None),
         "targets": ("the ranks of a program run on hosts, and not on storage targets", None),
     }

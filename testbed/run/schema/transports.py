@@ -71,6 +71,8 @@ class TransportDeclaration:
     """Each of its transfers is a job of fio, which a workload may describe."""
     beside_others: bool = True
     """Its workers can work on a host where another transport's do, too."""
+    stripes_over_planes: bool = False
+    """Each of its messages goes over all planes that a NIC has ports in; else a flow rides one of them."""
     routed_by_kernel: bool = False
     """Its packets leave by the port that the kernel's routes choose, whichever has the address that they are from."""
     program_keys: tuple[str, ...] | None = None
@@ -193,6 +195,7 @@ def _uet() -> TransportDeclaration:
         program_keys=(),
         by_libfabric=True,
         hears_of_trimmed=True,
+        stripes_over_planes=True,
         description="Ultra Ethernet (specification 1.0) moves the bytes in user space, over UDP.",
         parameters=(
             choice(

@@ -14,6 +14,7 @@ from pydantic.json_schema import JsonSchemaValue
 
 from testbed.base.errors import Problem, SpecError, WorkloadError
 from testbed.base.lazy import LazyMapping
+from testbed.base.names import PLANE_LETTERS
 from testbed.base.units import BYTES, Duration
 from testbed.base.validation.by_kind import ByKind
 from testbed.base.validation.engine import validate_partly
@@ -31,6 +32,7 @@ from testbed.workload.registry import KINDS
 
 MAX_RUN = Duration.parse("1h")
 MAX_RANK = 1_000_000
+_PlaneLetter = Annotated[str, OneOf(tuple(PLANE_LETTERS)), NotNull()]
 _HOST_PATTERN = re.compile(r"[a-z0-9*?\[\]!-]{1,64}")
 _LONGEST_PATTERN = 200
 _LONGEST_NETWORK = 32
@@ -107,6 +109,9 @@ class RanksSpec(SpecModel):
     rails: Written[Annotated[list[Annotated[int, Whole(1, 1024), NotNull()]], Length(1, MAX_LIST)]] = Field(
         default=None, description="Lists numbers of rails, from 1; by default all rails take part."
     )
+    planes: Written[Annotated[list[_PlaneLetter], Length(1, MAX_LIST)]] = Field(
+        default=None, description="Lists planes of the fabric, from a; by default all planes take part."
+    )
     count: Written[Annotated[int, Whole(1, MAX_RANK)]] = Field(
         default=None, description="Limits the ranks to the first so many of those NICs."
     )
@@ -121,6 +126,11 @@ class RanksSpec(SpecModel):
         " other.",
     )
 
+    joined: Written[Flag] = Field(
+        default=None,
+        description="Says whether the ports of a NIC in several planes are one rank; by default each is one.",
+    )
+
     def ranks(self) -> Ranks:
         return Ranks(
             networks=self.network or (),
@@ -129,9 +139,11 @@ class RanksSpec(SpecModel):
             targets=tuple(self.targets or ()),
             hosts=tuple(self.hosts or ()),
             rails=tuple(self.rails or ()),
+            planes=tuple(PLANE_LETTERS.index(letter) + 1 for letter in self.planes or ()),
             count=self.count,
             order=RankOrder(self.order or RankOrder.HOST),
             per_rail=self.per_rail,
+            joined=bool(self.joined),
         )
 
 

@@ -7,6 +7,7 @@ from pathlib import PurePath
 from typing import Any
 
 from testbed.base.errors import RecordError
+from testbed.base.names import plane_letter
 from testbed.lab.core.model import BACKEND
 from testbed.record.record import ScenarioAsRun
 from testbed.run.schema.model import Expectation, Fault, Probes, Repeat, Scenario, TopologyRef, Within
@@ -63,9 +64,11 @@ def workload_as_run(scenario: Scenario) -> dict[str, Any]:
         "targets": list(ranks.targets),
         "hosts": list(ranks.hosts),
         "rails": list(ranks.rails),
+        "planes": [plane_letter(plane) for plane in ranks.planes],
         "count": ranks.count,
         "order": ranks.order.value,
         "per_rail": ranks.per_rail,
+        "joined": ranks.joined or None,
     }
     written["ranks"] = {key: value for key, value in chosen.items() if value not in ([], None, "")}
     if workload.duration is not None:

@@ -81,14 +81,16 @@ def execute(
     limit_s: float,
     on_progress: Callable[[float], bool],
     beside: Beside = NOTHING_BESIDE,
+    data_limit_bytes: int = DATA_LIMIT_BYTES,
 ) -> SimulatedRun:
     """Run the traffic of one run. `on_progress` gets the share of bytes that have arrived, and returns whether to stop.
 
     `limit_s` is in simulated time, from the begin of the traffic. What goes wrong with the traffic is told by the
-    result. Raises `ScenarioError` for a workload that does not fit the ranks.
+    result. Raises `ScenarioError` for a workload that does not fit the ranks. Collectives carry data as far as
+    `data_limit_bytes` go.
     """
     with without_collector():
-        return Execution(lab, transport, traffic, limit_s, on_progress).run(beside)
+        return Execution(lab, transport, traffic, limit_s, on_progress, data_limit_bytes).run(beside)
 
 
 class Execution:
@@ -101,6 +103,7 @@ class Execution:
         traffic: RunTraffic,
         limit_s: float,
         on_progress: Callable[[float], bool],
+        data_limit_bytes: int = DATA_LIMIT_BYTES,
     ) -> None:
         self._lab = lab
         self._transport = transport
@@ -111,7 +114,7 @@ class Execution:
         self._mixed = MixedParts(traffic.workload, traffic.placement.nics, self._carried)
         self._placement = self._mixed.placement
         self._base_rtt_ns = max(one.transport.base_rtt_ns for one in self._carried)
-        self._checked = choose_checked(traffic.workload, DATA_LIMIT_BYTES)
+        self._checked = choose_checked(traffic.workload, data_limit_bytes)
         self._site = RunSite(traffic.seed)
         self._domains = SimulatedDomains(lab.whole, self._site)
         self._begin_ns = 0
@@ -233,9 +236,9 @@ class Execution:
         workers = self._mixed.workers()
         hosts = []
         for one in self._carried:
-            program = next((plan for name, plan in plans.items() if workers[name][1] is one), None)
-            if program is not None:
-                hosts.append(self._hosts_of(one, program))
+            plan = next((plan for name, plan in plans.items() if workers[name][1] is one), None)
+            if plan is not None:
+                hosts.append(self._hosts_of(one, plan))
         fabric = build_fabric(
             self._lab,
             list(self._site.endpoints.values()),
@@ -244,10 +247,10 @@ class Execution:
             seed=self._traffic.seed,
         )
         self._site.network = fabric.network
-        for program in self._programs.values():
-            for address, completions in program.completions.items():
+        for running in self._programs.values():
+            for address, completions in running.completions.items():
                 host = fabric.network.nics[address]
-                host.completions, host.on_completions = completions, program.act
+                host.completions, host.on_completions = completions, running.act
         return fabric
 
     def _hosts_of(self, one: CarriedPart, program: Program) -> Hosts:

@@ -104,7 +104,7 @@ def build_fabric(
     """
     made = {item.address: next(one.make for one in hosts if one.has(item.address)) for item in endpoints}
     tables = lab.plan.tables
-    order = {str(IPv4Address(one)): number for number, one in enumerate(tables.destinations if tables else ())}
+    order = {str(IPv4Address(address)): number for address, number in (tables.destinations if tables else ())}
     network = FabricNetwork(
         endpoints,
         seed=seed,

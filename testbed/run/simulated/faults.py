@@ -5,8 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from testbed.base.errors import ScenarioError
+from testbed.base.names import plane_of_switch
 from testbed.lab.core.deploy.links.changes import LinkChange
 from testbed.protocols.simulation import OutputPort
 from testbed.protocols.simulation.faults import Impairments
@@ -16,6 +18,7 @@ from testbed.run.faults.kills import AgentKill, DaemonKill, NodeKill
 from testbed.run.faults.lab_fault import LabFault
 from testbed.run.faults.links import LinkDown, LinkSet, PfcStorm, link_change
 from testbed.run.faults.outcome import FaultOutcome
+from testbed.run.faults.planes import FabricPlaneDown
 from testbed.run.faults.registry import lab_fault
 from testbed.run.faults.scale_up import DomainKill
 from testbed.run.schema.model import AtStep, Fault
@@ -174,18 +177,41 @@ class _NodeKill(_Fault):
         links, times = self.site.links, self.site.links.convergence
         for number, name in enumerate(links.of_node(self.target)):
             first = max(0, times.power_ns - times.carrier_ns)
-            self._at(now + first + number * times.next_port_ns, lambda at, name=name: links.down(at, name))
+            self._at(now + first + number * times.next_port_ns, partial(_at_port, links.down, name))
 
     def undo(self, now: int) -> None:
         links, times = self.site.links, self.site.links.convergence
         for number, name in enumerate(links.of_node(self.target)):
             self._at(
                 now + number * times.next_port_ns,
-                lambda at, name=name: links.up(at, name, later_ns=times.start_ns),
+                partial(_at_port, partial(links.up, later_ns=times.start_ns), name),
             )
 
     def _at(self, when: int, action: Callable[[int], None]) -> None:
         self.site.fabric.network.at(when, action)
+
+
+class _PlaneDown(_Fault):
+    """All links of a plane's switches lose their carrier at once."""
+
+    def do(self, now: int) -> None:
+        for name in self._names:
+            self.site.links.down(now, name)
+
+    def undo(self, now: int) -> None:
+        for name in self._names:
+            self.site.links.up(now, name)
+
+    @property
+    def _names(self) -> list[str]:
+        """Each link once, by one of its ports in the plane."""
+        ports = self.site.links.ports
+        mine = {name: port for name, port in ports.items() if plane_of_switch(port.node) == self.target}
+        return [name for name, port in mine.items() if port.peer not in mine or name < port.peer]
+
+
+def _at_port(action: Callable[[int, str], None], name: str, now: int) -> None:
+    action(now, name)
 
 
 class _DaemonKill(_Fault):
@@ -262,6 +288,7 @@ class _DomainKill(_Fault):
 
 _OF_FABRIC: Sequence[tuple[type[LabFault], type[_Fault]]] = (
     (LinkDown, _Down), (LinkSet, _Set), (PfcStorm, _Storm), (NodeKill, _NodeKill), (DaemonKill, _DaemonKill),
+    (FabricPlaneDown, _PlaneDown),
 )  # fmt: skip
 _OF_SCALE_UP: Sequence[tuple[type[LabFault], type[_Fault]]] = (
     (LinkDown, _ScaleUpDown), (LinkSet, _ScaleUpSet), (DomainKill, _DomainKill),
@@ -289,7 +316,7 @@ class SimulatedFaults:
             if not act.undo:
                 self._never[act.order] = act
             if act.at_ns:
-                self._site.fabric.network.at(now + act.at_ns, lambda at, act=act: self._perform(act, at))
+                self._site.fabric.network.at(now + act.at_ns, partial(self._perform, act))
             else:
                 self._perform(act, now)
 

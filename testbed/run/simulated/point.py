@@ -12,6 +12,7 @@ from testbed.lab.core.model import Lab
 from testbed.lab.features.scale_up.counters.balance import PlaneBalance
 from testbed.record.record import EPOCH, Check
 from testbed.run.faults.registry import lab_fault
+from testbed.run.placed.placed_workload import DATA_LIMIT_BYTES
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.probes.planning import QUEUED_RTTS, plan_probes
 from testbed.run.probes.traffic import THRESHOLD_S
@@ -53,6 +54,8 @@ class SimulatedPoint(PointRuns):
     """A point on its planned lab."""
 
     folds_large: ClassVar[bool] = True
+    data_limit_bytes = DATA_LIMIT_BYTES
+    """Collectives carry data, which is checked, as far as it goes."""
 
     def __init__(self, point: Point, model: Lab) -> None:
         super().__init__(point, planned_lab(model, time_scale(model, point.scenario)))
@@ -83,7 +86,15 @@ class SimulatedPoint(PointRuns):
             done = execute_timed(self.lab, transport, traffic, duration, on_progress=on_progress, beside=beside)
         else:
             limit_s = scenario.workload.time_limit.seconds
-            done = execute(self.lab, transport, traffic, limit_s=limit_s, on_progress=on_progress, beside=beside)
+            done = execute(
+                self.lab,
+                transport,
+                traffic,
+                limit_s=limit_s,
+                on_progress=on_progress,
+                beside=beside,
+                data_limit_bytes=self.data_limit_bytes,
+            )
         measured, result = done.measured, None
         if measured.anything:
             result = self.run_result(index, EPOCH, measured)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -63,18 +63,21 @@ class PointRuns:
     """A point with its lab and all its traffic; a backend adds how a run is done.
 
     `lab` is seen in the networks of the workload's ranks, `whole` is all of it, which faults may happen to. Raises
-    `ScenarioError` where the lab cannot carry the traffic.
+    `ScenarioError` where the lab cannot carry the traffic. With `folds` a ring collective is one step.
     """
+
+    known: Collection[type] | None = None
+    """The kinds of samples that the backend measures; None: all."""
 
     folds_large: ClassVar[bool] = False
     """Rings of more than a million transfers may be one step of its traffic."""
 
-    def __init__(self, point: Point, whole: LiveLab) -> None:
+    def __init__(self, point: Point, whole: LiveLab, *, folds: bool = False) -> None:
         self.point = point
         self.whole = whole
         self.lab = whole.of_network(*point.scenario.workload.ranks.networks_in(whole.model))
         self.traffic: Sequence[RunTraffic] = [
-            make_traffic(point.scenario, self.lab, seed=seed, folds_large=self.folds_large)
+            make_traffic(point.scenario, self.lab, seed=seed, folds=folds, folds_large=self.folds_large)
             for seed in point.scenario.repeat.seeds
         ]
 
@@ -88,7 +91,8 @@ class PointRuns:
 
     def run_result(self, index: int, started: str, measured: Measured) -> RunResult:
         """Put a run together, for the trust checks to judge. `index` counts from 1."""
-        return assemble_run(index, started, self.traffic[index - 1], measured, self.lab, self.whole, self.ideals)
+        traffic = self.traffic[index - 1]
+        return assemble_run(index, started, traffic, measured, self.lab, self.whole, self.ideals, self.known)
 
     def lost(self, index: int, why: str, *, started: str = EPOCH) -> RunOutcome:
         """Return what is known of a run whose process died: nothing, and that is why the point is invalid."""

@@ -13,6 +13,7 @@ from testbed.workload.metrics import Better, MetricUnit, Selection, binding_limi
 _TRUSTED = {
     Backend.EMULATION: "the machine kept up",
     Backend.SIMULATION: "every packet is accounted for",
+    Backend.FLOWS: "so is the whole band that packets would measure",
 }
 """The finding of the trust checks where all is well."""
 
@@ -70,12 +71,23 @@ def _evaluate(expectation: Expectation, point: PointResult, points: Sequence[Poi
         else:
             reach = expectation.tolerance * (abs(said.mean) if expectation.relative else 1.0)
             low, high = least, most = said.mean - reach, said.mean + reach
-    if missing or measured is None:
+    band, doubt = (measured, measured), ""
+    if point.twin is not None:
+        doubt = "is not measured as flows, which have no packets"
+        if measured is not None:
+            band, doubt = _band(point, expectation, metric, measured, points)
+    if missing or measured is None or None in band:
         outcome = Outcome.INVALID
-    elif (least is not None and measured < least) or (most is not None and measured > most):
-        outcome = Outcome.FAIL
     else:
-        outcome = Outcome.PASS
+        outcomes = {_met(value, least, most) for value in band if value is not None}
+        outcome = outcomes.pop() if len(outcomes) == 1 else Outcome.INVALID
+        if outcome is Outcome.INVALID:
+            doubt = (
+                f"is {format_metric(name, measured)} as flows, and packets would have it between"
+                f" {format_metric(name, band[0] or 0.0)} and {format_metric(name, band[1] or 0.0)}: the band of the"
+                f" flow level covers the limit {_limit_in(band, least, most, name)}"
+            )
+    banded = point.twin is not None and measured is not None
     return ExpectationResult(
         metric=name,
         minimum=low,
@@ -84,7 +96,43 @@ def _evaluate(expectation: Expectation, point: PointResult, points: Sequence[Poi
         measured=measured,
         outcome=outcome,
         point=point.name,
+        low=band[0] if banded else None,
+        high=band[1] if banded else None,
+        doubt=doubt,
     )
+
+
+def _met(value: float, least: float | None, most: float | None) -> Outcome:
+    missed = (least is not None and value < least) or (most is not None and value > most)
+    return Outcome.FAIL if missed else Outcome.PASS
+
+
+_Band = tuple[float | None, float | None]
+
+
+def _band(
+    point: PointResult, expectation: Expectation, metric: str, measured: float, points: Sequence[PointResult]
+) -> tuple[_Band, str]:
+    """Return what packets would measure at least and at most, by the twins of flows, or why nobody knows."""
+    mine = _ratios(point, metric)
+    theirs = _ratios(other_point(point, expectation.over, points), metric) if expectation.over else (1.0, 1.0)
+    if mine is None or theirs is None:
+        failure = point.twin.failure if point.twin is not None else ""
+        why = f": {failure}" if failure else ", which has no such figure"
+        return (None, None), f"has no band from packets of its twin{why}"
+    return (measured * mine[0] / theirs[1], measured * mine[1] / theirs[0] if theirs[0] > 0 else None), ""
+
+
+def _ratios(point: PointResult | None, metric: str) -> tuple[float, float] | None:
+    twin = None if point is None else point.twin
+    found = None if twin is None else next((band for band in twin.bands if band.metric == metric), None)
+    return None if found is None else (found.low, found.high)
+
+
+def _limit_in(band: _Band, least: float | None, most: float | None, name: str) -> str:
+    """Return the limit that lies within a band, as people read it."""
+    inside = [limit for limit in (least, most) if limit is not None and (band[0] or 0.0) <= limit <= (band[1] or limit)]
+    return " and ".join(format_metric(name, limit) for limit in inside)
 
 
 def decide_verdict(
@@ -107,7 +155,7 @@ def decide_verdict(
         ]
     failed = {item.point for item in expectations if item.metric == EXIT_METRIC and item.outcome is Outcome.FAIL}
     doubts += [
-        f"{_place(item)} could not be measured"
+        f"{_place(item)} {item.doubt or 'could not be measured'}"
         for item in expectations
         if item.outcome is Outcome.INVALID and item.point not in failed  # a program that fails leaves figures out
     ]

@@ -15,6 +15,7 @@ from testbed.endpoints.storage.kernel_target import whole_mib
 from testbed.endpoints.worker.nvme.settings import NvmeTcpSettings
 from testbed.endpoints.worker.program import Settings
 from testbed.lab.core.drivers.probing.machine import parse_available_memory
+from testbed.lab.core.fabric.forwarding.links import planes_apart
 from testbed.lab.core.model import BACKEND
 from testbed.lab.core.model.storage import ServedBy, StorageTarget
 from testbed.lab.core.plan.lab_plan import PortPlan
@@ -81,18 +82,22 @@ class NvmeTcp(StorageTransport):
 
     def _check_paths(self, ranks: Sequence[PortPlan]) -> None:
         """Refuse paths to NICs of a target on other rails where rails do not reach each other."""
-        if not self.transport.options.get("multipath") or not self.lab.model.isolated_rails:
+        lab = self.lab.model
+        planes = planes_apart(lab)
+        if not self.transport.options.get("multipath") or not (lab.isolated_rails or planes):
             return
-        rails: dict[str, set[int]] = {}
+        parts: dict[str, set[int]] = {}
         for nic in ranks:
             if nic.node in self.targets and nic.network == BACKEND:
-                rails.setdefault(nic.node, set()).add(nic.rail)
-        several = next((name for name, found in rails.items() if len(found) > 1), None)
+                part = nic.rail if lab.isolated_rails else planes.get(nic.peer.partition(":")[0], 0)
+                parts.setdefault(nic.node, set()).add(part)
+        several = next((name for name, found in parts.items() if len(found) > 1), None)
         if several is not None:
+            what, key = ("rails", "{rails: [1]}") if lab.isolated_rails else ("planes", "{planes: [a]}")
             raise ScenarioError(
-                f"{several} has NICs on several rails of {self.lab.model.name}, which do not reach each other: a path"
+                f"{several} has NICs on several {what} of {lab.name}, which do not reach each other: a path"
                 " to another NIC leads nowhere",
-                hint="multipath: false, or ranks: {rails: [1]}",
+                hint=f"multipath: false, or ranks: {key}",
             )
 
     def _check_kernel_targets(self, workload: Workload, ranks: Sequence[PortPlan]) -> None:

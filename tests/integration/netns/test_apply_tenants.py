@@ -317,7 +317,9 @@ def test_an_overlay_where_there_was_none_and_a_tenant_that_asks_for_the_password
     assert {result.status for result in check_lab(lab).results} == {CheckStatus.PASS}
 
 
-@pytest.mark.parametrize("step", ["links", "routing", "removals"])
+@pytest.mark.parametrize(
+    "step", ["links", *(pytest.param(step, marks=pytest.mark.thorough) for step in ("routing", "removals"))]
+)
 def test_a_tenant_that_was_half_there_when_apply_was_killed(shared: Any, step: str) -> None:
     """What was begun is undone for the file of before, and finished for that of after."""
     without, with_red = (load_topology_text(text_of(shared, tenants=more), file="x.yml") for more in ("", red()))

@@ -27,8 +27,18 @@ def _named(lab: Lab, name: str) -> Lab:
     return replace(lab, name=name)
 
 
+THOROUGH = ("dcqcn-victim", "mixed", "multi-pod", "pod", "qos-overrides", "rail-qos", "six-by-four")
+"""Topologies of which others have all parts."""
+
+
 @pytest.mark.may_skip
-@pytest.mark.parametrize("path", TOPOLOGIES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.thorough] if path.stem in THOROUGH else [])
+        for path in TOPOLOGIES
+    ],
+)
 def test_a_shipped_topology_converges_and_passes_its_check(sandbox: Any, path: Path) -> None:
     model = load_topology(path)
     if len(model.nodes) > LARGEST:

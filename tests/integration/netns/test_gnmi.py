@@ -38,6 +38,8 @@ qos: {{preset: uec}}
 fabric: {{design: rail-optimized, hosts: 2, gpus: 1, segments: 1, spines: 1}}
 networks: {{management: {{design: out-of-band, services: [gnmi]}}}}
 """
+UNREACHABLE_S = 3
+"""As long as a client tries where nobody can answer."""
 SERVER, SPINE, LEAF = "mgmt1", "p1-spine1", "p1-s1-rail1"
 NEIGHBORS = (
     "/network-instances/network-instance[name=default]/protocols/protocol[identifier=BGP][name=BGP]/bgp/neighbors"
@@ -48,7 +50,7 @@ from pygnmi.client import gNMIclient
 wanted = json.loads(sys.argv[1])
 client = gNMIclient(
     target=(wanted["address"], wanted["port"]), username=wanted["user"], password=wanted["password"],
-    path_cert=wanted["authority"], gnmi_timeout=10,
+    path_cert=wanted["authority"], gnmi_timeout=wanted["timeout_s"],
 )
 with client as target:
     if wanted["call"] == "capabilities":
@@ -86,6 +88,7 @@ def arguments(lab: Any, switch: str, call: str, **more: Any) -> list[str]:
         "password": password(lab),
         "authority": str(lab.directory / AUTHORITY),
         "call": call,
+        "timeout_s": 10,
         **more,
     }
     return [sys.executable, "-c", CLIENT, json.dumps(wanted)]
@@ -214,19 +217,19 @@ def test_nobody_sets_anything_and_nobody_asks_without_the_password(lab: Any) -> 
     assert "UNIMPLEMENTED" in refused(lab, LEAF, "set", paths=[path])
     wrong = {"paths": ["/interfaces"], "encoding": "json", "password": "wrong"}
     assert "UNAUTHENTICATED" in refused(lab, LEAF, "get", **wrong)
-    elsewhere = {"paths": ["/interfaces"], "encoding": "json", "authority": __file__}
+    elsewhere = {"paths": ["/interfaces"], "encoding": "json", "authority": __file__, "timeout_s": UNREACHABLE_S}
     refused(lab, LEAF, "get", **elsewhere)
 
 
 def test_a_host_does_not_reach_a_target(lab: Any) -> None:
-    done = lab.run("p1-s1-h1", arguments(lab, LEAF, "capabilities"))
+    done = lab.run("p1-s1-h1", arguments(lab, LEAF, "capabilities", timeout_s=UNREACHABLE_S))
     assert done.returncode != 0
 
 
 def test_a_switch_that_comes_back_answers_and_the_process_is_started_again(lab: Any) -> None:
     power_off(lab, LEAF)
     try:
-        refused(lab, LEAF, "capabilities")
+        refused(lab, LEAF, "capabilities", timeout_s=UNREACHABLE_S)
         assert asked(lab, SPINE, "capabilities")
     finally:
         power_on(lab, LEAF)

@@ -13,6 +13,7 @@ from testbed.lab.core.plan.link_delays import WirePaths
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.run.ideals.fabric_graph import fabric_graph
 from testbed.run.ideals.point_ideals import PointIdeals
+from testbed.run.placed.channels import plan_channels
 from testbed.run.placed.lab import PlannedLab
 from testbed.run.placed.placement import RankPlacement, place_ranks
 from testbed.run.placed.traffic import RunTraffic, make_traffic
@@ -341,3 +342,84 @@ networks: {storage: {targets: {tape: {}}}}
     assert nics(networks=("storage", "backend"), rails=(1,)) == ["flash1:rail1", "flash2:rail1", "tape:st1"]
     per_rail = place_ranks(lab, plan, Ranks(targets=("flash*",)), seed=1).rails
     assert per_rail == ((0, 2, 4, 6), (1, 3, 5, 7)), "a rail's hosts, then the NICs that targets have on it"
+
+
+# --- planes ------------------------------------------------------------------------------------------
+
+TWO_PLANES = """name: planes
+scale: {time: 1000}
+fabric: {design: dual-plane, segments: 1, hosts: 3, gpus: 2, spines: 1}
+"""
+A_PLANE_EACH = """name: planes
+scale: {time: 1000}
+fabric: {design: multi-plane, segments: 1, hosts: 3, gpus: 2, spines: 1, uplink: {count: 1}}
+"""
+
+
+def made(
+    text: str,
+    kind: str = "all-to-all",
+    ranks: Ranks | None = None,
+    transport: TransportKind = TransportKind.UET,
+    **parameters: object,
+) -> RunTraffic:
+    model = load_topology_text(text, file="planes.yml")
+    lab = PlannedLab(model=model, plan=plan_lab(model, k=1000.0))
+    scenario = Scenario(
+        name="planes",
+        topology=TopologyRef(file="planes.yml"),
+        transport=Transport(kind=transport),
+        workload=Workload(kind=kind, parameters={"bytes": ByteCount(60_000), **parameters}, ranks=ranks or Ranks()),
+    )
+    return make_traffic(scenario, lab, seed=1)
+
+
+@pytest.mark.parametrize(("text", "planes"), [(TWO_PLANES, 2), (A_PLANE_EACH, 2)])
+def test_every_plane_runs_the_workload_by_itself(text: str, planes: int) -> None:
+    """No transfer has its ends in two planes, and all ranks of a plane talk to each other."""
+    traffic = made(text)
+    letters = [traffic.placement.leaf(rank)[-1] for rank in range(len(traffic.placement.nics))]
+    pairs = {(step.source, step.destination) for step in traffic.workload.transfers}
+    assert {letters[a] == letters[b] for a, b in pairs} == {True}
+    for letter in "ab":
+        members = [rank for rank, one in enumerate(letters) if one == letter]
+        assert {(a, b) for a in members for b in members if a != b} <= pairs
+
+
+def test_a_plane_alone_may_be_chosen() -> None:
+    traffic = made(TWO_PLANES, ranks=Ranks(planes=(2,)))
+    assert {nic.name[-1] for nic in traffic.placement.nics} == {"b"}
+    with pytest.raises(ScenarioError, match=r"planes has no plane c\n.*its planes are a to b"):
+        made(TWO_PLANES, ranks=Ranks(planes=(3,)))
+
+
+def test_a_flow_rides_one_plane() -> None:
+    """Both ends of every channel of TCP, RoCE and UET have addresses of one plane."""
+    traffic = made(TWO_PLANES)
+    nics = traffic.placement.nics
+    plan = plan_channels(traffic.workload, nics, seed=1)
+    assert plan.channels
+    assert {nics[one.source].name[-1] == nics[one.destination].name[-1] for one in plan.channels} == {True}
+
+
+def test_joined_ports_are_one_rank() -> None:
+    """Of four NICs each sends to one: UET in both planes, half of it each; RoCE and TCP in one of them."""
+    text = TWO_PLANES.replace("hosts: 3, gpus: 2", "hosts: 4, gpus: 1")
+    sizes = {}
+    for kind in (TransportKind.UET, TransportKind.ROCE, TransportKind.TCP):
+        traffic = made(text, "permutation", Ranks(joined=True), transport=kind)
+        nics = traffic.placement.nics
+        sizes[kind] = [step.size_bytes for step in traffic.workload.transfers]
+        assert {nics[step.source].name[-1] == nics[step.destination].name[-1] for step in traffic.workload.transfers}
+    assert sizes[TransportKind.UET] == [30_000] * 8
+    assert sizes[TransportKind.ROCE] == sizes[TransportKind.TCP] == [60_000] * 4
+
+
+def test_a_collective_of_joined_ports_has_its_share_in_each_plane() -> None:
+    traffic = made(TWO_PLANES, "all-reduce", Ranks(joined=True), algorithm="ring")
+    assert [(one.size_bytes, len(one.ranks)) for one in traffic.workload.collectives] == [(30_000, 6), (30_000, 6)]
+
+
+def test_ports_of_one_plane_cannot_be_joined() -> None:
+    with pytest.raises(ScenarioError, match="no ports in several planes"):
+        made(A_PLANE_EACH, "permutation", Ranks(joined=True))

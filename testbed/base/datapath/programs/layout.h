@@ -60,9 +60,10 @@ struct port_config {
 	__u32 pad;
 };
 
-/* A destination of the lab, by whose place in the map it is pinned to a path. Ascending. */
+/* A destination of the lab, and the number by which it is pinned to a path. Ascending by address. */
 struct address {
 	__u32 address; /* IPv4, host order; the rest of the map: all ones */
+	__u32 number;
 };
 
 /* The port that an interface of a switch is. Ascending by buffer and interface; the rest of the map: all ones. */

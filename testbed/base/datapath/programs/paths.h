@@ -2,9 +2,13 @@
  * one that its destination is pinned to. Included by port.bpf.c.
  *
  * The kernel's routes know the paths of the moment: one whose link is down, or that routing has withdrawn, is none of
- * them. No helper tells all of a route's next hops, so the program asks for one (bpf_fib_lookup), and `port_paths`
- * reads them all as the kernel is about to choose among them. With each comes the highest hash that leads to it
- * (hash-threshold, RFC 2992): a packet with that hash takes this path and no other.
+ * them. No helper tells all of a route's next hops, so the program looks a route up (bpf_fib_lookup), and `port_paths`,
+ * at the tracepoint of that, reads them all. With each comes the highest hash that leads to it (hash-threshold,
+ * RFC 2992): a packet with that hash takes this path and no other. Routes whose next hops are objects of their own
+ * (ip nexthop) are not read: zebra installs none on such a switch.
+ *
+ * What loops carry from one round to the next is in a map: in registers, the verifier would follow each value that it
+ * might have.
  */
 #ifndef TESTBED_PATHS_H
 #define TESTBED_PATHS_H
@@ -24,43 +28,16 @@ struct fib_nh_common {
 	atomic_t nhc_upper_bound;
 } __attribute__((preserve_access_index));
 
+struct fib_info;
+
 struct fib_nh {
 	struct fib_nh_common nh_common;
-} __attribute__((preserve_access_index));
-
-struct nh_info {
-	struct fib_nh_common fib_nhc;
-} __attribute__((preserve_access_index));
-
-struct nh_group;
-
-struct nexthop {
-	_Bool is_group;
-	struct nh_info *nh_info;
-	struct nh_group *nh_grp;
-} __attribute__((preserve_access_index));
-
-struct nh_grp_entry {
-	struct nexthop *nh;
-	struct {
-		atomic_t upper_bound;
-	} hthr;
-} __attribute__((preserve_access_index));
-
-struct nh_group {
-	__u16 num_nh;
-	_Bool hash_threshold;
-	struct nh_grp_entry nh_entries[];
+	struct fib_info *nh_parent;
 } __attribute__((preserve_access_index));
 
 struct fib_info {
 	int fib_nhs;
-	struct nexthop *nh;
 	struct fib_nh fib_nh[];
-} __attribute__((preserve_access_index));
-
-struct fib_result {
-	struct fib_info *fi;
 } __attribute__((preserve_access_index));
 
 struct path {
@@ -71,6 +48,9 @@ struct path {
 struct paths {
 	__u32 asked; /* by the program that is running on this CPU */
 	__u32 count;
+	__u32 low, high; /* of a search */
+	__u32 least, best, best_port; /* of a choice: bytes queued, the hash that leads there, and the port */
+	__u32 here, stay, there;      /* likewise of the port that the flow left by, if it is one of them */
 	struct path of[MOST_PATHS];
 };
 
@@ -81,62 +61,44 @@ struct {
 	__type(value, struct paths);
 } paths SEC(".maps");
 
-/* A next hop of a group of next hops, as zebra installs them. */
-static __always_inline void read_member(struct path *path, struct nh_group *group, __u32 number)
+static __always_inline struct paths *own_paths(void)
 {
-	struct nh_grp_entry *entry = (void *)group + bpf_core_field_offset(struct nh_group, nh_entries) +
-				     number * bpf_core_type_size(struct nh_grp_entry);
-
-	path->ifindex = BPF_CORE_READ(entry, nh, nh_info, fib_nhc.nhc_dev, ifindex);
-	path->bound = BPF_CORE_READ(entry, hthr.upper_bound.counter);
+	__u32 zero = 0;
+	return bpf_map_lookup_elem(&paths, &zero);
 }
 
-/* A next hop of a route that has several of its own. */
-static __always_inline void read_own(struct path *path, struct fib_info *info, __u32 number)
+SEC("tp_btf/fib_table_lookup")
+int BPF_PROG(port_paths, __u32 table, void *flow, struct fib_nh_common *chosen, int error)
 {
-	struct fib_nh *own = (void *)info + bpf_core_field_offset(struct fib_info, fib_nh) +
-			     number * bpf_core_type_size(struct fib_nh);
-
-	path->ifindex = BPF_CORE_READ(own, nh_common.nhc_dev, ifindex);
-	path->bound = BPF_CORE_READ(own, nh_common.nhc_upper_bound.counter);
-}
-
-SEC("fentry/fib_select_path")
-int BPF_PROG(port_paths, void *net, struct fib_result *result)
-{
-	__u32 zero = 0, there, usable = 0;
-	struct paths *found = bpf_map_lookup_elem(&paths, &zero);
-	struct nh_group *group = NULL;
-	struct nexthop *nexthop;
+	struct paths *found = own_paths();
 	struct fib_info *info;
+	__u64 first, size;
+	__u32 there;
 
-	if (!found || !found->asked)
+	if (!found || !found->asked || !chosen || error)
 		return 0;
 	found->asked = 0;
-	info = BPF_CORE_READ(result, fi);
+	found->count = 0;
+	info = BPF_CORE_READ((struct fib_nh *)chosen, nh_parent);
 	if (!info)
 		return 0;
-	nexthop = BPF_CORE_READ(info, nh);
-	if (nexthop) {
-		group = BPF_CORE_READ(nexthop, nh_grp);
-		if (!BPF_CORE_READ(nexthop, is_group) || !BPF_CORE_READ(group, hash_threshold))
-			return 0;
-		there = BPF_CORE_READ(group, num_nh);
-	} else {
-		there = BPF_CORE_READ(info, fib_nhs);
-	}
+	there = BPF_CORE_READ(info, fib_nhs);
+	first = (__u64)info + bpf_core_field_offset(struct fib_info, fib_nh);
+	size = bpf_core_type_size(struct fib_nh);
+	if ((__u64)chosen < first || (__u64)chosen >= first + size * there)
+		return 0; /* it is no next hop of that route: what was read is something else */
 	for (__u32 number = 0; number < MOST_PATHS; number++) {
-		struct path *path = &found->of[usable & (MOST_PATHS - 1)];
+		struct fib_nh *hop = (void *)first + number * size;
+		__u32 place = found->count, bound;
 		if (number >= there)
 			break;
-		if (group)
-			read_member(path, group, number);
-		else
-			read_own(path, info, number);
-		if ((int)path->bound >= 0) /* else its link is down */
-			usable++;
+		bound = BPF_CORE_READ(hop, nh_common.nhc_upper_bound.counter);
+		if ((int)bound < 0 || place >= MOST_PATHS) /* its link is down */
+			continue;
+		found->of[place & (MOST_PATHS - 1)].ifindex = BPF_CORE_READ(hop, nh_common.nhc_dev, ifindex);
+		found->of[place & (MOST_PATHS - 1)].bound = bound;
+		found->count = place + 1;
 	}
-	found->count = usable;
 	return 0;
 }
 
@@ -144,10 +106,8 @@ int BPF_PROG(port_paths, void *net, struct fib_result *result)
 static __always_inline struct paths *ask_paths(struct __sk_buff *skb, const struct headers *headers)
 {
 	struct bpf_fib_lookup lookup = {.family = AF_INET, .ifindex = skb->ifindex};
-	struct paths *found;
-	__u32 zero = 0;
+	struct paths *found = own_paths();
 
-	found = bpf_map_lookup_elem(&paths, &zero);
 	if (!found || headers->protocol != ETH_P_IP)
 		return NULL;
 	lookup.ipv4_src = headers->addresses >> 32;
@@ -159,45 +119,57 @@ static __always_inline struct paths *ask_paths(struct __sk_buff *skb, const stru
 	return found->count > 1 ? found : NULL;
 }
 
-/* How many destinations of the lab have a lower address (host order). */
+/* The number of a destination (host order); of one that is not known, its place among those that are. */
 __noinline __u32 place_of(__u32 address, __u32 count)
 {
-	__u32 low = 0, high = count;
+	struct paths *search = own_paths();
+	struct address *found;
+	__u32 place;
 
+	if (!search)
+		return 0;
+	search->low = 0;
+	search->high = count;
 	for (int step = 0; step < SEARCH_STEPS; step++) {
-		__u32 middle = (low + high) / 2;
-		struct address *item;
-		if (low >= high)
+		__u32 middle = (search->low + search->high) / 2;
+		struct address *item = bpf_map_lookup_elem(&addresses, &middle);
+		if (search->low >= search->high)
 			break;
-		item = bpf_map_lookup_elem(&addresses, &middle);
 		if (item && item->address < address)
-			low = middle + 1;
+			search->low = middle + 1;
 		else
-			high = middle;
+			search->high = middle;
 	}
-	return low;
+	place = search->low;
+	found = bpf_map_lookup_elem(&addresses, &place);
+	return found && found->address == address ? found->number : place;
 }
 
 /* The port of a switch that is behind an interface, in the upper 32 bits, and the bytes that all its queues hold; 0 for
- * an interface that is no port. Verified by itself, once. */
+ * an interface that is no port. */
 __noinline __u64 egress_load(__u32 buffer, __u32 ifindex, __u32 count)
 {
 	__u64 wanted = (__u64)buffer << 32 | ifindex, held = 0;
-	__u32 low = 0, high = count, port;
+	struct paths *search = own_paths();
 	struct egress *found;
+	__u32 place, port;
 
+	if (!search)
+		return 0;
+	search->low = 0;
+	search->high = count;
 	for (int step = 0; step < SEARCH_STEPS; step++) {
-		__u32 middle = (low + high) / 2;
-		struct egress *item;
-		if (low >= high)
+		__u32 middle = (search->low + search->high) / 2;
+		struct egress *item = bpf_map_lookup_elem(&egresses, &middle);
+		if (search->low >= search->high)
 			break;
-		item = bpf_map_lookup_elem(&egresses, &middle);
 		if (item && ((__u64)item->buffer << 32 | item->ifindex) < wanted)
-			low = middle + 1;
+			search->low = middle + 1;
 		else
-			high = middle;
+			search->high = middle;
 	}
-	found = bpf_map_lookup_elem(&egresses, &low);
+	place = search->low;
+	found = bpf_map_lookup_elem(&egresses, &place);
 	if (!found || found->buffer != buffer || found->ifindex != ifindex)
 		return 0;
 	port = found->port;
@@ -226,56 +198,68 @@ static __always_inline __u32 pinned(const struct paths *found, const struct port
 	if (!numbers || !count)
 		return 0;
 	place = place_of(bpf_ntohl((__u32)headers->addresses), numbers->addresses);
-	return found->of[place / (config->stride ?: 1) % count & (MOST_PATHS - 1)].bound;
+	return found->of[(place / (config->stride ?: 1) % count) & (MOST_PATHS - 1)].bound;
+}
+
+/* Compare the paths of `search`, from `first` on, for a flow that left by a port before (0: none). */
+__noinline int compare_paths(__u32 buffer, __u32 first, __u32 before)
+{
+	struct lab_config *numbers = lab_numbers();
+	struct paths *search = own_paths();
+
+	if (!search || !numbers)
+		return 0;
+	search->least = 0xffffffff;
+	search->best = search->best_port = search->there = 0;
+	for (__u32 step = 0; step < MOST_PATHS; step++) {
+		__u32 at = first + step, count = search->count;
+		struct path *path;
+		__u64 load;
+		if (step >= count)
+			break;
+		path = &search->of[(at >= count ? at - count : at) & (MOST_PATHS - 1)];
+		load = egress_load(buffer, path->ifindex, numbers->egresses);
+		if (!load)
+			continue;
+		if (load >> 32 == before) {
+			search->there = 1;
+			search->here = load;
+			search->stay = path->bound;
+		}
+		if ((__u32)load < search->least) {
+			search->least = load;
+			search->best = path->bound;
+			search->best_port = load >> 32;
+		}
+	}
+	return 0;
 }
 
 /* The hash, of 31 bits, of the path with the least bytes queued; of several with as few, the one that comes next after
  * a place that moves on with each packet. Where flows have a memory, one stays while that is no worse than the
  * hysteresis, and by flowlets in any case until a gap. */
-static __always_inline __u32 least_loaded(const struct paths *found, struct port_config *config, __u64 flow)
+static __always_inline __u32 least_loaded(struct paths *found, struct port_config *config, __u64 flow)
 {
-	__u32 slot = flow & (FLOWLETS - 1), count = found->count, first, best = 0, best_port = 0, stay = 0;
-	int by_gap = config->flags & PORT_FLOWLETS, remembers = by_gap || config->hysteresis_bytes, there = 0;
-	__u64 least = ~0ull, here = 0, now = 0, number = config->sprayed++;
+	__u32 slot = flow & (FLOWLETS - 1), first;
+	int by_gap = config->flags & PORT_FLOWLETS;
+	__u64 now, number = config->sprayed++;
 	struct flowlet *place = NULL;
-	struct lab_config *numbers = lab_numbers();
 
-	if (!numbers)
-		return 0;
-	if (remembers) {
+	if (by_gap || config->hysteresis_bytes)
 		place = bpf_map_lookup_elem(&flowlets, &slot);
-		now = bpf_ktime_get_ns();
-	}
-	first = (__u64)((__u32)(number * 0x9e3779b1u) + config->seed) * count >> 32;
-	for (__u32 step = 0; step < MOST_PATHS; step++) {
-		__u32 at = first + step;
-		const struct path *path;
-		__u64 load;
-		if (step >= count)
-			break;
-		path = &found->of[(at >= count ? at - count : at) & (MOST_PATHS - 1)];
-		load = egress_load(config->buffer, path->ifindex, numbers->egresses);
-		if (!load)
-			continue;
-		if (place && load >> 32 == place->port) {
-			there = 1;
-			here = load & 0xffffffff;
-			stay = path->bound;
-		}
-		if ((load & 0xffffffff) < least) {
-			least = load & 0xffffffff;
-			best = path->bound;
-			best_port = load >> 32;
-		}
-	}
+	first = (__u64)((__u32)(number * 0x9e3779b1u) + config->seed) * found->count >> 32;
+	compare_paths(config->buffer, first, place ? place->port : 0);
 	if (!place)
-		return best;
-	if (there && ((by_gap && now - place->last_ns <= config->gap_ns) || here <= least + config->hysteresis_bytes))
-		best = stay;
-	else
-		place->port = best_port;
+		return found->best;
+	now = bpf_ktime_get_ns();
+	if (found->there && ((by_gap && now - place->last_ns <= config->gap_ns) ||
+			     found->here <= (__u64)found->least + config->hysteresis_bytes)) {
+		place->last_ns = now;
+		return found->stay;
+	}
 	place->last_ns = now;
-	return best;
+	place->port = found->best_port;
+	return found->best;
 }
 
 #endif

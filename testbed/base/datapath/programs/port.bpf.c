@@ -7,7 +7,7 @@
  *   port_egress   clsact egress, only where trimming is on
  *   port_enqueue  filter on HTB, under the root lock: class, admission, ECN, accounts
  *   port_purge    tracepoint kfree_skb: packets that a link going down took along
- *   port_paths    entry of fib_select_path, only where a switch adapts or pins: the paths of a packet (paths.h)
+ *   port_paths    tracepoint fib_table_lookup, only where a switch adapts or pins: the paths of a packet (paths.h)
  *
  * What clsact's programs let pass goes on to the filters behind them (TC_ACT_UNSPEC), which a link group has.
  */
@@ -115,7 +115,7 @@ static __always_inline __u32 balance(struct __sk_buff *skb, struct port_config *
 	}
 	flow = flow_hash(config, headers);
 	if (config->balancing == LB_ADAPTIVE || config->balancing == LB_STATIC) {
-		const struct paths *found = ask_paths(skb, headers);
+		struct paths *found = ask_paths(skb, headers);
 		if (found)
 			return (config->balancing == LB_STATIC ? pinned(found, config, headers) :
 								 least_loaded(found, config, flow)) << 1;

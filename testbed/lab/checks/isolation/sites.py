@@ -13,6 +13,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Interface
 
 from testbed.base.linux.rtnetlink import mac_bytes
 from testbed.lab.core.drivers.nodes.raw_ports import Place
+from testbed.lab.core.fabric.forwarding.links import planes_apart
 from testbed.lab.core.model import Guard, Guards, Lab
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.lab.core.plan.operations import CreateBridge, CreateVeth
@@ -161,6 +162,7 @@ def find_sites(lab: Lab, plan: LabPlan, network: str) -> list[Site]:
         by_subnet.setdefault((nic.tenant, nic.address.network), []).append(nic)
     found: list[Site] = []
     isolated = network == "backend" and lab.isolated_rails
+    planes = planes_apart(lab)
     for nic in some_of(nics, MOST_SITES):
         assert nic.address is not None
         assert nic.gateway is not None
@@ -170,7 +172,11 @@ def find_sites(lab: Lab, plan: LabPlan, network: str) -> list[Site]:
         here = [item for item in segment if ends(item)[0].place == port.place]
         near = next_host(nic, here) if master else None
         victim = near or (next_host(nic, segment) if master and nic.tenant else None)
-        mine = [item for item in nics if item.tenant == nic.tenant and item not in segment]
+        mine = [
+            item
+            for item in nics
+            if item.tenant == nic.tenant and item not in segment and _plane(planes, item) == _plane(planes, nic)
+        ]
         elsewhere = [] if isolated and not nic.tenant else mine
         taken = {item.address.ip for item in segment if item.address is not None} | {nic.gateway}
         others = [item for item in segment if item not in (nic, victim)]
@@ -196,6 +202,11 @@ def find_sites(lab: Lab, plan: LabPlan, network: str) -> list[Site]:
             )
         )
     return found
+
+
+def _plane(planes: Mapping[str, int], nic: PortPlan) -> int:
+    """The plane of a NIC; 0 where all can reach each other."""
+    return planes.get(nic.peer.partition(":")[0], 0)
 
 
 def _third6(own: IPv6Interface, others: Sequence[PortPlan]) -> IPv6Address:

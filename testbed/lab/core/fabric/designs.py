@@ -48,33 +48,49 @@ def _all_rails_on_one_switch(known: Values) -> Values:
     return {"rails.per_switch": next((size for size in RAILS_PER_SWITCH if size >= nics), RAILS_PER_SWITCH[-1])}
 
 
-def _superpod_counts(known: Values) -> Values:
-    """Spines and cores of an NVIDIA SuperPOD built from 64-port switches.
+def _a_plane_for_each_port(known: Values) -> Values:
+    """As many planes as NICs have ports, and as many ports as there are planes, whichever is written."""
+    return {"planes": known.get("nic.ports", 2), "nic.ports": known.get("planes", 2)}
 
-    One pod (up to 8 scalable units): half as many spines as leaves, and each leaf's 32 uplinks spread over
-    them, so 4, 2 or 1 parallel links. More: pods of 4 units, each leaf once to each of its pod's 32 spines;
-    a spine has 32 ports left for cores, fewer than there are, so the cores stand in groups of 32 and spine s
-    of every pod serves group (s - 1) mod groups + 1. Every core then has 64 ports in use.
+
+def _a_plane_for_each_rail(known: Values) -> Values:
+    """As many planes as a host has GPUs."""
+    return {"planes": known.get("gpus", 8)}
+
+
+def _superpod_counts(known: Values) -> Values:
+    """Spines and cores of an NVIDIA SuperPOD of switches with `switch_radix` ports, half of which go up.
+
+    One pod: as few spines as have a port for all uplinks of a plane, which each leaf spreads over them evenly: 4 for
+    the 8 leaves of one unit of 32 hosts on 64 ports, 18 for the 32 leaves of four units of 72 hosts on 144 ports. More:
+    pods of as many units as fill their spines, each leaf once to each of them; a spine has half its ports left for
+    cores, fewer than there are, so the cores stand in groups, and spine s of every pod serves group
+    (s - 1) mod groups + 1. Every core then has all its ports in use.
     """
-    pods = known.get("pods", 1)
-    assert isinstance(pods, int)
-    units = known.get("segments", 4)
-    assert isinstance(units, int)
+
+    def number(key: str, default: int) -> int:
+        value = known.get(key, default)
+        assert isinstance(value, int)
+        return max(1, value)
+
+    pods, half = number("pods", 1), max(1, number("switch_radix", 64) // 2)
+    leaves = number("gpus", 8) // (number("planes", 1) if number("nic.ports", 1) == 1 else 1) or 1
     if pods > 1:
-        groups = max(1, _power_of_two(pods) // 2)
+        groups = max(1, power_of_two(pods) // 2)
         return {
-            "segments": 4,
-            "spines": 32,
+            "segments": max(1, half // leaves),
+            "spines": half,
             "uplink.count": 1,
-            "super_spines": 32 * groups,
+            "super_spines": half * groups,
             "super_spine_groups": groups,
         }
-    spines = min(32, 4 * _power_of_two(units))
-    return {"segments": 4, "spines": spines, "uplink.count": 32 // spines}
+    needed = -(-number("segments", 4) * leaves // 2)
+    spines = next((count for count in range(needed, half) if not half % count), half)
+    return {"segments": 4, "spines": spines, "uplink.count": half // spines}
 
 
-def _power_of_two(number: int) -> int:
-    """The smallest power of two that is not below `number`."""
+def power_of_two(number: int) -> int:
+    """The smallest power of two that is not below `number`, from 1 on."""
     return 1 << max(0, number - 1).bit_length()
 
 
@@ -224,7 +240,7 @@ _ALL = (
             "spines": 9,
             "uplink.count": 2,
         },
-        allowed={"hosts": (18,), "gpus": (4,), "nic.per": ("gpu",)},
+        allowed={"nic.per": ("gpu",)},
         at_least={"spines": 1},
     ),
     Design(
@@ -232,9 +248,35 @@ _ALL = (
         summary="NVIDIA DGX SuperPOD: scalable units of 32 hosts x 8 GPUs on 64-port switches, non-blocking",
         figure="NVIDIA's DGX SuperPOD reference architecture (B200), figure 13-12",
         preset={"hosts": 32, "gpus": 8, "switch_radix": 64},
-        allowed={"hosts": (32,), "gpus": (8,), "nic.per": ("gpu",), "rails.per_switch": (1,)},
+        allowed={"nic.per": ("gpu",), "rails.per_switch": (1,)},
         at_least={"spines": 1},
         derive=_superpod_counts,
+    ),
+    Design(
+        name="dual-plane",
+        summary="dual-port NICs on two planes, each with rail switches and spines of its own",
+        figure="Alibaba HPN (Qian et al., SIGCOMM 2024), a pod at one 32nd of its hosts",
+        # At full size: segments 15, hosts 128, spines 60; a ToR has 128 x 200G down and 60 x 400G up.
+        preset={
+            "segments": 2,
+            "hosts": 4,
+            "gpus": 8,
+            "nic.rate": Rate.parse("200G"),
+            "spines": 2,
+            "uplink.rate": Rate.parse("400G"),
+        },
+        at_least={"planes": 2, "nic.ports": 2, "spines": 1},
+        derive=_a_plane_for_each_port,
+    ),
+    Design(
+        name="multi-plane",
+        summary="a plane for each GPU of a host: as many fabrics of two tiers, which hosts alone join",
+        figure="DeepSeek-V3 (Zhao et al., ISCA 2025), figure 3, with 64 of up to 16,384 GPUs",
+        # At full size: segments 64, hosts 32, spines 32; on switches of 64 ports.
+        preset={"segments": 2, "hosts": 4, "gpus": 8, "spines": 2, "uplink.count": 2},
+        allowed={"nic.ports": (1,), "nic.per": ("gpu",)},
+        at_least={"planes": 2, "spines": 1},
+        derive=_a_plane_for_each_rail,
     ),
 )
 

@@ -3,18 +3,24 @@
 Nodes: pod by pod, in it segment by segment the rail switches and the hosts, then the pod's spines; the
 super-spines last. Links: access, rail switch to spine, spine to super-spine. Every design is one shape of
 the same Clos (RFC 7938 section 3), so there is one generator.
+
+Where the fabric has planes, each is such a Clos by itself, and hosts alone are in several: either port p of every NIC
+is in plane p (HPN, Qian et al., SIGCOMM 2024), or rail switch i is in plane (i - 1) mod planes + 1, and with it the NIC
+of each GPU (DeepSeek-V3, Zhao et al., ISCA 2025).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import product
 
-from testbed.base.names import host_name, rail_switch_name, spine_name, super_spine_name
+from testbed.base.names import host_name, plane_letter, rail_switch_name, spine_name, super_spine_name
 from testbed.lab.core.fabric.bfd import resolve_routing
 from testbed.lab.core.fabric.figures.cables import CABLE_LABEL
+from testbed.lab.core.fabric.numbers import RailSwitchNumbers
 from testbed.lab.core.fabric.params import FabricParams
-from testbed.lab.core.fabric.ports import access_port, nic_name, parallel_links, plane_letter, super_spine_position
+from testbed.lab.core.fabric.ports import access_port, nic_name, parallel_links, super_spine_position
 from testbed.lab.core.fabric.shape import Shape, resolve_shape
 from testbed.lab.core.model import End, Lab, Link, LinkKind, Node, NodeKind, Place, RailSubnet, Rdma, Role
 
@@ -34,7 +40,9 @@ def generate_fabric(params: FabricParams, *, name: str, source: str = "") -> Lab
         design=shape.design.name,
         isolated_rails=shape.design.isolated_rails,
         gpus_per_nic=shape.gpus_per_nic,
+        planes=len(shape.planes),
         switch_radix=shape.switch_radix,
+        tier_radix={role.value: ports for role, ports in shape.tier_radix.items()},
         source=source,
     )
 
@@ -46,28 +54,26 @@ def _segments(shape: Shape) -> Iterator[tuple[int, int]]:
             yield pod, segment
 
 
-def _switch_places(shape: Shape) -> Iterator[tuple[int, int]]:
-    """Yield every (index, plane) of a segment's rail switches."""
-    for index in range(1, shape.rail_switches + 1):
-        for plane in shape.planes:
-            yield index, plane
-
-
 def _nodes(shape: Shape, rdma: Rdma | None) -> Iterator[Node]:
+    numbers = RailSwitchNumbers(shape)
     for pod in range(1, shape.pods + 1):
         for segment in range(1, shape.segments + 1):
-            for index, plane in _switch_places(shape):
-                place = Place(pod=pod, segment=segment, index=index, plane=plane)
+            for index, plane, _ in shape.rail_switch_places():
+                block = numbers.block(pod, segment, index, plane)
+                place = Place(pod=pod, segment=segment, index=index, plane=plane, block=block)
                 switch = rail_switch_name(pod, segment, index, plane_letter(plane))
                 yield Node(name=switch, kind=NodeKind.SWITCH, role=Role.RAIL, place=place)
-            for host in range(1, shape.hosts + 1):
+            for host in range(1, shape.hosts_in(pod, segment) + 1):
                 place = Place(pod=pod, segment=segment, index=host)
                 yield Node(name=host_name(pod, segment, host), kind=NodeKind.HOST, place=place, rdma=rdma)
-        for spine in range(1, shape.spines + 1):
-            place = Place(pod=pod, index=spine)
-            yield Node(name=spine_name(pod, spine), kind=NodeKind.SWITCH, role=Role.SPINE, place=place)
-    for index in range(1, shape.super_spines + 1):
-        yield Node(name=super_spine_name(index), kind=NodeKind.SWITCH, role=Role.SUPER_SPINE, place=Place(index=index))
+        for plane, spine in product(shape.planes, range(1, shape.spines + 1)):
+            place = Place(pod=pod, index=spine, plane=plane)
+            name = spine_name(pod, spine, plane_letter(plane))
+            yield Node(name=name, kind=NodeKind.SWITCH, role=Role.SPINE, place=place)
+    for plane, index in product(shape.planes, range(1, shape.super_spines + 1)):
+        place = Place(index=index, plane=plane)
+        name = super_spine_name(index, plane_letter(plane))
+        yield Node(name=name, kind=NodeKind.SWITCH, role=Role.SUPER_SPINE, place=place)
 
 
 def _rail_slots(shape: Shape) -> Iterator[tuple[int, int, int]]:
@@ -78,10 +84,11 @@ def _rail_slots(shape: Shape) -> Iterator[tuple[int, int, int]]:
 
 def _rail_subnets(shape: Shape) -> Iterator[RailSubnet]:
     for pod, segment in _segments(shape):
-        for plane in shape.planes:
+        for port in shape.ports:
             for rail, index, slot in _rail_slots(shape):
+                plane = plane_letter(shape.plane_of_rail_switch(index, port))
                 yield RailSubnet(
-                    switch=rail_switch_name(pod, segment, index, plane_letter(plane)),
+                    switch=rail_switch_name(pod, segment, index, plane),
                     rail=rail,
                     slot=slot,
                     prefix_length=shape.prefix_length,
@@ -96,13 +103,13 @@ def _access_links(shape: Shape, mtu_bytes: int) -> Iterator[Link]:
             (
                 rail,
                 slot,
-                nic_name(rail, plane, shared=shape.shared_nics),
-                rail_switch_name(pod, segment, index, plane_letter(plane)),
+                nic_name(rail, port, shared=shape.shared_nics),
+                rail_switch_name(pod, segment, index, plane_letter(shape.plane_of_rail_switch(index, port))),
             )
             for rail, index, slot in _rail_slots(shape)
-            for plane in shape.planes
+            for port in shape.ports
         ]
-        for host in range(1, shape.hosts + 1):
+        for host in range(1, shape.hosts_in(pod, segment) + 1):
             node = host_name(pod, segment, host)
             for rail, slot, nic, switch in wiring:
                 yield Link(
@@ -122,8 +129,7 @@ def _cable_label(cable: str | None) -> Mapping[str, str]:
 
 
 def _uplinks(shape: Shape, mtu_bytes: int) -> Iterator[Link]:
-    """Yield the links from every rail switch to every spine of its pod."""
-    planes = len(shape.planes)
+    """Yield the links from every rail switch to every spine of its pod and plane."""
     link = partial(
         Link,
         rate=shape.uplink_rate,
@@ -133,16 +139,16 @@ def _uplinks(shape: Shape, mtu_bytes: int) -> Iterator[Link]:
         labels=_cable_label(shape.uplink_cable),
     )
     for pod, segment in _segments(shape):
-        spines = [spine_name(pod, spine) for spine in range(1, shape.spines + 1)]
-        for index, plane in _switch_places(shape):
+        for index, plane, within in shape.rail_switch_places():
             switch = rail_switch_name(pod, segment, index, plane_letter(plane))
-            within = (index - 1) * planes + max(plane, 1) - 1
-            position = (segment - 1) * shape.rail_switches * planes + within
+            above = plane_letter(plane) if len(shape.planes) > 1 else ""
+            spines = [spine_name(pod, spine, above) for spine in range(1, shape.spines + 1)]
+            position = (segment - 1) * shape.leaves_of_plane + within
             yield from parallel_links(switch, position, spines, shape.uplink_count, link)
 
 
 def _core_links(shape: Shape, mtu_bytes: int) -> Iterator[Link]:
-    """Yield the links from every spine to every super-spine of its group."""
+    """Yield the links from every spine to every super-spine of its group and plane."""
     link = partial(
         Link,
         rate=shape.core_rate,
@@ -151,9 +157,9 @@ def _core_links(shape: Shape, mtu_bytes: int) -> Iterator[Link]:
         loss=shape.core_loss,
         labels=_cable_label(shape.core_cable),
     )
-    for pod in range(1, shape.pods + 1):
-        for spine in range(1, shape.spines + 1):
-            group, within = (spine - 1) % shape.groups, (spine - 1) // shape.groups
-            above = [super_spine_name(index) for index in range(group + 1, shape.super_spines + 1, shape.groups)]
-            position = super_spine_position(pod, within)
-            yield from parallel_links(spine_name(pod, spine), position, above, shape.core_count, link)
+    spines = range(1, shape.spines + 1)
+    for pod, plane, spine in product(range(1, shape.pods + 1), map(plane_letter, shape.planes), spines):
+        group, within = (spine - 1) % shape.groups, (spine - 1) // shape.groups
+        above = [super_spine_name(index, plane) for index in range(group + 1, shape.super_spines + 1, shape.groups)]
+        position = super_spine_position(pod, within)
+        yield from parallel_links(spine_name(pod, spine, plane), position, above, shape.core_count, link)

@@ -6,10 +6,11 @@ one it fixes (`FabricError` with the dotted field).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from testbed.base.units import Rate
-from testbed.lab.core.model import Delay, Rdma, Routing
+from testbed.lab.core.model import Delay, Rdma, Role, Routing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,17 +51,23 @@ class FabricParams:
     design: str
     pods: int | None = None
     segments: int | None = None
-    hosts: int | None = None
+    hosts: int | tuple[int, ...] | None = None
+    """Per segment: one number, or one for each segment of a pod, or of the whole fabric."""
     gpus: int | None = None
     nic: NicParams = field(default_factory=NicParams)
+    planes: int | None = None
+    """Fabrics that share no switch: of the ports of a NIC, or of rails where NICs have one port. The default is 1."""
     rails: RailParams = field(default_factory=RailParams)
     spines: int | None = None
+    """Per pod and plane."""
     super_spines: int | None = None
+    """Per plane."""
     super_spine_groups: int | None = None
     """Equal groups of super-spines (default 1): spine s of every pod reaches those of group (s - 1) mod groups + 1."""
     uplink: UplinkParams = field(default_factory=UplinkParams)
     core_uplink: UplinkParams = field(default_factory=UplinkParams)
     """Spine to super-spine links; what is not written is taken from `uplink`."""
-    switch_radix: int | None = None
+    switch_radix: int | Mapping[Role, int] | None = None
+    """The ports of a switch: of all, or by role."""
     routing: Routing = field(default_factory=Routing)
     mtu: int = 4500

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
+from testbed.base.names import plane_letter
 from testbed.lab.core.model import End, Link, LinkKind
 
 PORTS_PER_POD_BLOCK = 32
@@ -34,11 +35,6 @@ PORT_MAPS: Mapping[str, tuple[tuple[int, ...], ...]] = MappingProxyType(
     }
 )
 """Access interface numbers by rail slot (0-based) and host (0-based), as a figure draws them."""
-
-
-def plane_letter(plane: int) -> str:
-    """ "a".."d" for planes 1..4, "" for 0 (single-port NICs)."""
-    return "" if plane == 0 else "abcd"[plane - 1]
 
 
 def nic_name(nic: int, plane: int, *, shared: bool) -> str:

@@ -5,15 +5,16 @@ A `Shape` is what the generator works from: no None left, nothing contradictory,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from testbed.base.errors import FabricError
-from testbed.base.names import nearest
+from testbed.base.names import PLANE_LETTERS, nearest
 from testbed.base.units import Rate
 from testbed.lab.core.fabric.designs import DESIGNS, RAILS_PER_SWITCH, Design, Value
 from testbed.lab.core.fabric.params import FabricParams
 from testbed.lab.core.fabric.ports import PORT_MAPS
-from testbed.lab.core.model import Delay
+from testbed.lab.core.model import Delay, Role
 
 MAX_LINKS = 1 << 18
 """More than any one machine holds; keeps a mistyped number from filling the memory."""
@@ -24,7 +25,7 @@ PREFIX_LENGTHS = {1: 24, 2: 25, 4: 27, 8: 28}
 SHORTEST_PREFIX, LONGEST_PREFIX = 16, 30
 
 _KEYS: dict[str, tuple[str, ...]] = {
-    "": ("pods", "segments", "hosts", "gpus", "spines", "super_spines", "super_spine_groups", "switch_radix"),
+    "": ("pods", "segments", "hosts", "gpus", "planes", "spines", "super_spines", "super_spine_groups", "switch_radix"),
     "nic": ("per", "ports", "rate", "count"),
     "rails": ("per_switch", "port_map", "prefix_length"),
     "uplink": ("rate", "count"),
@@ -34,9 +35,10 @@ _KEYS: dict[str, tuple[str, ...]] = {
 # Inclusive ranges. Those of places come from the address plan.
 _RANGES: dict[str, tuple[int, int]] = {
     "pods": (1, 31),
-    "segments": (1, 64),
+    "segments": (1, 4096),
     "hosts": (1, 65533),
     "gpus": (1, 256),
+    "planes": (1, len(PLANE_LETTERS)),
     "nic.count": (1, 256),
     "spines": (0, 1023),
     "super_spines": (0, 4096),
@@ -47,7 +49,7 @@ _RANGES: dict[str, tuple[int, int]] = {
     "rails.prefix_length": (SHORTEST_PREFIX, LONGEST_PREFIX),
 }
 _MAX_RAIL_SWITCHES = 32
-_MAX_RAIL_SWITCHES_PER_PLANE = 8
+"""Per segment and port of a NIC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,28 +61,33 @@ class Shape:
     segments: int
     """Per pod."""
     hosts: int
-    """Per segment."""
+    """Per segment: of the largest, where they are not equal."""
+    unequal: tuple[int, ...] = ()
+    """The hosts of every segment, pod by pod; (): all are equal."""
     gpus: int
     """Per host."""
     nics: int
     """Per host; NIC i serves rail i."""
     shared_nics: bool
+    ports: tuple[int, ...]
+    """The ports of a NIC, each on a rail switch of its own: (0,) for one, else (1, 2, ...)."""
     planes: tuple[int, ...]
-    """(0,) for single-port NICs, else (1, 2[, 3, 4])."""
+    """The fabrics that share no switch: (0,) for one, else (1, 2, ...)."""
     nic_rate: Rate
     nic_cable: str | None
     slots: int
     """Rails a switch can carry."""
     rail_switches: int
-    """Per segment and plane."""
+    """Per segment and port of a NIC."""
     port_map: str | None
     prefix_length: int
     aggregate_length: int
     spines: int
-    """Per pod."""
+    """Per pod and plane."""
     super_spines: int
+    """Per plane."""
     groups: int
-    """Groups of super-spines."""
+    """Groups of super-spines of a plane."""
     uplink_rate: Rate
     uplink_count: int
     uplink_delay: Delay | None
@@ -92,29 +99,61 @@ class Shape:
     core_loss: float
     core_cable: str | None
     switch_radix: int | None
+    tier_radix: Mapping[Role, int] = field(default_factory=dict)
 
     @property
     def gpus_per_nic(self) -> int:
         return self.gpus // self.nics
 
     @property
+    def all_hosts(self) -> int:
+        """The hosts of all segments."""
+        return sum(self.unequal) or self.pods * self.segments * self.hosts
+
+    @property
     def access_links(self) -> int:
-        return self.pods * self.segments * self.hosts * self.nics * len(self.planes)
+        return self.all_hosts * self.nics * len(self.ports)
 
     @property
     def uplinks(self) -> int:
         """Rail switch to spine."""
-        leaves = self.pods * self.segments * self.rail_switches * len(self.planes)
+        leaves = self.pods * self.segments * self.rail_switches * len(self.ports)
         return leaves * self.spines * self.uplink_count
 
     @property
     def core_links(self) -> int:
         """Spine to super-spine."""
-        return self.pods * self.spines * (self.super_spines // self.groups) * self.core_count
+        spines = self.pods * self.spines * len(self.planes)
+        return spines * (self.super_spines // self.groups) * self.core_count
 
     @property
     def fabric_links(self) -> int:
         return self.uplinks + self.core_links
+
+    @property
+    def leaves_of_plane(self) -> int:
+        """The rail switches that a segment has in each plane, or in all where there is one."""
+        return self.rail_switches * len(self.ports) // len(self.planes)
+
+    def hosts_in(self, pod: int, segment: int) -> int:
+        """The number of hosts of a segment. Pods and segments are numbered from 1."""
+        return self.unequal[(pod - 1) * self.segments + segment - 1] if self.unequal else self.hosts
+
+    def rail_switch_places(self) -> Iterator[tuple[int, int, int]]:
+        """Yield the place of every rail switch of a segment: its index, its plane, and its position (from 0) below the
+        spines of that plane. Where all planes share spines, a plane is a port of each NIC, and positions go through."""
+        apart = len(self.planes) > 1
+        position = dict.fromkeys(self.planes, 0)
+        for index in range(1, self.rail_switches + 1):
+            for port in self.ports:
+                plane = self.plane_of_rail_switch(index, port)
+                above = plane if apart else 0
+                yield index, plane, position[above]
+                position[above] += 1
+
+    def plane_of_rail_switch(self, index: int, port: int = 0) -> int:
+        """The plane of a rail switch that a port of NICs is on; 0 where NICs have one port, and all rails one plane."""
+        return port or ((index - 1) % len(self.planes) + 1 if len(self.planes) > 1 else 0)
 
 
 class _Faults(list[FabricError]):
@@ -152,6 +191,7 @@ def _resolve(params: FabricParams) -> tuple[Shape | None, tuple[FabricError, ...
     _check_design(design, written, faults)
     values = _filled(design, written)
     _check_together(design, written, values, faults)
+    _check_unequal(params.hosts, values, faults)
     if faults:
         return None, tuple(faults)
     shape = _shape(design, values, params)
@@ -165,13 +205,22 @@ def _resolve(params: FabricParams) -> tuple[Shape | None, tuple[FabricError, ...
 
 
 def _written(params: FabricParams) -> dict[str, Value]:
-    """Return what the file says, by dotted key: of everything that a design may fix, and a file leave to it."""
+    """Return what the file says, by dotted key: of everything that a design may fix, and a file leave to it.
+
+    The hosts of unequal segments are those of the largest, and as many segments as there are numbers.
+    """
     found: dict[str, Value] = {}
     for section, names in _KEYS.items():
         values = getattr(params, section) if section else params
         for name in names:
             if (value := getattr(values, name)) is not None:
                 found[f"{section}.{name}" if section else name] = value
+    if isinstance(params.hosts, tuple):
+        found["hosts"] = max(params.hosts, default=0)
+        if params.pods in (None, 1):
+            found.setdefault("segments", len(params.hosts))
+    if isinstance(params.switch_radix, Mapping):
+        found["switch_radix"] = params.switch_radix.get(Role.RAIL) or max(params.switch_radix.values())
     return found
 
 
@@ -216,6 +265,7 @@ def _filled(design: Design, written: dict[str, Value]) -> dict[str, Value]:
         "nic.ports": 1,
         "nic.rate": Rate.parse("400G"),
         "nic.count": 1,
+        "planes": 1,
         "rails.per_switch": 1,
         "spines": 4,
         "super_spine_groups": 1,
@@ -260,6 +310,7 @@ def _check_together(design: Design, written: dict[str, Value], values: dict[str,
     """Values against each other; each rule only where its own inputs are sound."""
     _check_nics(written, values, faults)
     _check_rails(design, values, faults)
+    _check_planes(values, faults)
     _check_subnets(values, faults)
     _check_tiers(values, faults)
 
@@ -289,13 +340,55 @@ def _check_rails(design: Design, values: dict[str, Value], faults: _Faults) -> N
         message = f"design {design.name} puts all {nics} rails of a host on one switch, which carries {slots}"
         faults.add(field, message, code="contradiction", hint="at most 8 rails fit on a switch")
         return
-    limit = _MAX_RAIL_SWITCHES_PER_PLANE if ports > 1 else _MAX_RAIL_SWITCHES
-    if switches > limit:
-        per = "segment and plane" if ports > 1 else "segment"
-        message = f"{nics} rails with {slots} on a switch need {switches} rail switches; a {per} has at most {limit}"
+    if switches > _MAX_RAIL_SWITCHES:
+        per = "segment has at most" if ports == 1 else "segment has for each port of a NIC at most"
+        message = f"{nics} rails with {slots} on a switch need {switches} rail switches; a {per} {_MAX_RAIL_SWITCHES}"
         faults.add(field, message, code="range", hint="more rails.per_switch, or fewer rails")
     if "rails.port_map" in values and not faults.on("rails.port_map", "hosts"):
         _check_port_map(str(values["rails.port_map"]), slots, _int(values, "hosts"), faults)
+
+
+def _check_planes(values: dict[str, Value], faults: _Faults) -> None:
+    """Planes are of the ports of NICs, one for each, or of rails."""
+    if faults.on("planes", "nic.ports", "nic.per", "nic.count", "gpus", "rails.per_switch"):
+        return
+    planes, ports, slots = _int(values, "planes"), _int(values, "nic.ports"), _int(values, "rails.per_switch")
+    if planes == 1:
+        return
+    if ports > 1:
+        if planes != ports:
+            message = f"NICs have {ports} ports, one for each plane, and there are {planes} planes"
+            faults.add("planes", message, code="contradiction", hint=f"planes: {ports}, or nic: {{ports: 1}}")
+        return
+    nics = _nics(values)
+    switches = -(-nics // slots)
+    if switches % planes:
+        what = f"{nics} rails" if slots == 1 else f"{switches} rail switches of a segment"
+        message = f"{what} do not divide into {planes} planes of NICs with one port"
+        most = next(number for number in range(min(planes, switches), 0, -1) if not switches % number)
+        hint = f"planes: {most}" if most > 1 else f"nic: {{ports: {planes}}}"
+        faults.add("planes", message, code="contradiction", hint=hint)
+
+
+def _check_unequal(hosts: int | tuple[int, ...] | None, values: dict[str, Value], faults: _Faults) -> None:
+    """The hosts of unequal segments: one number for each segment of a pod, or of the fabric."""
+    if not isinstance(hosts, tuple) or faults.on("hosts", "segments", "pods"):
+        return
+    pods, segments = _int(values, "pods"), _int(values, "segments")
+    low, high = _RANGES["hosts"]
+    if len(hosts) not in (segments, pods * segments):
+        of = f"{pods} pods of {segments} segments" if pods > 1 else f"{segments} segments"
+        message = f"hosts has {len(hosts)} numbers, and there are {of}"
+        faults.add("hosts", message, code="contradiction", hint="one number for each segment, or one for all")
+    elif (wrong := next((number for number in hosts if not low <= number <= high), None)) is not None:
+        faults.add("hosts", f"hosts has {wrong}; a segment has {low} to {high}", code="range")
+
+
+def _unequal(hosts: int | tuple[int, ...] | None, pods: int, segments: int) -> tuple[int, ...]:
+    """Return the hosts of every segment; () where all are equal."""
+    if not isinstance(hosts, tuple) or len(set(hosts)) == 1:
+        return ()
+    return hosts if len(hosts) == pods * segments else hosts * pods
 
 
 def _check_port_map(name: str, slots: int, hosts: int, faults: _Faults) -> None:
@@ -343,15 +436,19 @@ def _check_tiers(values: dict[str, Value], faults: _Faults) -> None:
 def _shape(design: Design, values: dict[str, Value], params: FabricParams) -> Shape:
     nics, slots, ports = _nics(values), _int(values, "rails.per_switch"), _int(values, "nic.ports")
     port_map = values.get("rails.port_map")
+    pods, segments, planes = _int(values, "pods"), _int(values, "segments"), _int(values, "planes")
+    by_tier = params.switch_radix if isinstance(params.switch_radix, Mapping) else {}
     return Shape(
         design=design,
-        pods=_int(values, "pods"),
-        segments=_int(values, "segments"),
+        pods=pods,
+        segments=segments,
         hosts=_int(values, "hosts"),
+        unequal=_unequal(params.hosts, pods, segments),
         gpus=_int(values, "gpus"),
         nics=nics,
         shared_nics=values["nic.per"] == "host",
-        planes=tuple(range(1, ports + 1)) if ports > 1 else (0,),
+        ports=tuple(range(1, ports + 1)) if ports > 1 else (0,),
+        planes=tuple(range(1, planes + 1)) if planes > 1 else (0,),
         nic_rate=_rate(values, "nic.rate"),
         nic_cable=params.nic.cable,
         slots=slots,
@@ -372,5 +469,6 @@ def _shape(design: Design, values: dict[str, Value], params: FabricParams) -> Sh
         core_delay=params.core_uplink.delay if params.core_uplink.delay is not None else params.uplink.delay,
         core_loss=(params.core_uplink.loss if params.core_uplink.loss is not None else params.uplink.loss) or 0.0,
         core_cable=params.core_uplink.cable or params.uplink.cable,
-        switch_radix=_int(values, "switch_radix") if "switch_radix" in values else None,
+        switch_radix=_int(values, "switch_radix") if "switch_radix" in values and not by_tier else None,
+        tier_radix=dict(by_tier),
     )

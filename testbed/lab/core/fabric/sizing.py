@@ -131,7 +131,7 @@ def _roles_at(link: Link, roles: Mapping[str, Role]) -> tuple[Role | None, Role 
 
 def check_sizing(lab: Lab) -> tuple[FabricError, ...]:
     """One error for each role whose switches need more ports than `switch_radix`."""
-    if lab.switch_radix is None:
+    if lab.switch_radix is None and not lab.tier_radix:
         return ()
     roles = {node.name: node.role or Role.RAIL for node in lab.nodes if node.kind is NodeKind.SWITCH}
     return tuple(
@@ -185,7 +185,7 @@ def _role_sizing(lab: Lab, roles: dict[str, Role]) -> tuple[RoleSizing, ...]:
                 switches=len(members),
                 ports=ports[fullest],
                 fullest=fullest,
-                radix=lab.switch_radix,
+                radix=lab.radix_of(role),
                 downlink_bps=sum(down_bps[name] for name in members),
                 uplink_bps=sum(up_bps[name] for name in members),
                 oversubscription=max((down_bps[name] / up_bps[name] for name in members if up_bps[name]), default=None),

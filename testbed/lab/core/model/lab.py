@@ -107,13 +107,17 @@ class Place:
     """The place of a generated node in its fabric. All numbers start at 1; 0 means "not at this level".
 
     A place alone decides the node's addresses and AS number, so that adding nodes renumbers nobody.
-    `plane` is 0 for single-port NICs, else 1..4 for the switch plane (names: a..d).
+    `plane` is 1..8 for a switch of one plane of several (names: a..h), else 0. `index` counts spines and super-spines
+    within their plane.
     """
 
     pod: int = 0
     segment: int = 0
     index: int
     plane: int = 0
+    block: int = 0
+    """The number of a rail switch among all (`testbed.lab.core.plan.addressing.rail_block`), in a fabric that has more
+    of them in a pod or segment than are usually numbered; 0: its number follows from the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,7 +304,11 @@ class Lab:
     design: str = ""
     isolated_rails: bool = False
     gpus_per_nic: int = 1
+    planes: int = 1
+    """The fabrics without a common switch that the back end consists of."""
     switch_radix: int | None = None
+    tier_radix: Mapping[str, int] = field(default_factory=dict)
+    """The ports of a switch by its role, where `switch_radix` does not say it for all."""
     qos: QosPolicy | None = None
     """The QoS of the back end. None: plain ports, one queue each, and the kernel's ECMP hash."""
     overlay: Overlay | None = None
@@ -321,6 +329,10 @@ class Lab:
             if node.name == name:
                 return node
         raise KeyError(name)
+
+    def radix_of(self, role: Role) -> int | None:
+        """The ports of a switch of a role; None where the file does not say it."""
+        return self.tier_radix.get(role, self.switch_radix)
 
     @property
     def hosts(self) -> tuple[Node, ...]:
@@ -481,6 +493,8 @@ class Lab:
             switch_radix=network.switch_radix,
             isolated_rails=False,
             gpus_per_nic=1,
+            planes=1,
+            tier_radix={},
             qos=network.qos,
             guards=network.guards,
         )

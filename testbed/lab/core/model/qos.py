@@ -74,6 +74,11 @@ class LoadBalancing:
     """None: each run has its own (`lab.core.plan.stable.seed_of_run`)."""
 
     @property
+    def asks_kernel(self) -> bool:
+        """Tell whether a switch has to know all paths of a packet."""
+        return self.mode in (BalancingMode.ADAPTIVE, BalancingMode.STATIC)
+
+    @property
     def has_flowlets(self) -> bool:
         """Tell whether a flow may change its path after a gap alone."""
         adapts = self.mode is BalancingMode.ADAPTIVE and self.per is AdaptPer.FLOWLET

@@ -3,10 +3,11 @@
 | what | prefix | number within it |
 |---|---|---|
 | rails | 10.0.0.0/8 | the block of the rail switch (`rail_block`), cut into its rails |
-| super-spine loopbacks | 172.16.0.0/16 | index |
+| super-spine loopbacks | 172.16.0.0/16 | index; of plane p (plane - 1) * 8192 + index |
 | spine loopbacks | 172.17.0.0/16 | (pod - 1) * 1024 + index |
 | rail switch loopbacks | 172.18.0.0/15 | `rail_block` |
 | loopbacks of hand-written switches | 172.20.0.0/14 | hash of the name |
+| loopbacks of spines of planes | 172.24.0.0/14 | ((pod - 1) * 8 + plane - 1) * 1024 + index |
 | hand-written routed links | 100.64.0.0/10 (RFC 6598) | /31s (RFC 3021), hash of the two ends |
 
 A network beside the back end has a prefix of its own: its first /24 holds the loopbacks of leaves (from .1 up) and of
@@ -30,6 +31,7 @@ from ipaddress import IPv4Address, IPv4Network
 
 from testbed.base.errors import PlanError
 from testbed.lab.core.fabric.networks import HAND_WRITTEN, MAX_SPINES, SUBNET_LENGTH
+from testbed.lab.core.fabric.numbers import SEGMENTS_PER_POD, SWITCHES_PER_PLANE, SWITCHES_PER_SEGMENT
 from testbed.lab.core.model import Link, Network, Node, NodeKind, Place, RailSubnet, Role
 from testbed.lab.core.plan.stable import probe_numbers
 
@@ -38,15 +40,17 @@ SUPER_SPINE_LOOPBACKS = (172 << 24) + (16 << 16)
 SPINE_LOOPBACKS = (172 << 24) + (17 << 16)
 RAIL_LOOPBACKS = (172 << 24) + (18 << 16)
 WRITTEN_LOOPBACKS = (172 << 24) + (20 << 16)
+PLANE_SPINE_LOOPBACKS = (172 << 24) + (24 << 16)
 ROUTED_LINKS = (100 << 24) + (64 << 16)
 
-SEGMENTS_PER_POD = 64
-SWITCHES_PER_SEGMENT = 32
-SWITCHES_PER_PLANE = 8
 MAX_RAIL_BLOCK = 131_071
 """The most that fit 172.18.0.0/15; four-port NICs and 64 segments leave room for 63 pods."""
 SPINES_PER_POD = 1023
 SPINE_PODS = 64
+PLANES = 8
+PLANE_PODS = 32
+"""The pods whose spines of planes can be numbered."""
+SUPER_SPINES_PER_PLANE = 8191
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,8 @@ def rail_block(place: Place, name: str) -> int:
 
     Raises `PlanError` where the switch stands outside of what the numbering holds.
     """
+    if place.block:
+        return _within(place.block, name)
     if place.plane:
         fits = place.plane <= SWITCHES_PER_SEGMENT // SWITCHES_PER_PLANE and place.index <= SWITCHES_PER_PLANE
         switch = (place.plane - 1) * SWITCHES_PER_PLANE + place.index - 1
@@ -93,7 +99,10 @@ def rail_block(place: Place, name: str) -> int:
             field="fabric.segments",
             code="address-space",
         )
-    block = ((place.pod - 1) * SEGMENTS_PER_POD + place.segment - 1) * SWITCHES_PER_SEGMENT + switch + 1
+    return _within(((place.pod - 1) * SEGMENTS_PER_POD + place.segment - 1) * SWITCHES_PER_SEGMENT + switch + 1, name)
+
+
+def _within(block: int, name: str) -> int:
     if block > MAX_RAIL_BLOCK:
         raise PlanError(f"{name}: too many pods to number", field="fabric.pods", code="address-space")
     return block
@@ -219,11 +228,20 @@ def loopback_addresses(switches: Sequence[Node]) -> dict[str, int]:
 def _placed_loopback(node: Node, place: Place) -> int:
     match node.role:
         case Role.SUPER_SPINE:
-            if place.index > 0xFFFE:
+            if place.index > (SUPER_SPINES_PER_PLANE if place.plane else 0xFFFE) or place.plane > PLANES:
                 raise PlanError(
                     f"{node.name}: too many super-spines", field="fabric.super_spines", code="address-space"
                 )
-            return SUPER_SPINE_LOOPBACKS + place.index
+            return SUPER_SPINE_LOOPBACKS + max(0, place.plane - 1) * (SUPER_SPINES_PER_PLANE + 1) + place.index
+        case Role.SPINE if place.plane:
+            if place.index > SPINES_PER_POD or place.pod > PLANE_PODS or place.plane > PLANES:
+                raise PlanError(
+                    f"{node.name}: at most {SPINES_PER_POD} spines in each of {PLANES} planes of {PLANE_PODS} pods can"
+                    " be numbered",
+                    field="fabric.spines",
+                    code="address-space",
+                )
+            return PLANE_SPINE_LOOPBACKS + ((place.pod - 1) * PLANES + place.plane - 1) * 1024 + place.index
         case Role.SPINE:
             if place.index > SPINES_PER_POD or place.pod > SPINE_PODS:
                 raise PlanError(

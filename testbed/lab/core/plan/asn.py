@@ -4,8 +4,8 @@ Every slot of the machine has a block of 140,000 numbers, so labs never share on
 
 | number | who |
 |---|---|
-| 0 | all super-spines |
-| 1..1023 | all spines of pod 1..1023 |
+| 0 | all super-spines; 64 (p - 1) those of plane p |
+| 1..1023 | all spines of pod 1..1023; 64 (p - 1) + pod those of plane p |
 | 1024 + 256 (n - 1) | all spines of network n (from 1) beside the back end, of its first pod if it has pods |
 | the same + i | leaf i (from 1) of it |
 | the same + 256 - p | the spines of pod p (from 2) of it |
@@ -35,6 +35,8 @@ from testbed.lab.core.plan.stable import SLOTS, probe_numbers
 PRIVATE_FIRST = 4_200_000_000
 PRIVATE_LAST = 4_294_967_294
 BLOCK_SIZE = 140_000
+PLANE_NUMBERS = 64
+"""The AS numbers that spines and super-spines of a plane may have: one for each pod, and one for what joins them."""
 HOSTS_FIRST = PRIVATE_FIRST + SLOTS * BLOCK_SIZE
 HOSTS_SIZE = 45_000
 NETWORK_OFFSET = 1024
@@ -80,9 +82,9 @@ def as_numbers(switches: Sequence[Node], *, protocol: Protocol, slot: int) -> di
             continue
         match node.role:
             case Role.SUPER_SPINE:
-                numbers[node.name] = start
+                numbers[node.name] = start + _of_plane(node)
             case Role.SPINE:
-                numbers[node.name] = start + pod_of(node)
+                numbers[node.name] = start + _of_plane(node) + pod_of(node)
             case _:
                 if node.place is None:
                     written.append(node.name)
@@ -179,16 +181,21 @@ def host_as_numbers(hosts: Iterable[str], *, slot: int) -> dict[str, int]:
     return {name: first + number for name, number in numbers.items()}
 
 
+def _of_plane(node: Node) -> int:
+    """The offset of the numbers of a spine's or super-spine's plane in those of its tier: planes share none."""
+    return 0 if node.place is None else PLANE_NUMBERS * max(0, node.place.plane - 1)
+
+
 def cluster_id(node: Node) -> IPv4Address | None:
-    """The route-reflection cluster (RFC 4456) of an iBGP switch: one per tier and pod, None for a rail switch.
+    """The route-reflection cluster (RFC 4456) of an iBGP switch: one per tier, pod and plane, None for a rail switch.
 
     All spines of a pod share it, so that a route reflected by one is dropped by the others, as one AS
     number per tier does with eBGP.
     """
     match node.role:
         case Role.SPINE:
-            return IPv4Address((1 << 16) + pod_of(node))
+            return IPv4Address((1 << 16) + _of_plane(node) + pod_of(node))
         case Role.SUPER_SPINE:
-            return IPv4Address(2 << 16)
+            return IPv4Address((2 << 16) + _of_plane(node))
         case _:
             return None

@@ -9,6 +9,7 @@ import re
 from collections.abc import Container, Iterable, Sequence
 
 from testbed.base.errors import PlanError
+from testbed.base.names import PLANE_LETTERS
 from testbed.lab.core.plan.stable import probe_numbers, stable_hash
 
 LOOPBACK_IFINDEX = 1
@@ -18,7 +19,8 @@ MAX_SLOTS = 62
 
 _FAMILIES = {"rail": (64, 704, 8), "nic": (704, 1024, 8), "uplink": (1024, 4096, 1), "down": (4096, 16384, 1)}
 """Generated names: where the indexes of a family start and end, and how many (planes) share a number."""
-_FAMILY_NAME = re.compile(r"^(rail|nic|uplink|down)([1-9]\d{0,4})([a-d]?)$")
+_FAMILY_NAME = re.compile(r"^(rail|nic|uplink|down)([1-9]\d{0,4})([a-g]?)$")
+"""An eighth port has no place in its family's block, and is hashed."""
 WRITTEN_START = 16384
 WRITTEN_SIZE = 16384
 """Names of other forms are hashed into this many indexes; all stay below 32,768."""
@@ -69,13 +71,13 @@ def _family_index(name: str) -> int | None:
     start, end, planes = _FAMILIES[family]
     if plane and planes == 1:
         return None
-    index = start + int(number) * planes + ("abcd".index(plane) + 1 if plane else 0)
+    index = start + int(number) * planes + (PLANE_LETTERS.index(plane) + 1 if plane else 0)
     return index if index < end else None
 
 
 def natural_key(name: str) -> tuple[str, int, str]:
     """Sorts `uplink2` before `uplink10`."""
-    stem = name.rstrip("abcd") if name[-1:] in "abcd" and name[-2:-1].isdigit() else name
+    stem = name[:-1] if name[-1:] in PLANE_LETTERS and name[-2:-1].isdigit() else name
     digits = len(stem) - len(stem.rstrip("0123456789"))
     if not digits:
         return name, 0, ""

@@ -127,6 +127,8 @@ class SwitchPlan:
     password: bool = False
     """Sessions have the lab's password, which no plan knows."""
     ttl_security: bool = False
+    asks_kernel: bool = False
+    """The data path reads the next hops of its routes, which are to be the routes' own: zebra installs no groups."""
     monitoring: MonitoringStation | None = None
     """To whom it reports its sessions and the routes that it hears; None: to nobody."""
     startup: StartupConfig | None = None

@@ -16,6 +16,7 @@ from testbed.base.units import BYTES, Duration
 from testbed.base.validation.fields import (
     MAX_DURATION,
     AutoOff,
+    Checked,
     DurationField,
     OneOf,
     OrShort,
@@ -35,7 +36,7 @@ from testbed.lab.core.fabric import (
 )
 from testbed.lab.core.fabric.figures.cables import Cable
 from testbed.lab.core.fabric.forwarding.next_hops import MAX_ECMP
-from testbed.lab.core.model import Bfd, Delay, DelayBy, Protocol, Rdma, Routing
+from testbed.lab.core.model import Bfd, Delay, DelayBy, Protocol, Rdma, Role, Routing
 from testbed.lab.core.schema import foreign
 
 MTU_REASON = "IPv6, which unnumbered BGP runs on, needs links of at least 1280 bytes (RFC 8200 section 5)"
@@ -97,8 +98,8 @@ class NicSpec(SpecModel):
     per: Written[Annotated[str, OneOf(("gpu", "host"))]] = Field(
         default=None, description="Says whether each GPU has a NIC (gpu), or a host's GPUs share NICs (host)."
     )
-    ports: Written[Annotated[int, OneOf((1, 2, 4))]] = Field(
-        default=None, description="Says how many ports a NIC has, each on its own plane of switches."
+    ports: Written[Annotated[int, OneOf((1, 2, 4, 8))]] = Field(
+        default=None, description="Says how many ports a NIC has, each on a rail switch of its own; see planes."
     )
     rate: Written[RateField] = Field(default=None, description="Gives the rate of a port, such as 400G.")
     count: Written[Positive] = Field(default=None, description="Says how many NICs a host has, with per: host.")
@@ -134,6 +135,61 @@ class RailsSpec(SpecModel):
     prefix_length: Written[Annotated[int, Whole(8, 30)]] = Field(
         default=None, description="Gives the length of a rail's prefix on one switch."
     )
+
+
+class RadixSpec(SpecModel):
+    """`switch_radix: {rail: 128, spine: 64, super_spine: 64}`; `switch_radix: 64` for short."""
+
+    rail: Written[Positive] = Field(default=None, description="Gives the ports of a rail switch.")
+    spine: Written[Positive] = Field(default=None, description="Gives the ports of a spine.")
+    super_spine: Written[Positive] = Field(default=None, description="Gives the ports of a super-spine.")
+
+    def radix(self) -> dict[Role, int]:
+        """Return what is said, by role."""
+        written = {Role.RAIL: self.rail, Role.SPINE: self.spine, Role.SUPER_SPINE: self.super_spine}
+        return {role: ports for role, ports in written.items() if ports is not None}
+
+
+_PORTS = Whole(1, 1_000_000)
+
+
+class _OrPorts(OrShort):
+    """A mapping by tier, or just a number for all."""
+
+    model = RadixSpec
+
+    def read(self, value: object) -> object:
+        return _PORTS.check(value)
+
+    def short_schema(self) -> list[JsonSchemaValue]:
+        return [_PORTS.json_schema()]
+
+
+RadixField = Annotated[RadixSpec | int, _OrPorts()]
+
+
+def radix_of(written: RadixSpec | int | None) -> int | dict[Role, int] | None:
+    """Return the ports of a switch: of all, or by role where that is written; None where nothing is."""
+    return written.radix() or None if isinstance(written, RadixSpec) else written
+
+
+@dataclass(frozen=True, slots=True)
+class _Hosts(Checked):
+    """A number for all segments, or a list with one for each."""
+
+    def check(self, value: object) -> int | tuple[int, ...]:
+        if not isinstance(value, list):
+            return _COUNT.check(value)
+        if not value:
+            raise refusal("wrong-type", "lists no segment", "hosts: [32, 32, 32, 31] gives the hosts of four segments")
+        return tuple(_COUNT.check(entry) for entry in value)
+
+    def json_schema(self) -> JsonSchemaValue:
+        return {"anyOf": [_COUNT.json_schema(), {"type": "array", "items": _COUNT.json_schema(), "minItems": 1}]}
+
+
+_COUNT = Whole(0, 1_000_000)
+HostsField = Annotated[int | tuple[int, ...], _Hosts()]
 
 
 class UplinkSpec(SpecModel):

@@ -63,7 +63,7 @@ class _Network:
                 f"the ports of a NIC are on {planes} planes of leaves that share their {node.role} switches"
                 f" ({node.name} and others): traffic of all planes meets there, and so do its failures"
             )
-            hint = "planes with switches of their own above the leaves are not built yet; ports: 1 has one plane"
+            hint = f"planes: {planes} beside nic gives each plane switches of its own above the leaves, too"
             yield self._problem("shared-planes", (*self._section, "nic", "ports"), message, hint)
 
     def _too_wide(self, wide: dict[str, int], bisection: Bisection | None) -> Problem:

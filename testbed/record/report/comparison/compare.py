@@ -43,7 +43,7 @@ class Incomparable(RecordError):
     exit_code = ExitCode.INVALID
 
 
-_WORDS = {Backend.EMULATION: "emulated", Backend.SIMULATION: "simulated"}
+_WORDS = {Backend.EMULATION: "emulated", Backend.SIMULATION: "simulated", Backend.FLOWS: "of flows"}
 
 
 class Shift(StrEnum):

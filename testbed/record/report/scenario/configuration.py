@@ -61,6 +61,7 @@ def machine(record: Record) -> list[Fact]:
         ("Machine", f"{environment.cpu_model or 'unknown CPU'}, {environment.cores} cores, {memory}"),
         ("System", f"{environment.distribution or 'unknown'}, kernel {environment.kernel}"),
         ("Backend", environment.backend.value),
+        *_twins(record),
         ("Clock", environment.clock),
         ("Transports", _transports(environment)),
         ("testbed", environment.testbed + (f" ({environment.git_commit})" if environment.git_commit else "")),
@@ -70,6 +71,17 @@ def machine(record: Record) -> list[Fact]:
         *(("Earlier session", said) for said in earlier_sessions(record)),
         *(("Measured on", said) for said in parts_of_machines(record)),
     ]
+
+
+def _twins(record: Record) -> list[Fact]:
+    """Say by which packets the bands of flows are told."""
+    found = []
+    for point in record.points:
+        if point.twin is not None:
+            at = f"{point.name}: " if point.name else ""
+            seeds = f"{point.twin.nics} NICs by packets, {len(point.twin.seeds)} seeds"
+            found.append(("Twin", f"{at}{point.twin.words}; {point.twin.failure or seeds}"))
+    return found[:MAX_NAMED]
 
 
 def _transports(environment: Environment) -> str:

@@ -14,6 +14,7 @@ from testbed.record.report.scenario.figures import (
     fates_of,
     foremost_metrics,
     format_band,
+    format_measured,
     format_prediction,
     format_rate,
     format_ratio,
@@ -293,7 +294,7 @@ def _verdict(record: Record) -> Text:
         unit = unit_of(record, item.metric)
         text.append(f"\n  {item.outcome.value:<7}", style=_STYLES[item.outcome])
         where = f" at {item.point}" if item.point else ""
-        said = f" {item.metric}{where} {format_value(item.measured, unit)}, expected {format_band(item, unit)}"
+        said = f" {item.metric}{where} {format_measured(item, unit)}, expected {format_band(item, unit)}"
         text.append(_shown(said))
         text.append(_shown(f" ({item.source})"), style="dim")
     hidden = len(record.expectations) - MAX_EXPECTATIONS

@@ -101,6 +101,14 @@ def format_band(expectation: ExpectationResult, unit: str) -> str:
     return MISSING if high is None else f"at most {format_value(high, unit)}"
 
 
+def format_measured(expectation: ExpectationResult, unit: str) -> str:
+    """`92.1%`, and of flows with what packets would measure: `92.1% (90.0% to 93.5%)`."""
+    measured = format_value(expectation.measured, unit)
+    if expectation.low is None or expectation.high is None:
+        return measured
+    return f"{measured} ({format_value(expectation.low, unit)} to {format_value(expectation.high, unit)})"
+
+
 def format_ratio(metric: MetricSummary) -> str:
     """Measured over ideal, where that means something."""
     if metric.median is None or not metric.ideal:

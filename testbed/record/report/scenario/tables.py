@@ -16,7 +16,7 @@ from testbed.record.record import MetricSummary, Outcome, PointResult, Record, R
 from testbed.record.report.scenario.figures import (
     every_run,
     format_band,
-    format_value,
+    format_measured,
     predictions_of,
     total,
     unit_of,
@@ -52,6 +52,7 @@ def summary_json(record: Record) -> dict[str, Any]:
                 "min": item.minimum,
                 "max": item.maximum,
                 "measured": item.measured,
+                **({} if item.low is None else {"low": item.low, "high": item.high}),
                 "outcome": item.outcome.value,
                 "source": item.source,
             }
@@ -240,7 +241,7 @@ def _expectation_cases(record: Record) -> Iterable[ElementTree.Element]:
         band = format_band(item, unit)
         classname = ".".join(word for word in (record.scenario.name, item.point) if word)
         case = ElementTree.Element("testcase", classname=_xml(classname), name=_xml(f"{item.metric} {band}"))
-        said = f"measured {format_value(item.measured, unit)}, expected {band}"
+        said = f"measured {format_measured(item, unit)}, expected {band}"
         if item.outcome is not Outcome.PASS:
             kind = "failure" if item.outcome is Outcome.FAIL else "error"
             ElementTree.SubElement(case, kind, message=_xml(said)).text = _xml(item.source)

@@ -19,7 +19,7 @@ MILLISECOND = 1_000_000
 
 
 def pair(recovery: str) -> RnicPair:
-    return RnicPair(RoceConfig(mtu=MTU, recovery=recovery, cc="none", ack_packets=4))
+    return RnicPair(RoceConfig(link_rate_bps=100_000_000_000, mtu=MTU, recovery=recovery, cc="none", ack_packets=4))
 
 
 def once(psn: int) -> Callable[[str, Outgoing], bool]:
@@ -80,9 +80,9 @@ def test_a_message_longer_than_what_passes_without_loss_never_ends(recovery: str
     here, _ = wire.connect()
     wire.drop = every(8)
     request = here.write(bytes(PACKETS * MTU), wire.register(PACKETS * MTU), 0)
-    wire.pass_time(200 * MILLISECOND)
+    wire.pass_time(2 * MILLISECOND)
     assert (request.status is not None and request.ok) is ends
-    assert here.sent > 2 * PACKETS
+    assert here.sent > PACKETS
 
 
 def test_a_message_that_passes_between_two_losses_ends() -> None:

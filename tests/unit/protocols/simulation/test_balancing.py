@@ -66,6 +66,7 @@ def fabric(
         network.connect(name, "left", "right", link, out=PORT, into=PORT)
     for address in HOSTS[senders:]:
         network.connect(f"{address} down", "right", address, FAST, out=PORT, into=PORT)
+        network.connect(f"{address} up", address, "right", FAST, out=PORT, into=PORT)
         network.route("left", address, names)
         network.route("right", address, [f"{address} down"])
     return network, talkers
@@ -100,8 +101,8 @@ def test_a_slow_way_gets_as_much_as_it_carries() -> None:
         network.run()
         times[mode] = network.now
         if mode is BalancingMode.ADAPTIVE:
-            # bytes queued are alike, so that the slow way is not spared altogether
-            assert loads(network)[0] > 2 * loads(network)[1]
+            # queues are alike while packets come, so that the fast way has more what it could send meanwhile
+            assert loads(network)[0] - loads(network)[1] == pytest.approx(40, abs=15)
     assert times[BalancingMode.ADAPTIVE] < times[BalancingMode.SPRAY]
 
 

@@ -285,3 +285,30 @@ def test_lines_of_rails_that_look_alike_are_dashed_in_dot() -> None:
     assert len(styles) == 8
     for alike in ((1, 5), (2, 4, 8), (3, 7)):
         assert len({styles[rail] for rail in alike}) == len(alike)
+
+
+@pytest.fixture(scope="module")
+def planes() -> Lab:
+    return generate_fabric(FabricParams(design="dual-plane"), name="planes")
+
+
+def test_planes_have_boxes_of_their_own_and_no_line_between_them(planes: Lab) -> None:
+    dot, chart = render_dot(planes), render_mermaid(planes)
+    assert dot.count('label="Plane a"') == dot.count('label="Plane b"') == 1
+    assert chart.count("[Plane a]") == chart.count("[Plane b]") == 1
+    between = [line for line in dot.splitlines() if " -- " in line and "spine" in line]
+    assert len(between) == 64
+    for line in between:
+        first, second = re.findall(r'"([^"]+)" -- "([^"]+)"', line)[0]
+        assert first[-1] == second[-1], line
+
+
+def test_planes_stand_side_by_side_with_a_band_each(planes: Lab) -> None:
+    """The rail switches of a segment are in the order of planes, below the spines of theirs."""
+    grouping = group_lab(planes)
+    letters = [node.name[-1] for node in grouping.segments[0].switches]
+    assert letters == ["a"] * 8 + ["b"] * 8
+    large = generate_fabric(FabricParams(design="dual-plane", spines=60, hosts=16), name="planes")
+    layout = lay_out(large, group_lab(large))
+    assert len(layout.ribbons) == 4, "from each of two segments to each of two planes"
+    assert {row.detail for row in layout.rows if row.title == "Spines"} == {"120, 2 planes"}

@@ -12,12 +12,13 @@ from testbed.base.datapath import pins
 from testbed.base.datapath.load import PATHS
 from testbed.base.errors import ExitCode, TestbedError
 from testbed.base.linux.routes import difference, key_text, route_key, wanted_routes
+from testbed.base.names import plane_letter
 from testbed.base.rows import column, for_programs
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import LabState
 from testbed.lab.core.deploy.watch.probe import Probe, Prober
 from testbed.lab.core.deploy.watch.sessions import missing_sessions
-from testbed.lab.core.fabric.forwarding.links import largest_packets
+from testbed.lab.core.fabric.forwarding.links import largest_packets, planes_apart
 from testbed.lab.core.fabric.graph import LabGraph
 from testbed.lab.core.feature import features
 from testbed.lab.core.model import BACKEND, OUT_OF_BAND, LinkKind
@@ -124,6 +125,8 @@ def check_lab(lab: RunningLab) -> CheckReport:
                 ("black holes", _check_black_holes),
             )
         ]
+        if seen.model.planes > 1:
+            results.append(_of_network(_tried("planes apart", _check_planes, seen), network))
     if len(lab.model.data_networks) > 1:
         results.append(_tried("networks apart", _check_apart, lab))
     results += [_tried(name, test, lab) for feature in features() for name, test in feature.checks(lab)]
@@ -337,6 +340,37 @@ def _check_rails(lab: RunningLab) -> CheckResult:
 def _crossings(nics: Sequence[PortPlan]) -> list[Probe]:
     """One probe from each subnet to each other one."""
     return [Probe(source=a, target=b) for a, b in _subnet_pairs(nics)]
+
+
+def _check_planes(lab: RunningLab) -> CheckResult:
+    """Check that no path crosses planes: by the links that there are, and by datagrams, none of which may arrive."""
+    nics, plane_of = _nics(lab), planes_apart(lab.model)
+    failures = [
+        f"{link.a} to {link.b} joins plane {plane_letter(planes[0])} with plane {plane_letter(planes[1])}"
+        for link in lab.model.links
+        if link.kind is LinkKind.FABRIC
+        for planes in [(plane_of.get(link.a.node, 0), plane_of.get(link.b.node, 0))]
+        if all(planes) and planes[0] != planes[1]
+    ]
+    probes = [Probe(source=a, target=b) for a, b in _between_planes(nics, plane_of)]
+    with closing(Prober(lab.name, nics)) as prober:
+        failures += [f"{line} arrived" for line in prober.paths_text(prober.arrived(probes))]
+    return judge(len(probes), "datagrams from plane to plane, none of which may arrive,", failures)
+
+
+def _between_planes(nics: Sequence[PortPlan], plane_of: Mapping[str, int]) -> Iterator[tuple[PortPlan, PortPlan]]:
+    """From a NIC of every subnet to one of each other plane, on another host: of its own rail, where there is one."""
+    of_plane: dict[int, list[PortPlan]] = {}
+    for nic in nics:
+        of_plane.setdefault(plane_of.get(_leaf(nic), 0), []).append(nic)
+    for members in _by_subnet(nics).values():
+        source = members[0]
+        own = plane_of.get(_leaf(source), 0)
+        for plane, others in of_plane.items():
+            if plane != own and own and plane:
+                near = [nic for nic in others if nic.rail == source.rail] or others
+                if (target := _elsewhere(source, near)) is not None:
+                    yield source, target
 
 
 def _check_apart(lab: RunningLab) -> CheckResult:

@@ -287,8 +287,9 @@ def _write_thresholds(maps: LabMaps, ports: Sequence[int], profiles: Sequence[Po
 
 def _write_paths(maps: LabMaps, qos: QosTables) -> None:
     """Write what the program looks paths up by: the order of destinations, and which port an interface is."""
-    maps.addresses["address"] = NO_ENTRY
-    maps.addresses["address"][: len(qos.destinations)] = qos.destinations
+    for place, name in enumerate(("address", "number")):
+        maps.addresses[name] = NO_ENTRY
+        maps.addresses[name][: len(qos.destinations)] = [item[place] for item in qos.destinations]
     for place, name in enumerate(("buffer", "ifindex", "port")):
         maps.egresses[name] = NO_ENTRY
         maps.egresses[name][: len(qos.egresses)] = [item[place] for item in qos.egresses]

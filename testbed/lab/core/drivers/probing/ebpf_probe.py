@@ -104,7 +104,7 @@ def _jit(path: Path) -> str:
 
 def probe_port_programs(*, asks_kernel: bool = False) -> str:
     """Compile the data path (once for each version of it), load it into maps of one port and attach its tracepoints;
-    with `asks_kernel` its program at `fib_select_path`, too.
+    with `asks_kernel` the one that reads the paths of packets, too.
 
     Pinned in a BPF file system of a mount namespace that ends with the call, and with it everything.
     """

@@ -11,6 +11,7 @@ from typing import Any
 
 from testbed.lab.core.fabric.figures.cables import CableCount, count_cables
 from testbed.lab.core.fabric.figures.failures import FailureDomain, find_failure_domains
+from testbed.lab.core.fabric.figures.largest import LargestFabric, find_largest
 from testbed.lab.core.fabric.figures.prices import Bill, PartKind, PriceList, make_bill
 from testbed.lab.core.fabric.figures.traffic import TrafficLoad, TrafficPattern
 from testbed.lab.core.fabric.graph import LabGraph
@@ -30,6 +31,8 @@ class DesignFigures:
     failures: tuple[FailureDomain, ...]
     cables: tuple[CableCount, ...]
     bill: Bill | None
+    largest: tuple[LargestFabric, ...] = ()
+    """Fabrics of the most GPUs on switches of the radix that the file names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +58,7 @@ def measure_design(lab: Lab, network: str, prices: PriceList | None = None) -> D
         failures=find_failure_domains(seen, graph, network),
         cables=cables,
         bill=None if prices is None or carried else make_bill(seen, cables, prices),
+        largest=find_largest(seen) if network == BACKEND else (),
     )
 
 
@@ -69,6 +73,8 @@ def figures_document(figures: DesignFigures) -> dict[str, Any]:
         "failures": [dataclasses.asdict(one) for one in figures.failures],
         "cables": [{"cable": one.cable.value, "rate_bps": one.rate.bps, "count": one.count} for one in figures.cables],
     }
+    if figures.largest:
+        document["largest"] = [dataclasses.asdict(one) for one in figures.largest]
     if (bill := figures.bill) is not None:
         document["cost"] = {
             "currency": bill.currency,
@@ -95,8 +101,14 @@ def figure_rows(figures: DesignFigures) -> list[FigureRow]:
             row(what=f"cables, {one.cable.shown} {one.rate}", value=one.count, text=f"{one.count:,}")
             for one in figures.cables
         ),
+        *(row(what=largest_title(one), value=one.gpus, text=f"{one.gpus:,} GPUs") for one in figures.largest),
         *([] if figures.bill is None else _costs(figures.bill, gpus, row)),
     ]
+
+
+def largest_title(one: LargestFabric) -> str:
+    """Tell for people what a fabric of given switches is the largest of."""
+    return f"most on such switches, {one.tiers} tiers" if one.tiers else "most on such switches, as wired"
 
 
 _Row = partial[FigureRow]

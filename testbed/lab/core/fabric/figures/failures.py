@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from testbed.base.names import plane_letter
 from testbed.lab.core.fabric.forwarding.links import islands
 from testbed.lab.core.fabric.graph import LabGraph
 from testbed.lab.core.model import BACKEND, Lab, Link, Role
@@ -148,7 +149,7 @@ class _Nics:
     def plane_losses(self, lab: Lab, graph: LabGraph) -> list[_Loss]:
         """The loss of each plane of leaves, or of switches that are not joined with others; [] where there is one."""
         planes = {
-            node.name: f"plane {'abcd'[node.place.plane - 1]}"
+            node.name: f"plane {plane_letter(node.place.plane)}"
             for node in lab.switches
             if node.place is not None and node.place.plane
         }

@@ -1,12 +1,12 @@
-"""Links that carry less than hosts send into them (their MTU), and switches that planes of NIC ports share."""
+"""Links that carry less than hosts send into them (their MTU), planes, and switches that planes of ports share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from testbed.lab.core.fabric.graph import LabGraph
-from testbed.lab.core.model import End, Lab, Link, LinkKind, Node
+from testbed.lab.core.model import BACKEND, End, Lab, Link, LinkKind, Node
 from testbed.lab.core.model.overlay import VXLAN_BYTES
 
 
@@ -64,6 +64,18 @@ def islands(graph: LabGraph) -> list[list[str]]:
             seen.update(island)
             found.append(island)
     return found
+
+
+def planes_apart(lab: Lab) -> Mapping[str, int]:
+    """The plane (from 1) of every switch of the back end, where no path leads from one plane to another; {} where there
+    is one."""
+    if lab.planes < 2:
+        return {}
+    return {
+        node.name: node.place.plane
+        for node in lab.switches
+        if node.network == BACKEND and node.place is not None and node.place.plane
+    }
 
 
 def shared_by_planes(lab: Lab, graph: LabGraph) -> tuple[Node, int] | None:

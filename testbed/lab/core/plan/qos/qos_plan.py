@@ -75,8 +75,9 @@ class QosTables:
 
     profiles: tuple[PortProfile, ...]
     buffers: tuple[BufferPlan, ...]
-    destinations: tuple[int, ...] = ()
-    """The IPv4 addresses of all NICs, as numbers, ascending; where no switch pins them, none."""
+    destinations: tuple[tuple[int, int], ...] = ()
+    """The IPv4 addresses of all NICs, as numbers, ascending, each with that by which it is pinned; where no switch pins
+    them, none."""
     egresses: tuple[tuple[int, int, int], ...] = ()
     """The ports of switches that adapt, ascending: the number of the buffer, the interface, and the port's number."""
 

@@ -45,7 +45,20 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
         "  hint: rails without spines are the design rail-only",
     ),
     ("multi-pod", {"pods": 1}, "pods", "design multi-pod needs pods of at least 2, not 1"),
-    ("pod", {"segments": 65}, "segments", "segments is 65; it goes from 1 to 64"),
+    ("pod", {"segments": 4097}, "segments", "segments is 4097; it goes from 1 to 4096"),
+    (
+        "pod",
+        {"segments": 3, "hosts": (4, 3)},
+        "hosts",
+        "hosts has 2 numbers, and there are 3 segments\n  hint: one number for each segment, or one for all",
+    ),
+    (
+        "multi-pod",
+        {"segments": 2, "hosts": (4, 3, 2)},
+        "hosts",
+        "hosts has 3 numbers, and there are 2 pods of 2 segments\n  hint: one number for each segment, or one for all",
+    ),
+    ("pod", {"hosts": (4, 0)}, "hosts", "hosts has 0; a segment has 1 to 65533"),
     ("multi-pod", {"pods": 32}, "pods", "pods is 32; it goes from 1 to 31"),
     ("pod", {"hosts": 0}, "hosts", "hosts is 0; it goes from 1 to 65533"),
     ("pod", {"spines": 1024}, "spines", "spines is 1024; it goes from 0 to 1023"),
@@ -80,9 +93,9 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     (
         "rail-optimized",
-        {"gpus": 9, "nic": NicParams(ports=2)},
+        {"gpus": 33, "nic": NicParams(ports=2)},
         "gpus",
-        "9 rails with 1 on a switch need 9 rail switches; a segment and plane has at most 8\n"
+        "33 rails with 1 on a switch need 33 rail switches; a segment has for each port of a NIC at most 32\n"
         "  hint: more rails.per_switch, or fewer rails",
     ),
     (

@@ -39,6 +39,8 @@ FIGURES = {
     "six-by-four": (4, 2, 0, 6, 24, 24),
     "nvl72-superpod": (32, 9, 0, 144, 576, 576),
     "dgx-superpod": (32, 16, 0, 128, 1024, 1024),
+    "dual-plane": (32, 4, 0, 8, 128, 64),
+    "multi-plane": (16, 16, 0, 8, 64, 64),
 }
 
 
@@ -75,6 +77,22 @@ def test_a_design_without_parameters_is_its_figure(design: str) -> None:
 def test_four_port_nics_make_four_planes() -> None:
     lab = build("rail-optimized", gpus=1, hosts=1, spines=1, nic=NicParams(ports=4))
     assert [node.name for node in lab.switches if node.role is Role.RAIL] == [f"p1-s1-rail1{x}" for x in "abcd"]
+
+
+def test_segments_may_have_unequal_hosts() -> None:
+    """A list has the hosts of each segment, which is as many segments as it has numbers; each pod is alike."""
+    lab = build("rail-optimized", hosts=(3, 1, 2), gpus=1, spines=1)
+    assert [node.name for node in lab.hosts] == [
+        *("p1-s1-h1", "p1-s1-h2", "p1-s1-h3", "p1-s2-h1", "p1-s3-h1", "p1-s3-h2")
+    ]
+    equal = build("rail-optimized", segments=3, hosts=3, gpus=1, spines=1)
+    assert {node.name: node for node in equal.switches} == {node.name: node for node in lab.switches}
+    assert set(lab.links) < set(equal.links)
+    pods = build("multi-pod", hosts=(1, 2), segments=2, gpus=1)
+    assert [node.name for node in pods.hosts if node.name.startswith("p2")] == ["p2-s1-h1", "p2-s2-h1", "p2-s2-h2"]
+    each = build("multi-pod", hosts=(1, 2, 3, 4), segments=2, gpus=1)
+    assert len(each.hosts) == 10
+    assert build("multi-pod", hosts=(2, 2), segments=2) == build("multi-pod", hosts=2, segments=2)
 
 
 def test_single_switch_groups_the_ports_by_host() -> None:

@@ -143,6 +143,11 @@ def test_radix_is_checked_by_role() -> None:
     assert len(check_sizing(replace(lab, switch_radix=15))) == 3
     assert check_sizing(replace(lab, switch_radix=40)) == ()
     assert check_sizing(replace(lab, switch_radix=None)) == ()
+    leaf_alone = replace(lab, switch_radix=None, tier_radix={"rail": 39})
+    assert [fault.message for fault in check_sizing(leaf_alone)] == [
+        "rail switch p1-s1-rail1a has 40 ports in use; switch_radix is 39"
+    ]
+    assert check_sizing(replace(lab, switch_radix=39, tier_radix={"rail": 40})) == ()
 
 
 @pytest.mark.parametrize(

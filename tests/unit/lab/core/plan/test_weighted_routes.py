@@ -80,7 +80,7 @@ topology:
 
 
 def test_a_switch_whose_own_links_differ_goes_by_them() -> None:
-    lab = load_topology_text(MIXED.format(protocol="ebgp"))
+    lab = load_topology_text(MIXED.format(protocol="ebgp"), file="t.yml")
     plan = plan_lab(lab, k=1)
     assert route_to(plan, "leaf1", "h2").weights == (80, 20)
     assert route_to(plan, "leaf2", "h1").weights == (80, 20), "spine2 tells of the link of 100G that it has to leaf1"
@@ -92,7 +92,7 @@ def test_a_switch_whose_own_links_differ_goes_by_them() -> None:
 
 def test_with_route_reflection_it_is_refused() -> None:
     with pytest.raises(PlanError, match="weighted paths are those of eBGP"):
-        plan_lab(load_topology_text(MIXED.format(protocol="ibgp")), k=1)
+        plan_lab(load_topology_text(MIXED.format(protocol="ibgp"), file="t.yml"), k=1)
 
 
 def test_the_oracles_graph_divides_by_weight() -> None:

@@ -20,7 +20,7 @@ from testbed.lab.core.fabric import (
     generate_fabric,
 )
 from testbed.lab.core.fabric.figures.cables import Cable
-from testbed.lab.core.model import Bfd, Delay, DelayBy, LinkKind, Protocol, Rdma, Routing, Scale
+from testbed.lab.core.model import Bfd, Delay, DelayBy, LinkKind, Protocol, Rdma, Role, Routing, Scale
 from testbed.lab.core.schema.load import load_topology_text
 
 EVERYTHING = """\
@@ -30,6 +30,7 @@ segments: 3
 hosts: 4
 gpus: 8
 nic: {per: host, ports: 2, rate: 200G, count: 4, multihoming: subnets, rdma: rxe, cable: dac}
+planes: 2
 rails: {per_switch: 1, port_map: figure-13-6, prefix_length: 25}
 spines: 5
 super_spines: 6
@@ -63,6 +64,7 @@ def test_every_key_reaches_the_generator() -> None:
         hosts=4,
         gpus=8,
         nic=NicParams(per="host", ports=2, rate=Rate(200 * 10**9), count=4, rdma=Rdma.RXE, cable=Cable.DAC),
+        planes=2,
         rails=RailParams(per_switch=1, port_map="figure-13-6", prefix_length=25),
         spines=5,
         super_spines=6,
@@ -92,6 +94,27 @@ def test_every_key_reaches_the_generator() -> None:
         ),
         mtu=9000,
     )
+
+
+def test_hosts_by_segment_and_radix_by_tier() -> None:
+    found = params("hosts: [4, 4, 3]\nswitch_radix: {rail: 128, spine: 64}\n")
+    assert found.hosts == (4, 4, 3)
+    assert found.switch_radix == {Role.RAIL: 128, Role.SPINE: 64}
+    text = "name: a\nfabric: {design: rail-optimized, hosts: [4, 3], switch_radix: {rail: 7, spine: 16}}\n"
+    (problem,) = refused(text).problems
+    assert (problem.code, problem.path) == ("radix", "fabric.switch_radix")
+    assert "has 8 ports in use; switch_radix is 7" in problem.message
+    lab = load_topology_text(text.replace("rail: 7", "rail: 8"), file="f.yml")
+    assert (len(lab.hosts), lab.radix_of(Role.RAIL), lab.radix_of(Role.SPINE)) == (7, 8, 16)
+    assert lab.radix_of(Role.SUPER_SPINE) is None
+    for wrong in ("hosts: []", "hosts: [4, x]", "switch_radix: {leaf: 4}", "switch_radix: many", "planes: 0"):
+        assert len(refused(f"name: a\nfabric: {{design: rail-optimized, {wrong}}}\n").problems) == 1
+
+
+def test_an_overlay_of_planes_is_refused() -> None:
+    text = "name: a\nfabric: {design: dual-plane, overlay: evpn}\n"
+    (problem,) = refused(text).problems
+    assert (problem.code, problem.path) == ("contradiction", "fabric.overlay")
 
 
 def test_no_parameter_of_the_generator_is_out_of_reach() -> None:

@@ -76,7 +76,7 @@ def test_the_fields_of_a_hash() -> None:
 
 def test_the_kernel_is_told_its_fields() -> None:
     text = f"{POD}qos: {{preset: uec, load_balancing: {{hash: {{by: kernel, fields: [source, destination]}}}}}}\n"
-    plan = plan_lab(load_topology_text(text), k=1)
+    plan = plan_lab(load_topology_text(text, file="t.yml"), k=1)
     said = {item.value for item in plan.operations if isinstance(item, SetSysctl) and item.key.endswith("hash_fields")}
     assert said == {"3"}
 
@@ -94,7 +94,7 @@ def test_destinations_are_numbered_by_their_addresses_and_tiers_divide_what_is_l
     tables = plan.tables
     assert tables is not None
     addresses = [nic.address.ip for host in plan.hosts for nic in host.nics if nic.address is not None]
-    assert list(tables.destinations) == sorted(map(int, addresses))
+    assert list(tables.destinations) == [(int(one), number) for number, one in enumerate(sorted(addresses))]
     strides = {buffer.node: buffer.stride for buffer in tables.buffers if buffer.node}
     roles = {node.name: node.role for node in lab.switches}
     by_role = {str(role): {strides[name] for name, own in roles.items() if own is role} for role in set(roles.values())}
@@ -108,7 +108,7 @@ def test_hosts_of_a_leaf_are_divided_evenly_over_the_paths_to_it() -> None:
     _, plan = multi_pod("static")
     assert plan.tables is not None
     buffer = replace(plan.tables.buffers[1], stride=1)
-    first = [IPv4Address(one) for one in plan.tables.destinations[:8]]
+    first = [IPv4Address(one) for one, _ in plan.tables.destinations[:8]]
     assert [pinned_path(plan.tables, buffer, one, 4) for one in first] == [0, 1, 2, 3, 0, 1, 2, 3]
 
 
@@ -124,8 +124,10 @@ def test_tables_are_planned_where_they_are_needed(mode: str, pins: bool, adapts:
 
 def test_the_queues_behind_interfaces_keep_the_numbers_of_a_lab_that_is_up() -> None:
     text = f"{POD}qos: {{preset: uec, load_balancing: {{mode: adaptive}}}}\n"
-    before = plan_lab(load_topology_text(text), k=1)
-    after = keep_numbers(plan_lab(load_topology_text(text.replace("spines: 2", "spines: 3")), k=1), numbers_of(before))
+    before = plan_lab(load_topology_text(text, file="t.yml"), k=1)
+    after = keep_numbers(
+        plan_lab(load_topology_text(text.replace("spines: 2", "spines: 3"), file="t.yml"), k=1), numbers_of(before)
+    )
     assert after.tables is not None
     ports = {(item.node, item.ifindex): item.port for item in after.operations if isinstance(item, InstallPort)}
     nodes = [buffer.node for buffer in after.tables.buffers]

@@ -1,0 +1,1 @@
+"""Whole scenarios as flows: fluids that share links max-min fairly, with bands from packets of smaller twins."""

@@ -1,0 +1,163 @@
+"""The limits of the flow level: what it would get wrong is refused before anything runs, what it leaves out is told."""
+
+from __future__ import annotations
+
+from testbed.base.errors import ScenarioError
+from testbed.lab.core.model import Lab, LinkKind
+from testbed.protocols.roce.recovery import DEFAULT_RECOVERY
+from testbed.run.flows.slowed_links import check_rate_fault
+from testbed.run.placed.lab import LiveLab, PlannedLab
+from testbed.run.placed.scale_up import goes_by_packets
+from testbed.run.placed.traffic import RunTraffic
+from testbed.run.schema.model import NO_TENANT, Scenario
+from testbed.run.schema.transports import TransportKind
+from testbed.run.simulated.fabric import planned_lab
+from testbed.run.simulated.time_scale import time_scale
+from testbed.run.sweep.points import Point, Sweep
+from testbed.run.transports.lab_transport import LabTransport, PathChoice
+from testbed.run.transports.registry import path_choice, transport_on
+
+PACKETS = "--backend simulation, or leave it out: emulation can"
+SHORT_BDPS = 4
+"""A message of less is over before its transport has found its rate: how long it takes is told by packets alone."""
+_CARRIED = (TransportKind.UET, TransportKind.ROCE, TransportKind.TCP)
+MOST_PLANNED_LINKS = 4096
+"""A lab of more is outlined: its routes are the shortest ways, and no plan of deploying it is made."""
+
+
+def check_flows_supported(sweep: Sweep) -> None:
+    """Raise `ScenarioError` for the first thing of these points that flows cannot tell."""
+    for point in sweep.points:
+        _check_scenario(point, sweep.lab_of(point))
+
+
+def _check_scenario(point: Point, lab: Lab) -> None:
+    scenario: Scenario = point.scenario
+    if scenario.workload.is_program:
+        raise refusal(
+            point,
+            "--backend flows has no hosts that a program could run on, and the workload is one",
+            hint="a workload of the bytes that it sends, such as all-reduce; or leave --backend out",
+        )
+    if scenario.by_programs:
+        raise refusal(
+            point,
+            "--backend flows moves workloads of a given size, and this one sends for a given time",
+            hint="workload.bytes instead of workload.duration",
+        )
+    if scenario.tenant_transports:
+        raise refusal(
+            point, "--backend flows carries a workload over one transport, and its tenants have several", hint=PACKETS
+        )
+    if scenario.transport.kind not in _CARRIED:
+        raise refusal(
+            point,
+            f"--backend flows has links alone, and {scenario.transport.kind.value} is about what is behind them, too",
+            hint=f"transport: {{kind: {' or '.join(one.value for one in _CARRIED)}}}; or leave --backend out",
+        )
+    ranks = scenario.workload.ranks
+    if any(name != NO_TENANT for name in (*ranks.tenants_in(lab), *ranks.externals)):
+        raise refusal(
+            point,
+            "--backend flows does not know the hash of VXLAN's outer packets, and the ranks are in tenants",
+            hint=PACKETS,
+        )
+    if goes_by_packets(lab, scenario.transport):
+        raise refusal(
+            point,
+            "--backend flows has no packets inside scale-up domains, whose links are capacities",
+            hint="transport: {scale_up: time}",
+        )
+    for fault in scenario.faults:
+        check_rate_fault(fault)
+
+
+def checked_choice(point: Point, lab: LiveLab) -> tuple[LabTransport, PathChoice]:
+    """Return the transport of a point on its lab, and how packets choose their paths.
+
+    Raises `ScenarioError` where flows say nothing of either.
+    """
+    scenario = point.scenario
+    transport = transport_on(lab, scenario.transport)
+    choice = path_choice(scenario.transport, lab)
+    if choice is None:
+        raise refusal(
+            point,
+            "--backend flows knows whole flows on one path and packets on all, and the lab's switches do neither",
+            hint="qos.load_balancing.mode: flow or spray; or " + PACKETS,
+        )
+    chosen = transport.traffic_class
+    recovery = str(scenario.transport.options.get("recovery", DEFAULT_RECOVERY))
+    if (
+        scenario.transport.kind is TransportKind.ROCE
+        and recovery == DEFAULT_RECOVERY
+        and (chosen is None or not chosen.lossless)
+    ):
+        where = f"the class {chosen.name}, which is lossy" if chosen is not None else "no class, since there is no qos"
+        raise refusal(
+            point,
+            f"--backend flows loses nothing, and RoCE's packets are of {where}: with recovery: {recovery}, each that is"
+            " lost has all behind it sent again, and flows would be three times too fast",
+            hint="a lossless class (qos: {preset: dcqcn}), another recovery; or " + PACKETS,
+        )
+    return transport, choice
+
+
+def check_traffic(point: Point, traffic: RunTraffic) -> None:
+    """Raise `ScenarioError` for requests and jobs, whose servers and media are no flows."""
+    workload = traffic.workload
+    if workload.requests or any(step.job is not None for step in workload.transfers):
+        raise refusal(
+            point, "--backend flows moves transfers, and these are requests to servers or jobs of fio", hint=PACKETS
+        )
+
+
+def refusal(point: Point, message: str, *, hint: str) -> ScenarioError:
+    """Return the error that refuses a point."""
+    return ScenarioError(f"{message} ({point.name})" if point.name else message, hint=hint)
+
+
+def flow_lab(model: Lab, scenario: Scenario) -> PlannedLab:
+    """Plan a lab for flows, a large one in outline, at the time scale that its packets are simulated at.
+
+    Raises `PlanError` where there can be no such lab, and `ScenarioError` where the shortest ways are not those of its
+    routing.
+    """
+    k = time_scale(model, scenario)
+    if len(model.links) <= MOST_PLANNED_LINKS:
+        return planned_lab(model, k)
+    if {link.kind for link in model.links} - {LinkKind.ACCESS, LinkKind.FABRIC} or model.overlay is not None:
+        raise ScenarioError(
+            f"{model.name} has {len(model.links):,} links, and more than a fabric of hosts and switches",
+            hint=f"at most {MOST_PLANNED_LINKS:,} links, or a design without networks, pairs and tenants",
+        )
+    from testbed.lab.core.plan.lab import outline_lab
+
+    return PlannedLab(model=model, plan=outline_lab(model, k=k))
+
+
+def flow_approximations(lab: LiveLab, transport: LabTransport, choice: PathChoice, *, folds: bool) -> list[str]:
+    """Say what a run of flows does not reproduce of the fabric that it models: a sentence each, most telling first."""
+    found = [
+        "Computed as flows: each has at once, and as long as nothing else changes, its max-min fair share of the links"
+        " on its paths. There are no packets, so no queues, drops, marks and pauses, and no congestion control that has"
+        " to find its rate. What that amounts to is told by packets of a twin, and is in the bands.",
+    ]
+    match choice:
+        case PathChoice.OBLIVIOUS:
+            found.append("Sprayed packets divide evenly over all equally short paths.")
+        case PathChoice.ADAPTIVE:
+            found.append(
+                "Sprayed packets avoid congested paths as well as can be: only all links of a tier out of a switch, or"
+                " into one, hold a flow back. How they divide is taken to be even."
+            )
+        case PathChoice.HASHED:
+            drawn = not (lab.plan.qos is not None and any(buffer.node for buffer in lab.plan.qos.buffers))
+            how = "drawn for each run, since the hash is the kernel's" if drawn else "that of the switches' own hash"
+            found.append(f"A flow has one path, {how}.")
+    if not lab.plan.operations:
+        found.append("Routes are the shortest ways of a fabric that was not planned to be deployed.")
+    if folds:
+        found.append("Each ring is one step: all its links carry as much as the slowest, and all ranks begin together.")
+    found.append("Inside a scale-up domain, transfers share the links of GPUs fairly.")
+    return [*found, *transport.approximations()]

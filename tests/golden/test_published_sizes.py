@@ -1,0 +1,214 @@
+"""Sizes that were published come out of the generator: switches, links, GPUs and oversubscription.
+
+Sources: NVIDIA's DGX SuperPOD reference architectures (H100: RA-11333-001; B300 with Quantum-X800: RA-11339-001, table
+3; B300 with Spectrum-4: table 3, twin-planar), Meta's clusters of 24,576 GPUs (Gangidi et al., SIGCOMM 2024), HPN (Qian
+et al., SIGCOMM 2024), table 3 of DeepSeek-V3 (Zhao et al., ISCA 2025), and the ratios of Juniper's validated design
+("AI Data Center: QPP, BGP-DPF"). `test_superpod_counts.py` has those of B200.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from testbed.base.units import Rate
+from testbed.lab.core.fabric import (
+    FabricParams,
+    NicParams,
+    RailParams,
+    UplinkParams,
+    check_sizing,
+    generate_fabric,
+    measure_sizing,
+)
+from testbed.lab.core.fabric.figures.largest import LargestFabric, find_largest
+from testbed.lab.core.model import Lab, LinkKind, Role
+from testbed.lab.core.plan.addressing import loopback_addresses, rail_aggregate
+from testbed.lab.core.plan.asn import as_numbers
+from testbed.lab.core.schema.load import load_topology_text
+
+G = Rate.parse
+
+
+def build(design: str, **written: Any) -> Lab:
+    return generate_fabric(FabricParams(design=design, **written), name="lab")
+
+
+def counts(lab: Lab) -> tuple[int, int, int, int, int]:
+    """Hosts, leaves, spines, links to hosts, links from leaves to spines."""
+    roles, links = Counter(node.role for node in lab.switches), Counter(link.kind for link in lab.links)
+    return len(lab.hosts), roles[Role.RAIL], roles[Role.SPINE], links[LinkKind.ACCESS], links[LinkKind.FABRIC]
+
+
+H100 = {1: (31, 8, 4, 256), 2: (63, 16, 8, 512), 3: (95, 24, 16, 768), 4: (127, 32, 16, 1024)}
+"""SU -> nodes, leaves, spines, cables from leaves to spines. A node less in the last SU leaves ports for UFM."""
+
+
+@pytest.mark.parametrize("units", H100)
+def test_h100_has_a_unit_with_31_hosts(units: int) -> None:
+    lab = build("dgx-superpod", hosts=(*(32,) * (units - 1), 31))
+    nodes, leaves, spines, cables = H100[units]
+    assert counts(lab) == (nodes, leaves, spines, nodes * 8, cables)
+    assert check_sizing(lab) == ()
+    last = [node.name for node in lab.hosts if node.name.startswith(f"p1-s{units}-")]
+    assert len(last) == 31
+
+
+XDR = {1: (72, 8, 4, 576), 2: (144, 16, 8, 1152), 4: (288, 32, 18, 2304), 8: (576, 64, 36, 4608)}
+XDR |= {18: (1296, 144, 72, 10368)}
+"""SU of 72 hosts on switches of 144 ports. The published table has 9,216 GPUs for 18 SU, and cables for 10,368."""
+
+
+@pytest.mark.parametrize("units", XDR)
+def test_b300_with_xdr_has_units_of_72_hosts(units: int) -> None:
+    lab = build("dgx-superpod", segments=units, hosts=72, switch_radix=144, nic=NicParams(rate=G("800G")))
+    nodes, leaves, spines, cables = XDR[units]
+    assert counts(lab) == (nodes, leaves, spines, cables, cables)
+    assert check_sizing(lab) == ()
+
+
+ETHERNET = {1: (64, 16, 8, 512), 2: (128, 32, 16, 1024), 4: (256, 64, 32, 2048), 8: (512, 128, 64, 4096)}
+ETHERNET |= {16: (1024, 256, 128, 8192)}
+"""SU of 64 hosts, twin-planar. A cable of 800G holds two links of 400G."""
+
+
+@pytest.mark.parametrize("units", ETHERNET)
+def test_b300_with_ethernet_has_units_of_64_hosts_on_two_planes(units: int) -> None:
+    lab = build("dgx-superpod", segments=units, hosts=64, switch_radix=128, planes=2, nic=NicParams(ports=2))
+    nodes, leaves, spines, cables = ETHERNET[units]
+    assert counts(lab) == (nodes, leaves, spines, 2 * cables, 2 * cables)
+    assert check_sizing(lab) == ()
+
+
+def test_meta_has_24576_gpus_in_8_pods_of_192_racks() -> None:
+    """A rack's two hosts are on one ToR; pods are non-blocking, and oversubscribed 1:7 above (28 for 192)."""
+    lab = build(
+        "multi-rail-switch",
+        pods=8,
+        segments=192,
+        hosts=2,
+        gpus=8,
+        nic=NicParams(rate=G("400G")),
+        spines=16,
+        uplink=UplinkParams(rate=G("400G")),
+        super_spines=28,
+    )
+    sizing = {one.role: one for one in measure_sizing(lab).roles}
+    assert (len(lab.hosts) * 8, sizing[Role.RAIL].switches, sizing[Role.SPINE].switches) == (24_576, 1_536, 128)
+    assert sizing[Role.RAIL].oversubscription == 1.0
+    assert sizing[Role.SPINE].oversubscription == pytest.approx(7, rel=0.03)
+    places = [(node.name, node.place) for node in lab.switches if node.role is Role.RAIL]
+    bases = [rail_aggregate(place, name, 24).base for name, place in places if place is not None]
+    assert len(set(bases)) == 1_536
+
+
+def test_hpn_has_15_segments_of_1024_gpus() -> None:
+    lab = build("dual-plane", segments=15, hosts=128, spines=60)
+    assert counts(lab) == (1_920, 240, 120, 30_720, 14_400)
+    sizing = measure_sizing(lab)
+    roles = {one.role: one for one in sizing.roles}
+    assert sizing.gpus == 15_360
+    assert (roles[Role.RAIL].ports, roles[Role.SPINE].ports) == (128 + 60, 120)
+    assert roles[Role.RAIL].oversubscription == pytest.approx(1.067, abs=0.001)
+
+
+def test_hpn_is_oversubscribed_15_to_1_between_pods() -> None:
+    lab = build(
+        "dual-plane", pods=2, segments=15, hosts=1, spines=60, super_spines=8, core_uplink=UplinkParams(rate=G("400G"))
+    )
+    roles = {one.role: one for one in measure_sizing(lab).roles}
+    assert roles[Role.SPINE].oversubscription == 15.0
+
+
+def as_numbers_of(one: LargestFabric) -> tuple[int, int]:
+    return one.gpus, one.switches
+
+
+def test_deepseek_has_up_to_16384_gpus_in_8_planes_of_two_tiers() -> None:
+    """Table 3: FT2 2,048 on 96 switches, MPFT 16,384 on 768, FT3 65,536 on 5,120, all of 64 ports."""
+    multi = build("multi-plane", segments=64, hosts=32, spines=32, uplink=UplinkParams(count=1), switch_radix=64)
+    assert counts(multi) == (2_048, 512, 256, 16_384, 16_384)
+    assert check_sizing(multi) == ()
+    wired, two, _ = find_largest(multi)
+    assert as_numbers_of(wired) == as_numbers_of(two) == (16_384, 768)
+    one = build("rail-optimized", hosts=4, switch_radix=64)
+    _, two, three = find_largest(one)
+    assert as_numbers_of(two) == (2_048, 96)
+    assert as_numbers_of(three) == (65_536, 5_120)
+
+
+def test_what_is_largest_can_be_built() -> None:
+    """The answers of 16-port switches are generated: their ports are all in use, and nothing is oversubscribed."""
+    _, two, three = find_largest(build("rail-optimized", gpus=4, switch_radix=16))
+    for answer in (two, three):
+        lab = build(
+            "rail-optimized",
+            gpus=4,
+            pods=answer.pods,
+            segments=answer.segments,
+            hosts=answer.hosts,
+            spines=answer.spines,
+            super_spines=answer.super_spines,
+            super_spine_groups=answer.spines if answer.super_spines else 1,
+            switch_radix=16,
+        )
+        sizing = measure_sizing(lab)
+        assert (sizing.gpus, sizing.switches) == (answer.gpus, answer.switches)
+        assert {role.ports for role in sizing.roles} == {16}
+        assert {role.oversubscription for role in sizing.roles} <= {1.0, None}
+        assert check_sizing(lab) == ()
+
+
+JUNIPER = {("200G", 2): 1.0, ("200G", 4): 2.0, ("400G", 2): 0.5, ("400G", 4): 1.0, ("800G", 2): 0.25, ("800G", 4): 0.5}
+"""The rate of an uplink and the servers of a stripe -> oversubscription. Two stripes of eight leaves, four spines."""
+
+
+@pytest.mark.parametrize(("rate", "servers"), JUNIPER)
+def test_junipers_ratios(rate: str, servers: int) -> None:
+    lab = build("rail-optimized", segments=2, hosts=servers, spines=4, uplink=UplinkParams(rate=G(rate)))
+    assert counts(lab)[1:3] == (16, 4)
+    leaf = measure_sizing(lab).roles[0]
+    assert leaf.oversubscription == JUNIPER[rate, servers]
+
+
+@pytest.mark.parametrize("rails", [1, 8])
+def test_4096_segments_are_numbered(rails: int) -> None:
+    """Each rail switch has a block of its own that fits 10.0.0.0/8, and those of a smaller fabric are as they were."""
+    lab = build("rail-optimized" if rails == 8 else "multi-rail-switch", segments=4096, hosts=1, spines=1)
+    places = [(node.name, node.place) for node in lab.switches if node.role is Role.RAIL]
+    bases = {rail_aggregate(place, name, 24).base for name, place in places if place is not None}
+    assert len(bases) == len(places) == 4096 * rails
+
+
+def test_rails_on_one_switch_and_faster_links_up_take_their_part() -> None:
+    """8 rails of 100G a host, and links up of 800G: 7 hosts take 56 ports down and 7 up of 64."""
+    two = find_largest(build("multi-rail-switch", rails=RailParams(per_switch=8), switch_radix=64))[1]
+    assert (two.hosts, two.spines, two.segments, two.gpus) == (7, 7, 64, 64 * 7 * 8)
+
+
+META = """# 24,576 GPUs as published: 8 pods x 192 racks x 2 hosts x 8 GPUs, all NICs of a rack on its ToR
+name: pub-24k
+fabric:
+  design: multi-rail-switch
+  pods: 8
+  segments: 192
+  hosts: 2
+  gpus: 8
+  nic: {rate: 400G}
+  spines: 16
+  uplink: {rate: 400G, count: 1}
+  super_spines: 16
+  routing: {bfd: off}
+"""
+
+
+def test_a_file_of_24576_gpus_is_read_and_numbered() -> None:
+    """Every switch has a loopback of its own, and every rail switch an AS."""
+    lab = load_topology_text(META, file="meta.yml")
+    assert (len(lab.hosts), len(lab.switches)) == (3_072, 1_536 + 128 + 16)
+    numbers = as_numbers(lab.switches, protocol=lab.routing.protocol, slot=0)
+    loopbacks = loopback_addresses(lab.switches)
+    assert len(set(loopbacks.values())) == len(lab.switches)
+    assert len({numbers[node.name] for node in lab.switches}) == 1_536 + 8 + 1

@@ -1,0 +1,81 @@
+"""The large topologies and scenarios that we ship: they have the published counts, and twins that packets can be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from testbed.api.sweeps import read_sweep
+from testbed.lab.core.model import Lab, LinkKind
+from testbed.run.flows.support import check_flows_supported
+from testbed.run.flows.twin_shape import TwinShape
+from testbed.run.flows.twins import MOST_NICS
+from testbed.run.schema.file import load_scenario, load_scenario_topology
+from testbed.run.schema.model import TopologyRef
+
+ROOT = Path(__file__).parents[4]
+SCENARIOS = sorted((ROOT / "scenarios" / "large").glob("*.yml"))
+COUNTS = {
+    "meta-24576": (24_576, {"rail": 1536, "spine": 128, "super-spine": 432}, 24_576 + 128 * 27),
+    "rail-65536": (65_536, {"rail": 2048, "spine": 512, "super-spine": 1024}, 2 * 65_536),
+}
+
+
+@cache
+def large(name: str) -> Lab:
+    return load_scenario_topology(TopologyRef(file=str(ROOT / "topologies" / "large" / f"{name}.yml")))
+
+
+def test_every_file_has_its_counts_here() -> None:
+    assert {path.stem for path in (ROOT / "topologies" / "large").glob("*.yml")} == set(COUNTS)
+    assert len(SCENARIOS) >= 3
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_large_fabric_has_the_counts_that_its_file_names(name: str) -> None:
+    gpus, switches, fabric = COUNTS[name]
+    lab = large(name)
+    kinds = Counter(link.kind for link in lab.links)
+    assert kinds[LinkKind.ACCESS] == gpus
+    assert kinds[LinkKind.FABRIC] == fabric
+    assert Counter(node.role.value for node in lab.switches if node.role is not None) == switches
+
+
+def test_pods_of_llama_3_are_oversubscribed_seven_to_one() -> None:
+    lab = large("meta-24576")
+    spine = next(node.name for node in lab.switches if node.role is not None and node.role.value == "spine")
+    down = sum(link.rate.bps for link in lab.links if link.b.node == spine)
+    up = sum(link.rate.bps for link in lab.links if link.a.node == spine)
+    assert down / up == pytest.approx(7, abs=0.2)
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_twin_is_smaller_and_keeps_what_tiers_can_carry(name: str) -> None:
+    whole = TwinShape.of(large(name))
+    small = whole.within(MOST_NICS)
+    assert small.nics <= MOST_NICS
+    assert small.pods == 2
+    assert small.super_spines % small.groups == 0
+
+    def ratio(shape: TwinShape) -> float:
+        """Segments under a spine, over the super-spines of its group."""
+        return shape.segments / (shape.super_spines / shape.groups)
+
+    assert ratio(small) == pytest.approx(ratio(whole), rel=0.2)
+    tiny = whole.within(64)
+    assert tiny.nics <= 64
+    assert tiny.spines / tiny.hosts == whole.spines / whole.hosts
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_a_large_scenario_is_right_and_says_what_it_expects(path: Path) -> None:
+    scenario = load_scenario(path)
+    assert scenario.name == path.stem
+    assert scenario.description and scenario.expect and all(item.source for item in scenario.expect)
+
+
+def test_flows_take_the_training_step() -> None:
+    check_flows_supported(read_sweep(ROOT / "scenarios" / "large" / "training-405b.yml"))
