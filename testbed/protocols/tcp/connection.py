@@ -39,7 +39,7 @@ MOST_CHALLENGES: Final = 64
 
 
 class TcpState(IntEnum):
-    """Those of RFC 9293, without LISTEN, which is the stack's affair."""
+    """The states of RFC 9293, without LISTEN, which is the stack's affair."""
 
     CLOSED = 0
     SYN_SENT = 1

@@ -41,13 +41,13 @@ class TcpReceiver:
         self.ack_due_ns = -1
         """When a delayed acknowledgement is sent at the latest; -1: none is owed."""
         self.window_bytes = INITIAL_RECEIVE_WINDOW
-        """What may be kept of bytes that nobody has read."""
+        """So many bytes may be kept that nobody has read."""
         self.out_of_order = 0
         """Segments that did not arrive in order."""
         self.received = 0
         """Segments with bytes."""
         self.duplicate: tuple[int, int] | None = None
-        """What arrived twice, to be told once (RFC 2883)."""
+        """The bytes that arrived twice, to be told once (RFC 2883)."""
         self.ece = False
         """Segments that are sent now tell of a mark."""
         self.exact_marks = False
@@ -55,11 +55,11 @@ class TcpReceiver:
         self._ready: deque[bytes] = deque()
         self._ready_bytes = 0
         self._firsts: list[int] = []
-        """Where the blocks out of order begin, in their order; `_ends` and `_pieces` have the rest of each."""
+        """The numbers at which the blocks out of order begin, in their order; `_ends` and `_pieces` have the rest of each."""
         self._ends: list[int] = []
         self._pieces: list[deque[bytes]] = []
         self._recent: list[int] = []
-        """The same begins, of the block that changed last first."""
+        """These begins again, of the block that changed last first."""
         self._fin = -1
         """The sequence number of the peer's FIN; -1: it is not known."""
         self._acknowledged = first
