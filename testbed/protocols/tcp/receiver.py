@@ -55,7 +55,7 @@ class TcpReceiver:
         self._ready: deque[bytes] = deque()
         self._ready_bytes = 0
         self._firsts: list[int] = []
-        """The numbers at which the blocks out of order begin, in their order; `_ends` and `_pieces` have the rest of each."""
+        """The numbers at which the blocks out of order begin; `_ends` and `_pieces` have the rest of each."""
         self._ends: list[int] = []
         self._pieces: list[deque[bytes]] = []
         self._recent: list[int] = []

@@ -65,7 +65,7 @@ class TcpSender:
         self.receive_limited_ns = 0
         self._since_ns = 0
         self._kind = 0
-        """The reason that holds it back since then: 0 that there is nothing to send, 1 the network, 2 the peer's window."""
+        """The reason that holds it back since then: 0 nothing to send, 1 the network, 2 the peer's window."""
         self._waiting: deque[bytes] = deque()
         self.waiting_bytes = 0
         """Bytes that were not sent yet."""
