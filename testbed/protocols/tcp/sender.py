@@ -89,8 +89,8 @@ class TcpSender:
     @property
     def room(self) -> int:
         """Return how many more bytes the buffer takes: it has twice the window (tcp_sndbuf_expand)."""
-        limit = min(max(LEAST_SEND_BUFFER, 2 * self.control.window * self.mss), MOST_SEND_BUFFER)
-        return limit - self.buffered
+        window_bytes: int = self.control.window * self.mss
+        return min(max(LEAST_SEND_BUFFER, 2 * window_bytes), MOST_SEND_BUFFER) - self.buffered
 
     @property
     def buffered(self) -> int:
