@@ -36,6 +36,9 @@ MAX_STEPS = 1 << 20
 """An all-to-all of 1,024 ranks fits. It is more than any emulated fabric carries in one run; a wrong parameter ends in
 a message, not in swapping."""
 
+MOST_FOLDED_STEPS = 4 << 20
+"""As many of flows, whose rings are one step each: a training step of 24,576 ranks has 1.6 million."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
@@ -286,9 +289,10 @@ class StepBuilder:
         return tuple(sorted(before))
 
     def _add(self, step: Step, ranks: tuple[int, ...]) -> int:
-        if len(self._steps) >= MAX_STEPS:
+        most = MOST_FOLDED_STEPS if self.folds else MAX_STEPS
+        if len(self._steps) >= most:
             raise WorkloadError(
-                f"the workload has more than {MAX_STEPS} steps", hint="fewer ranks, chunks, flows or iterations"
+                f"the workload has more than {most} steps", hint="fewer ranks, chunks, flows or iterations"
             )
         self._steps.append(step)
         for opened in self._open:

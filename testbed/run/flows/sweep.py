@@ -39,7 +39,7 @@ def run_flows(
     if options.prove_scale:
         raise ScenarioError("--prove-scale: flows have no time scale", hint="leave --backend out")
     so_far = SweepSoFar(sweep.scenario, sweep.points, options.previous, options.command, backend=Backend.FLOWS)
-    journal, failure = options.journal(), None
+    journal, failure = options.journal(sweep.points), None
     keep_labs(options.directory, sweep.labs.values())
     told = PublishedRun(sweep, options.directory, on_progress, backend=Backend.FLOWS)
     runner = _FlowPoints(sweep, so_far, told, cores() if processes is None else processes)
