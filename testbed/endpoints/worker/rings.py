@@ -16,15 +16,17 @@ AHEAD = 8
 """Transfers that a rank is ready to receive, beyond those that may be under way to it."""
 
 
-class _Ended:
-    """The transfers of one direction that have ended, by their places: mostly in order."""
+class _Places:
+    """Places of transfers, which are added mostly in order."""
 
     def __init__(self) -> None:
         self.all_below = 0
-        """All before this place have ended."""
+        """All before this place are there."""
+        self.highest = -1
         self._beyond: set[int] = set()
 
     def add(self, place: int) -> None:
+        self.highest = max(self.highest, place)
         self._beyond.add(place)
         while self.all_below in self._beyond:
             self._beyond.discard(self.all_below)
@@ -43,40 +45,41 @@ class RingMember:
         self.last_ns = 0
         """When the last one arrived so far."""
         self._total = part.rounds * len(part.sizes)
-        self._begun = False
-        self._next = 0
-        """The place of the transfer that is sent next."""
+        self._has_begun = False
+        self._begun = _Places()
         self._expected = 0
         """The place of the first transfer that nothing is ready for."""
-        self._sent = _Ended()
-        self._arrived = _Ended()
+        self._sent = _Places()
+        self._arrived = _Places()
 
     @property
     def ended(self) -> bool:
         """Tell whether all has arrived here, and all that was sent has."""
-        return self._begun and self._sent.all_below == self._arrived.all_below == self._total
+        return self._has_begun and self._sent.all_below == self._arrived.all_below == self._total
 
     def begin(self) -> None:
-        self._begun = True
+        self._has_begun = True
 
     def take_due(self) -> list[Step]:
         """Return the transfers that can begin now."""
         part, due = self.part, list[Step]()
+        if not self._has_begun:
+            return due
         chunks = len(part.sizes)
-        while self._begun and self._next < self._total:
-            place = self._next
-            if place >= chunks and not self._arrived.has(place - chunks):
-                break
-            if place >= part.in_flight and not self._sent.has(place - part.in_flight):
-                break
-            due.append(self._transfer(place, part.index, part.rank, part.following, part.outgoing))
-            self._next += 1
+        place = self._begun.all_below
+        while place < self._total and place <= self._begun.highest + part.in_flight:
+            waits = place >= chunks and not self._arrived.has(place - chunks)
+            blocked = place >= part.in_flight and not self._sent.has(place - part.in_flight)
+            if not (waits or blocked or self._begun.has(place)):
+                self._begun.add(place)
+                due.append(self._transfer(place, part.index, part.rank, part.following, part.outgoing))
+            place += 1
         return due
 
     def take_expected(self) -> list[Step]:
         """Return the transfers that this rank is to be ready for from now on."""
         part = self.part
-        upto = min(self._total, self._arrived.all_below + part.in_flight + AHEAD)
+        upto = min(self._total, self._arrived.highest + 1 + part.in_flight + AHEAD)
         places = range(self._expected, upto)
         self._expected = max(self._expected, upto)
         before = (part.index - 1) % part.members

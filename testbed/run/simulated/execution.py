@@ -236,9 +236,9 @@ class Execution:
         workers = self._mixed.workers()
         hosts = []
         for one in self._carried:
-            program = next((plan for name, plan in plans.items() if workers[name][1] is one), None)
-            if program is not None:
-                hosts.append(self._hosts_of(one, program))
+            plan = next((plan for name, plan in plans.items() if workers[name][1] is one), None)
+            if plan is not None:
+                hosts.append(self._hosts_of(one, plan))
         fabric = build_fabric(
             self._lab,
             list(self._site.endpoints.values()),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from testbed.base.errors import ScenarioError
 from testbed.base.names import plane_of_switch
@@ -176,14 +177,14 @@ class _NodeKill(_Fault):
         links, times = self.site.links, self.site.links.convergence
         for number, name in enumerate(links.of_node(self.target)):
             first = max(0, times.power_ns - times.carrier_ns)
-            self._at(now + first + number * times.next_port_ns, lambda at, name=name: links.down(at, name))
+            self._at(now + first + number * times.next_port_ns, partial(_at_port, links.down, name))
 
     def undo(self, now: int) -> None:
         links, times = self.site.links, self.site.links.convergence
         for number, name in enumerate(links.of_node(self.target)):
             self._at(
                 now + number * times.next_port_ns,
-                lambda at, name=name: links.up(at, name, later_ns=times.start_ns),
+                partial(_at_port, partial(links.up, later_ns=times.start_ns), name),
             )
 
     def _at(self, when: int, action: Callable[[int], None]) -> None:
@@ -207,6 +208,10 @@ class _PlaneDown(_Fault):
         ports = self.site.links.ports
         mine = {name: port for name, port in ports.items() if plane_of_switch(port.node) == self.target}
         return [name for name, port in mine.items() if port.peer not in mine or name < port.peer]
+
+
+def _at_port(action: Callable[[int, str], None], name: str, now: int) -> None:
+    action(now, name)
 
 
 class _DaemonKill(_Fault):
@@ -311,7 +316,7 @@ class SimulatedFaults:
             if not act.undo:
                 self._never[act.order] = act
             if act.at_ns:
-                self._site.fabric.network.at(now + act.at_ns, lambda at, act=act: self._perform(act, at))
+                self._site.fabric.network.at(now + act.at_ns, partial(self._perform, act))
             else:
                 self._perform(act, now)
 

@@ -44,6 +44,7 @@ matrix: {transport.paths: [oblivious, reps]}
 expect:
   - {metric: drops, max: 1000000, source: far above any}
 """
+PYTHON = f"{Path(__file__).parents[3]}/.venv/bin/python"
 SEATS = "machines:\n  - {{ssh: 'root@{0}', simulation: 1}}\n  - {{ssh: 'root@{1}', simulation: 1}}\n"
 
 
@@ -115,8 +116,8 @@ def test_a_worker_that_is_killed_changes_nothing(
 ) -> None:
     with started(room, work, *SIMULATE, "long.yml", "--pool", "pool.yml", "-o", "pooled") as running:
         victim = machines[0]
-        until(lambda: len(station_of(victim)) >= 4, "a run is under way on m1", timeout_s=120)
-        victim.run("kill", "-KILL", worker_of(victim))
+        until(lambda: runs_on(victim), "a run is under way on m1", timeout_s=120)
+        victim.run("kill", "-KILL", str(worker_of(victim)))
         _, said = running.communicate(timeout=240)
     assert running.returncode == 0, said
     assert content(work / "pooled") == here(room, work, "long")
@@ -148,7 +149,7 @@ def test_a_machine_that_is_lost_is_told_and_the_other_does_its_runs(how: str, ro
     lives, dies = (room.start(f"m{word}{len(how)}") for word in ("lives", "dies"))
     pool = ",".join(machine.target for machine in (lives, dies))
     with started(room, work, *SIMULATE, "long.yml", "--pool", pool, "-o", "pooled") as running:
-        until(lambda: len(station_of(dies)) >= 4, "a run is under way on m4", timeout_s=120)
+        until(lambda: runs_on(dies), "a run is under way there", timeout_s=120)
         if how == "cut off":
             dies.run("pkill", "-KILL", "sshd")
         else:
@@ -216,12 +217,21 @@ def started(room: MachineRoom, work: Path, *arguments: str) -> subprocess.Popen[
     )
 
 
-def station_of(machine: NamespaceMachine) -> list[str]:
-    """The processes of a station: itself, then for each seat a seat and a worker, and then runs."""
-    return machine.run("pgrep", "--full", "testbed.pool.station$").stdout.split()
+def at_work(machine: NamespaceMachine) -> dict[int, int]:
+    """The processes of a station there, by number, with their parents: itself, seats, workers, and runs."""
+    lines = machine.run("ps", "-eo", "pid=,ppid=,args=").stdout.splitlines()
+    words = [line.split() for line in lines]
+    return {int(pid): int(parent) for pid, parent, *args in words if args == [PYTHON, "-m", "testbed.pool.station"]}
 
 
-def worker_of(machine: NamespaceMachine) -> str:
-    """The number of a worker there: of the children of the station that started last."""
-    station = station_of(machine)[1]  # the first is its tether
-    return machine.run("pgrep", "--parent", station).stdout.split()[-1]
+def runs_on(machine: NamespaceMachine) -> bool:
+    """Tell whether a run is under way: the child of a seat, which is a child of the station."""
+    found = at_work(machine)
+    return any(parent in found and found[parent] in found for parent in found.values())
+
+
+def worker_of(machine: NamespaceMachine) -> int:
+    """The number of a worker there: the station forks a seat, and then its worker."""
+    found = at_work(machine)
+    [station] = [pid for pid, parent in found.items() if parent not in found]
+    return sorted(pid for pid, parent in found.items() if parent == station)[1]

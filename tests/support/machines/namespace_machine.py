@@ -109,8 +109,8 @@ class NamespaceMachine:
         """Return the command lines of what runs in it, but for its SSH server and the process that holds it."""
         said = self.run("ps", "-eo", "pid=,args=").stdout.splitlines()
         found = [line.split(None, 1)[1] for line in said if len(line.split(None, 1)) > 1]
-        own = ("sshd", "/usr/sbin/sshd", "ps -eo", "python3 -c")
-        return [command for command in found if not command.startswith(own)]
+        own = ("sshd", "/usr/sbin/sshd", "ps -eo")
+        return [command for command in found if not command.startswith(own) and "sys.stdin.read()" not in command]
 
     def kill(self, pattern: str) -> int:
         """Kill the oldest process in it whose command line has these words; returns its number there."""

@@ -62,7 +62,8 @@ export const Frame = ({app}) => {
 
 // What to do where the console does not know this browser any more: it was started anew. What the page holds stays.
 const LoggedOut = ({app}) => {
-  const out = useStore(app.live, l => l.loggedOut), [token, setToken] = useState(""), [wrong, setWrong] = useState(false), [busy, setBusy] = useState(false);
+  const out = useStore(app.live, l => l.loggedOut), [token, setToken] = useState(""), [wrong, setWrong] = useState(false), [busy, setBusy] = useState(false), field = useRef(null);
+  useEffect(() => { if (out && field.current) field.current.focus(); }, [out]);  // a dialog that is open keeps Tab to itself
   if (!out) return null;
   const enter = async event => {
     event.preventDefault();
@@ -71,9 +72,9 @@ const LoggedOut = ({app}) => {
     setBusy(false);
     setToken("");
   };
-  return html`<form class="band bad" role="alert" onSubmit=${enter}><strong>This console was started anew, and does not know this browser.</strong>
+  return html`<form class="band bad above" role="alert" onSubmit=${enter}><strong>This console was started anew, and does not know this browser.</strong>
     <span>Paste the link that it has printed, or the token in it: the page goes on where it is.</span>
-    <input type="password" aria-label="Link or token" autocomplete="off" spellcheck=${false} maxlength="400" required value=${token} onInput=${event => setToken(event.target.value)} />
+    <input ref=${field} type="password" aria-label="Link or token" autocomplete="off" spellcheck=${false} maxlength="400" required value=${token} onInput=${event => setToken(event.target.value)} />
     <button type="submit" class="button small" disabled=${busy}>Log in</button>${wrong && html`<b>That token is not right: each is good for one login.</b>`}</form>`;
 };
 

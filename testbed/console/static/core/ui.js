@@ -105,7 +105,7 @@ export const Dialog = ({title, close, children, wide = false, buttons, unsaved =
     if (event.shiftKey && document.activeElement === first) { event.preventDefault(); last.focus(); }
     else if (!event.shiftKey && document.activeElement === last) { event.preventDefault(); first.focus(); }
   };
-  return html`<div class="shade" onMouseDown=${event => { if (event.target === event.currentTarget) leave(); }}>
+  return html`<div class="shade" onMouseDown=${event => { if (event.target === event.currentTarget) { event.preventDefault(); leave(); } }}>
     <section ref=${box} class=${`dialog ${wide ? "wide" : ""}`} role="dialog" aria-modal="true" aria-label=${title} onKeyDown=${keys}>
       <header role="none"><h2>${title}</h2><button type="button" class="button plain" aria-label="Close" onClick=${leave}>✕</button></header>
       <div class="inside">${children}</div>

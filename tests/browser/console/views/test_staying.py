@@ -38,7 +38,7 @@ def free_port() -> int:
 
 @pytest.mark.parametrize("way", ["Escape", "Close", "Cancel", "beside it"])
 def test_an_edited_text_is_asked_about_before_it_is_lost(way: str, desk: Desk) -> None:
-    page = desk.open(f"/labs?edit={LAB}")
+    page = desk.open(f"/labs?p.edit={LAB}")
     dialog = page.get_by_role("dialog", name=f"Edit and apply {LAB}")
     text = dialog.get_by_label("Text of", exact=False)
     expect(text).to_be_visible(timeout=SLOW)
@@ -66,7 +66,7 @@ def test_an_edited_text_is_asked_about_before_it_is_lost(way: str, desk: Desk) -
 
 
 def test_a_text_that_was_not_changed_is_left_at_once(desk: Desk) -> None:
-    page = desk.open(f"/labs?edit={LAB}")
+    page = desk.open(f"/labs?p.edit={LAB}")
     dialog = page.get_by_role("dialog", name=f"Edit and apply {LAB}")
     text = dialog.get_by_label("Text of", exact=False)
     expect(text).to_be_visible(timeout=SLOW)
@@ -79,6 +79,7 @@ def test_who_only_reads_may_look_at_files_and_compare(reader: Desk, desk: Desk) 
     page.get_by_role("button", name="Check a file …").click()
     dialog = page.get_by_role("dialog", name="Check a file")
     choice = dialog.get_by_label("File")
+    expect(choice.locator("option").nth(1)).to_be_attached(timeout=SLOW)
     path = next(
         value
         for value in choice.locator("option").evaluate_all("all => all.map(one => one.value)")
@@ -158,7 +159,7 @@ def test_a_page_goes_on_when_its_console_was_started_anew(lab: str, directory: P
     try:
         page.goto(first.link())
         page.wait_for_function("() => performance.getEntriesByName('console-ready').length > 0")
-        page.goto(f"http://{bind}/#/labs?edit={LAB}")
+        page.goto(f"http://{bind}/#/labs?p.edit={LAB}")
         text = page.get_by_label("Text of", exact=False)
         expect(text).to_be_visible(timeout=SLOW)
         text.press("End")

@@ -109,12 +109,9 @@ def test_serialisation_is_rounded_up_to_whole_nanoseconds() -> None:
     assert [now for now, _ in b.arrived] == [2667]
 
 
-def test_header_and_payload_arrive_as_one_and_a_view_is_copied() -> None:
+def test_header_and_payload_arrive_as_one() -> None:
     a, b, network = pair()
-    memory = bytearray(b"payload")
-    a.backlog.append(Outgoing(B, 7, Priority.DATA, b"header ", memoryview(memory)))
-    network.run(until=100)
-    memory[:] = b"changed"
+    a.backlog.append(Outgoing(B, 7, Priority.DATA, b"header ", memoryview(b"payload")))
     network.run()
     assert [data for _, data in b.arrived] == [b"header payload"]
 
