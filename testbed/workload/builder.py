@@ -17,9 +17,9 @@ from testbed.workload.steps import (
     Combine,
     Compute,
     FirstToken,
+    FoldedRing,
     InSwitch,
     IoJob,
-    Ring,
     Slice,
     Step,
     Transfer,
@@ -37,7 +37,7 @@ MAX_STEPS = 1 << 20
 a message, not in swapping."""
 
 MOST_FOLDED_STEPS = 4 << 20
-"""As many of flows, whose rings are one step each: a training step of 24,576 ranks has 1.6 million."""
+"""The most steps of flows, whose rings are one step each: a training step of 24,576 ranks has 1.6 million."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class StepBuilder:
 
     `ranks_per_domain` says which ranks share a scale-up domain (consecutive ones): transfers between those go over its
     network. 0 means that every rank is a domain of its own. With `folds` a ring collective is one step
-    (`testbed.workload.steps.Ring`), with `folds_large` one of more transfers than `MAX_STEPS`.
+    (`testbed.workload.steps.FoldedRing`), with `folds_large` one of more transfers than `MAX_STEPS`.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class StepBuilder:
     ) -> int:
         """Add all rounds of a ring of several ranks, each of which sends `size_bytes` in a round, and return its
         number."""
-        step = Ring(
+        step = FoldedRing(
             number=len(self._steps),
             ranks=ranks,
             size_bytes=size_bytes,
