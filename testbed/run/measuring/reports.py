@@ -95,6 +95,8 @@ def put_together(
         if isinstance(step, FoldedRing) and step.number in started and step.number in arrived
     ]
     found.channels = _channels(placement, transfers, ends, samples, ideals, whole) if inside is None else inside[1]
+    if whole and complete:
+        found.rings_s = min(start_s for _, start_s, _ in whole), max(end_s for *_, end_s in whole)
     found.collectives = _collectives(placement, started, arrived, wrong, ideals)
     found.counters, found.steps_left, found.requests = dict(counters), steps_left, requests
     found.computed_s = computed_s(placement, started)
