@@ -18,7 +18,8 @@ from testbed.base.compiled.modules import build_key
 from testbed.base.errors import TestbedError
 from testbed.lab.core.deploy.packet_costs import PacketCosts
 from testbed.lab.core.deploy.records.state import StateDirectory
-from testbed.lab.core.drivers.probing.doctor import Status, probe_machine
+from testbed.lab.core.drivers.probing.doctor import probe_machine
+from testbed.lab.core.drivers.probing.status import Status
 from testbed.record.record import Environment
 from testbed.run.machine.environment import collect_environment
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -36,8 +35,8 @@ class ToldError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeatAnswer:
-    """What all answers have. `raised` is what ends the whole sweep; `died` the status of a process that ended without a
-    word, as `os.waitpid` has it."""
+    """The part that all answers have. `raised` is what ends the whole sweep; `died` the exit code of a process that
+    ended without a word, negative for a signal."""
 
     raised: ToldError | None = None
     died: int | None = None
@@ -81,9 +80,20 @@ class ScalesAnswer(SeatAnswer):
     scales: dict[str, ScaleTold] = field(default_factory=dict)
 
 
-@cache
-def _adapter(kind: type[Answer]) -> TypeAdapter[Answer]:
-    return TypeAdapter(kind)
+_adapters: dict[str, TypeAdapter[Any]] = {}
+"""What reads and writes answers, by the names of their classes."""
+
+
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    if kind.__name__ not in _adapters:
+        _adapters[kind.__name__] = TypeAdapter(kind)
+    return _adapters[kind.__name__]
+
+
+def prepare_answers() -> None:
+    """Make what writes answers, which takes longer than a short run: once, before processes are forked for runs."""
+    for kind in (SeatAnswer, RunAnswer, TryAnswer, ScalesAnswer):
+        _adapter(kind)
 
 
 def encode_answer(answer: SeatAnswer) -> bytes:
@@ -96,8 +106,9 @@ def decode_answer(kind: type[Answer], content: bytes, where: str) -> Answer:
     if len(content) > MAX_RECORD_BYTES:
         raise ScenarioError(f"{where} answers with {len(content) >> 20} MiB, more than any record has")
     try:
-        return _adapter(kind).validate_json(content)
+        answer: Answer = _adapter(kind).validate_json(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
         raise ScenarioError(f"{where} gives no answer that can be read: {place}: {first['msg']}") from error
+    return answer

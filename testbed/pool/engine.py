@@ -136,7 +136,7 @@ class Engine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOrder:
-    """What a worker is told: its name, its machine, the kind of its jobs, and where and as whom it connects.
+    """An order to a worker: its name, its machine, the kind of its jobs, and where and as whom it connects.
 
     `directory` is where it may write.
     """

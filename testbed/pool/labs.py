@@ -104,7 +104,7 @@ class PooledTries:
         self._on_progress = on_progress
         self._directory = directory
         self._scales: dict[int, ScaleTold] = {}
-        """Of the points whose lab's scale is chosen: the largest k that a machine asks for, and the smallest of the
+        """By point whose lab's scale is chosen, the largest k that a machine asks for, and the smallest of the
         largest that they allow."""
         self._k = 0.0
         self._allowed = allowed_machines(sweep.points, sweep.scenario.expect, kinds_of(crew.machines()))

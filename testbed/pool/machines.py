@@ -41,7 +41,7 @@ END_S = 150.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StationOrder:
-    """What a station is told, in the first line of its input. Keys go no other way, so that nobody there sees them.
+    """An order to a station, in the first line of its input. Keys go no other way, so that nobody there sees them.
 
     `port` is that of the scheduler at `address`, as it is reached there; `seats` the number of runs at once, by what
     they are (`simulation` or `emulation`).

@@ -22,7 +22,7 @@ from testbed.vm.remote import workplace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOrder:
-    """What another machine is told of a sweep: the parcel with its files, and what to read from there.
+    """An order to another machine to read a sweep: the parcel with its files, and what to read from there.
 
     `moved` are the overrides that name a file by an absolute name, which is another one there. `points` is the number
     of points, and `digest` that of their names: a machine that reads other points than we do says so.

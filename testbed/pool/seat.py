@@ -132,7 +132,8 @@ class _Service:
         key = order.parcel, number
         if key not in self._points:
             point = sweep.only(number).points[0]
-            self._points[key] = SimulatedPoint(point, sweep.lab_of(point))
+            self._points[key] = found = SimulatedPoint(point, sweep.lab_of(point))
+            _ = found.ideals  # of all runs of it, which are forked from here
             while len(self._points) > MOST_POINTS:
                 self._points.popitem(last=False)
         return self._points[key]
@@ -159,8 +160,9 @@ class _Service:
     def _relayed(self, reader: int) -> bytes:
         """Pass shares on, and return the last line. Raises `WorkerGone`."""
         connection, kept = self._seat.connection, b""
+        watched: list[Any] = [reader, connection]
         while True:
-            ready, _, _ = select.select([reader, connection], [], [])
+            ready, _, _ = select.select(watched, [], [])
             if connection in ready and not connection.recv(1, socket.MSG_PEEK):
                 raise WorkerGone
             if reader not in ready:

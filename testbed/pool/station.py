@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from testbed.pool.answers import prepare_answers
 from testbed.pool.engine import WorkerOrder, work
 from testbed.pool.seat import Seat, serve_seat
 
@@ -170,6 +171,7 @@ def main() -> int:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     with _signals_told() as wake:
         order = json.loads(_first_line())
+        prepare_answers()
         return _Station(order, wake).run()
 
 

@@ -194,7 +194,7 @@ def _entry(line: bytes) -> tuple[str, str, str]:
 def _heading(record: Record) -> bytes:
     """Return the first line of the index: which scenario its points are of, whatever is expected of them."""
     run = record.scenario
-    said = [run.name, run.topology, run.transport, run.workload, run.matrix, run.faults, run.probes]
+    said: list[Any] = [run.name, run.topology, run.transport, run.workload, run.matrix, run.faults, run.probes]
     said += [run.repeat.get("runs"), run.repeat.get("seed"), record.environment.backend, record.environment.clock]
     text = json.dumps(said, sort_keys=True, default=str)
     return json.dumps({"schema": SCHEMA, "scenario": hashlib.sha256(text.encode()).hexdigest()}).encode()

@@ -1,9 +1,22 @@
 """The verbs `results list`, `show`, `merge`, `steady` and `backends`: what was measured, once it is written."""
 
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
+from testbed.base.rows import row_json
 from testbed.cli import options
 from testbed.cli.command import PATH, Group, argument, option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedRow:
+    """A record that was put together, for programs."""
+
+    directory: str
+    verdict: str
+    points: int
+
 
 results = Group("results", help="Look at what was measured.")
 
@@ -52,7 +65,7 @@ def show(record: Path, format: options.RecordFormat) -> None:
             print(results_sheet(content), end="")
 
 
-@results.command("merge")
+@results.command("merge", codes=options.verdicts)
 @argument(
     "records", nargs=-1, required=True, metavar="DIR...", type=PATH, help="Of `run --point`, or what they lie in."
 )
@@ -61,11 +74,9 @@ def show(record: Path, format: options.RecordFormat) -> None:
 @options.format_option
 def merge(records: tuple[Path, ...], target: Path, report: bool, format: options.Format) -> None:
     """Put the records of single points together, and judge the whole."""
-    import sys
-
     from testbed.api.merging import merge_records
     from testbed.base.errors import RecordError
-    from testbed.cli.output import console, emit_json
+    from testbed.cli.output import console, emit
     from testbed.record.report import print_record, write_report_files
     from testbed.record.store import RECORD_FILE, keep_record, load_record
 
@@ -86,7 +97,8 @@ def merge(records: tuple[Path, ...], target: Path, report: bool, format: options
             if path is not None:
                 console().print(f"{word} {path}", highlight=False, soft_wrap=True)
     else:
-        emit_json({"directory": str(target), "verdict": merged.verdict.outcome.value, "points": len(merged.points)})
+        row = MergedRow(directory=str(target), verdict=merged.verdict.outcome.value, points=len(merged.points))
+        emit([row], MergedRow, format, document=row_json(row))
     sys.exit(merged.verdict.outcome.exit_code)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from testbed.base.linux.namespaces import enter_namespace
 from testbed.daemons.kit import configuration
 from testbed.daemons.kit.process import all_begun, fork_server
-from testbed.daemons.lag.configuration import PROCESS_NAME, HostAggregate, LagConfiguration, NodeConfiguration
+from testbed.daemons.lag.configuration import PROCESS_NAME, HostGroups, LagConfiguration, NodeConfiguration
 from testbed.daemons.lag.host import HostNode
 from testbed.daemons.lag.leaf import LeafNode
 from testbed.daemons.lag.node import GroupNode
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
 
 def _prepare(node: NodeConfiguration, directory: Path, path: Path) -> Callable[[], object]:
     enter_namespace(node.namespace)
-    served: GroupNode = HostNode(node, directory) if isinstance(node, HostAggregate) else LeafNode(node, directory)
+    served: GroupNode = HostNode(node, directory) if isinstance(node, HostGroups) else LeafNode(node, directory)
     served.start()
     return partial(served.run, partial(_reread, path, node.node))
 

@@ -22,13 +22,20 @@ class MemberPort:
 class HostAggregate:
     """The link group of a host's NIC. What is sent through the NIC comes out of the interface `inner`."""
 
-    namespace: str
-    node: str
     nic: str
     inner: int
     system: str
     key: int
     members: tuple[MemberPort, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostGroups:
+    """The link groups of all NICs of a host, which one process serves."""
+
+    namespace: str
+    node: str
+    aggregates: tuple[HostAggregate, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +101,7 @@ class PairedLeaf:
         return tuple(sorted(found, key=lambda group: group.key))
 
 
-NodeConfiguration = HostAggregate | PairedLeaf
+NodeConfiguration = HostGroups | PairedLeaf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +113,7 @@ class LagConfiguration:
 
     directory: Path
     leaves: tuple[PairedLeaf, ...]
-    hosts: tuple[HostAggregate, ...]
+    hosts: tuple[HostGroups, ...]
 
     @property
     def nodes(self) -> tuple[NodeConfiguration, ...]:

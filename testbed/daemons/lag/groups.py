@@ -101,12 +101,13 @@ class LinkGroupPlan:
     @property
     def nodes(self) -> tuple[str, ...]:
         """The nodes that have link groups, hosts first."""
-        return (*(item.node for item in self.hosts), *(item.node for item in self.leaves))
+        return tuple(dict.fromkeys((*(item.node for item in self.hosts), *(item.node for item in self.leaves))))
 
     @property
     def served(self) -> tuple[str, ...]:
         """The nodes whose link groups are served by a process of ours, hosts first."""
-        return (*(item.node for item in self.hosts if not item.is_bond), *(item.node for item in self.leaves))
+        hosts = (item.node for item in self.hosts if not item.is_bond)
+        return tuple(dict.fromkeys((*hosts, *(item.node for item in self.leaves))))
 
     @property
     def programmed(self) -> frozenset[str]:

@@ -207,7 +207,12 @@ class MeasuredTransport(ABC):
 
     @abstractmethod
     def open(
-        self, options: Options, agent: MeasuringAgent, address: str, memory: Memory, theirs: Mapping[str, Any] | None
+        self,
+        options: Options,
+        agent: MeasuringAgent,
+        address: str,
+        memory: PingPongMemory,
+        theirs: Mapping[str, Any] | None,
     ) -> MeasuredEndpoint:
         """Open an endpoint on an address of this host. `agent`: that of `open_agent`. `theirs`: what the client has
         said; None: this is the client.

@@ -7,7 +7,7 @@ from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path
 from testbed.lab.assembly.network_spec import MLAG, ROUTED, NetworkSpec
 from testbed.lab.core.fabric.networks import HAND_WRITTEN
-from testbed.lab.core.model import Lab, LinkKind, Protocol, VrfBy
+from testbed.lab.core.model import BACKEND, Lab, LinkKind, Protocol, VrfBy
 
 _SUBNETS = "homing: subnets"
 _Rule = tuple[Path, bool, str, str]
@@ -58,8 +58,12 @@ def check_contained(document: Document, lab: Lab) -> list[Problem]:
     for name, homing in found.items():
         contained = next((node for node in lab.of_network(name).nodes if node.container is not None), None)
         if contained is not None:
-            message = f"homing {homing}: {contained.name} is a container, and this is built in namespaces alone"
-            problems.append(document.problem("not-built", ("networks", name, "homing"), message, hint=_SUBNETS))
+            backend = name == BACKEND
+            path: Path = ("fabric", "nic", "multihoming") if backend else ("networks", name, "homing")
+            what = f"multihoming {homing}" if backend else f"homing {homing}"
+            message = f"{what}: {contained.name} is a container, and this is built in namespaces alone"
+            hint = "multihoming: subnets" if backend else _SUBNETS
+            problems.append(document.problem("not-built", path, message, hint=hint))
     return problems
 
 

@@ -14,6 +14,7 @@ from testbed.lab.assembly.networks import add_networks
 from testbed.lab.assembly.out_of_band import add_out_of_band
 from testbed.lab.assembly.spec import FabricSpec, LabSpec
 from testbed.lab.core.fabric import check_params, check_sizing, generate_fabric, resolve_routing
+from testbed.lab.core.fabric.shape import MLAG
 from testbed.lab.core.model import BACKEND, Lab, LinkKind, Routing, Scale
 from testbed.lab.core.schema.fabric import DEFAULT_MTU, radix_of
 from testbed.lab.core.schema.qos.layers import QosResolver
@@ -37,6 +38,7 @@ def resolve_lab(document: Document) -> Lab:
     the design of its fabric, its nodes and links, the size of the whole, the QoS of its ports.
     """
     spec = validate_model(LabSpec, document)
+    _raise_any(_beside_link_groups(document, spec))
     generated = _generate(document, spec)
     fabric = spec.fabric or FabricSpec()
     scale_up, errors = resolve_scale_up(fabric.scale_up)
@@ -75,10 +77,10 @@ def resolve_lab(document: Document) -> Lab:
             realised = HandWritten(document=document, spec=spec.topology, generated=replace(lab, nodes=added))
             lab = replace(lab, nodes=(*lab.nodes[: len(lab.nodes) - len(added)], *realised.realise_generated()))
             _raise_any(realised.problems)
-        _raise_any(check_contained(document, lab))
         lab = _share_bfd(lab)
         lab, problems = add_out_of_band(document, spec.networks, lab)
         _raise_any(problems)
+    _raise_any(check_contained(document, lab))
     _raise_any(_configured_in_vain(document, lab))
     _raise_any(_overlay_of_planes(document, lab))
     return _with_overlay(document, spec, _configured_where_routed(lab))
@@ -115,6 +117,17 @@ def _overlay_of_planes(document: Document, lab: Lab) -> Iterator[Problem]:
         message = f"the VTEPs of {lab.planes} planes do not reach each other: no overlay joins what shares no switch"
         hint = "planes: 1, or tenants in a network beside the fabric"
         yield document.problem("contradiction", ("fabric", "overlay"), message, hint=hint)
+
+
+def _beside_link_groups(document: Document, spec: LabSpec) -> Iterator[Problem]:
+    """Keys of the back end that do not go with link groups of its NICs."""
+    fabric = spec.fabric or FabricSpec()
+    if fabric.nic.multihoming != MLAG:
+        return
+    for key, written in (("overlay", fabric.overlay is not None), ("targets", bool(fabric.targets))):
+        if written:
+            message = f"multihoming {MLAG}: {key} of a back end with link groups is not built"
+            yield document.problem("not-built", ("fabric", key), message, hint="nic: {multihoming: subnets}")
 
 
 def _overlays(spec: LabSpec) -> dict[str, OverlaySpec]:

@@ -221,9 +221,8 @@ class FabricSpec(SpecModel):
     def params(self, design: str) -> FabricParams:
         """Return what the generator is given."""
         given = {item.name: getattr(self, item.name) for item in fields(FabricParams) if item.name != "design"}
-        nic = {key: value for key, value in self.nic if key != "multihoming"}  # there is one way of joining ports
         decided = {
-            "nic": NicParams(**nic),
+            "nic": NicParams(**dict(self.nic)),
             "rails": RailParams(**dict(self.rails)),
             "uplink": self.uplink.params(),
             "core_uplink": self.core_uplink.params(),

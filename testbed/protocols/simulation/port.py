@@ -132,7 +132,7 @@ class OutputPort(Actor):
         """A NIC is at the line's end."""
         self.host: NicHost | None = None
         self.tunnel_bytes: i64 = 0
-        """What an outer packet adds to packets that leave by this port, the uplink of a VTEP; 0: it is none."""
+        """The bytes that an outer packet adds to those that leave by this port of a VTEP; 0: it is none."""
         self.tenants: frozenset[int] = frozenset()
         """The hosts whose packets have one, by number."""
         self.queues = tuple(ClassQueue(item, settings) for item in settings.classes)

@@ -49,7 +49,8 @@ def _make_graph(lab: Lab, plan: LabPlan, *, by_gateway: bool) -> FabricGraph:
     ports = {(port.node, port.name): port for port in plan.ports}
     hosts = {node.name for node in lab.nodes if node.kind is not NodeKind.SWITCH}
     roles = {node.name: node.role for node in lab.nodes}
-    joined = {(nic.node, nic.network): nic for host in plan.hosts for nic in host.nics if nic.nic_ports > 1}
+    several = [nic for host in plan.hosts for nic in host.nics if nic.nic_ports > 1]
+    joined = {(nic.node, nic.network): nic for nic in several}
     endpoints = [
         _graph_node(lab, end, link, hosts, joined)
         for link in lab.links
@@ -74,7 +75,7 @@ def _make_graph(lab: Lab, plan: LabPlan, *, by_gateway: bool) -> FabricGraph:
         peers = {f"{port.node}:{port.name}": port.peer.partition(":") for port in plan.ports}
         links.sort(key=lambda link: (mac.get((peers[link.name][0], peers[link.name][2]), ""), link.name))
     graph = shortest_path_graph(links, list(dict.fromkeys(endpoints)))
-    ports |= {(nic.node, nic.name): nic for nic in joined.values()}
+    ports |= {(nic.node, nic.name): nic for nic in several}
     return _as_routed(graph, plan, ports, joined) if routed else graph
 
 
@@ -84,8 +85,9 @@ _Joined = Mapping[tuple[str, str], PortPlan]
 
 def _graph_node(lab: Lab, end: End, link: Link, hosts: Iterable[str], joined: _Joined) -> str:
     if end.node in hosts:
-        several = link.kind in (LinkKind.HOMED, LinkKind.MEMBER)
-        return f"{end.node}:{joined[end.node, link.network].name}" if several else str(end)
+        if link.kind is LinkKind.HOMED:
+            return f"{end.node}:{joined[end.node, link.network].name}"
+        return str(link.nic) if link.kind is LinkKind.MEMBER else str(end)
     # A switch that does not route between its rails is one switch for each.
     isolated = lab.isolated_rails and link.kind is LinkKind.ACCESS and link.network == BACKEND
     return f"{end.node} rail {link.rail}" if isolated else end.node

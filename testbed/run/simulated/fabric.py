@@ -73,10 +73,10 @@ class Hosts:
     """The UDP port of their transport."""
     marking: Marking
     pipeline_ns: int = 0
-    """What NICs and switches add to every path, each way; it is added behind all queues, as an emulated lab's endpoints
-    do."""
+    """The time that NICs and switches add to every path, each way; it is added behind all queues, as an emulated lab's
+    endpoints do."""
     addresses: frozenset[str] | None = None
-    """Where they are; None: everywhere."""
+    """The addresses that they are at; None: all."""
 
     def has(self, address: str) -> bool:
         """Tell whether the host at an address is one of them."""

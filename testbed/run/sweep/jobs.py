@@ -15,10 +15,10 @@ from testbed.run.sweep.progress import ProgressListener
 from testbed.run.sweep.runner import RecordOptions, SweepOutcome
 
 Job = TypeVar("Job")
-Done = TypeVar("Done")
+Done_co = TypeVar("Done_co", covariant=True)
 
 
-class JobRunner(Protocol[Job, Done]):
+class JobRunner(Protocol[Job, Done_co]):
     """Runs jobs, wherever that is."""
 
     @property
@@ -26,7 +26,7 @@ class JobRunner(Protocol[Job, Done]):
         """Return the machines that have done something so far, where they are not this one alone."""
         ...
 
-    def run(self, jobs: Sequence[Job], interrupt: Interrupt) -> Iterator[tuple[Job, Done]]:
+    def run(self, jobs: Sequence[Job], interrupt: Interrupt) -> Iterator[tuple[Job, Done_co]]:
         """Do all jobs and yield what came of each, as they end.
 
         After one that failed or was interrupted no other begins. Once an interrupt is requested, those that run are

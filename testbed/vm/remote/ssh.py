@@ -188,7 +188,8 @@ class SshSession:
     def lose_after(self, silent_s: float) -> None:
         """Take the connection for broken once the far end has acknowledged nothing for so long (tcp(7),
         TCP_USER_TIMEOUT): a machine that was switched off does not say so."""
-        self._transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(silent_s * 1e3))
+        if isinstance(self._transport.sock, socket.socket):
+            self._transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(silent_s * 1e3))
 
     def listen_there(self, port: int) -> int:
         """Have the far end's loopback listen, and connect whoever comes there to a port of our loopback (RFC 4254,
@@ -299,8 +300,9 @@ def exchange_with(channel: paramiko.Channel, port: int) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with contextlib.closing(connection):
             while True:
-                ready, _, _ = select.select([channel, connection], [], [])
-                for source, sink in ((channel, connection), (connection, channel)):
+                both: list[Any] = [channel, connection]
+                ready, _, _ = select.select(both, [], [])
+                for source, sink in (both, reversed(both)):
                     if source in ready:
                         content = source.recv(CHUNK)
                         if not content:

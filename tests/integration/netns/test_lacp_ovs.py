@@ -20,7 +20,7 @@ from waiting import until
 from testbed.base.linux.namespaces import identities_of
 from testbed.base.linux.processes import kill_processes, package_environment, processes_in
 from testbed.daemons.kit.configuration import write
-from testbed.daemons.lag.configuration import PROCESS_NAME, HostAggregate, LagConfiguration, MemberPort
+from testbed.daemons.lag.configuration import PROCESS_NAME, HostAggregate, HostGroups, LagConfiguration, MemberPort
 from testbed.daemons.lag.node import read_status
 
 pytestmark = [pytest.mark.netns, pytest.mark.ovs]
@@ -78,16 +78,9 @@ def test_a_host_of_ours_and_a_bond_of_open_vswitch(tmp_path: Path) -> None:
         members = tuple(
             MemberPort(name=name, ifindex=_ifindex(HOST, name), number=number) for number, name in enumerate(MEMBERS, 1)
         )
-        aggregate = HostAggregate(
-            namespace=HOST,
-            node="host",
-            nic="nic",
-            inner=_ifindex(HOST, "inner"),
-            system=SYSTEM,
-            key=7,
-            members=members,
-        )
-        write(tmp_path / "groups.json", LagConfiguration(directory=tmp_path, leaves=(), hosts=(aggregate,)))
+        aggregate = HostAggregate(nic="nic", inner=_ifindex(HOST, "inner"), system=SYSTEM, key=7, members=members)
+        host = HostGroups(namespace=HOST, node="host", aggregates=(aggregate,))
+        write(tmp_path / "groups.json", LagConfiguration(directory=tmp_path, leaves=(), hosts=(host,)))
         command = [sys.executable, "-m", "testbed.daemons.lag", str(tmp_path / "groups.json")]
         subprocess.run(command, check=True, env=package_environment(), cwd="/")
 

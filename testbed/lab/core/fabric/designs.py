@@ -54,8 +54,12 @@ def _a_plane_for_each_port(known: Values) -> Values:
 
 
 def _a_plane_for_each_rail(known: Values) -> Values:
-    """As many planes as a host has GPUs."""
-    return {"planes": known.get("gpus", 8)}
+    """As many planes as a host has GPUs, or rail switches for them: at most eight, with the same number in each."""
+    gpus, slots = known.get("gpus", 8), known.get("rails.per_switch", 1)
+    assert isinstance(gpus, int)
+    assert isinstance(slots, int)
+    switches = max(1, -(-gpus // max(1, slots)))
+    return {"planes": next(count for count in range(min(8, switches), 0, -1) if not switches % count)}
 
 
 def _superpod_counts(known: Values) -> Values:

@@ -34,7 +34,12 @@ def generate_fabric(params: FabricParams, *, name: str, source: str = "") -> Lab
     return Lab(
         name=name,
         nodes=tuple(_nodes(shape, params.nic.rdma)),
-        links=(*_access_links(shape, params.mtu), *_uplinks(shape, params.mtu), *_core_links(shape, params.mtu)),
+        links=(
+            *_access_links(shape, params.mtu),
+            *_peer_links(shape, params.mtu),
+            *_uplinks(shape, params.mtu),
+            *_core_links(shape, params.mtu),
+        ),
         rail_subnets=tuple(_rail_subnets(shape)),
         routing=resolve_routing(params.routing, shape.fabric_links, aggregate=shape.slots > 1 and shape.spines > 0),
         design=shape.design.name,
@@ -84,7 +89,7 @@ def _rail_slots(shape: Shape) -> Iterator[tuple[int, int, int]]:
 
 def _rail_subnets(shape: Shape) -> Iterator[RailSubnet]:
     for pod, segment in _segments(shape):
-        for port in shape.ports:
+        for port in shape.ports[:1] if shape.link_groups else shape.ports:  # a pair has the subnet of its first switch
             for rail, index, slot in _rail_slots(shape):
                 plane = plane_letter(shape.plane_of_rail_switch(index, port))
                 yield RailSubnet(
@@ -115,12 +120,29 @@ def _access_links(shape: Shape, mtu_bytes: int) -> Iterator[Link]:
                 yield Link(
                     a=End(node=node, interface=nic),
                     b=End(node=switch, interface=access_port(host, slot, shape.slots, shape.port_map)),
-                    kind=LinkKind.ACCESS,
+                    kind=LinkKind.MEMBER if shape.link_groups else LinkKind.ACCESS,
                     rate=shape.nic_rate,
                     mtu_bytes=mtu_bytes,
                     rail=rail,
                     labels=labels,
                 )
+
+
+def _peer_links(shape: Shape, mtu_bytes: int) -> Iterator[Link]:
+    """Yield the links between the two rail switches of each rail, where they are one partner of link groups.
+
+    The ports have different names, as those of pairs of leaves (`testbed.lab.core.fabric.networks`).
+    """
+    for pod, segment in _segments(shape) if shape.link_groups else ():
+        for index in range(1, shape.rail_switches + 1):
+            first, second = (rail_switch_name(pod, segment, index, plane_letter(port)) for port in shape.ports)
+            yield Link(
+                a=End(node=first, interface="peer2"),
+                b=End(node=second, interface="peer1"),
+                kind=LinkKind.PEER,
+                rate=shape.uplink_rate,
+                mtu_bytes=mtu_bytes,
+            )
 
 
 def _cable_label(cable: str | None) -> Mapping[str, str]:

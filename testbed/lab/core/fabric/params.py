@@ -21,6 +21,8 @@ class NicParams:
     rate: Rate | None = None
     count: int | None = None
     """NICs per host where `per` is "host"; default 1 (figure 13-1 has 2)."""
+    multihoming: str | None = None
+    """"subnets": each port has a subnet of its own; "mlag": two ports are one link group to two rail switches."""
     rdma: Rdma | None = None
     cable: str | None = None
     """The kind of cable to a switch: "dac", "aoc" or "optics". Of no effect on a lab."""

@@ -168,7 +168,7 @@ def _attached(lab: Lab, graph: LabGraph) -> dict[str, dict[_Where, _Rails]]:
             where: _Where = None
             if link.network != BACKEND and switch_place is not None:
                 where = (_ON_LEAF, switch_place.index, 0)
-            elif place is not None and link.kind in (LinkKind.ACCESS, LinkKind.TENANT):
+            elif place is not None and link.kind in (LinkKind.ACCESS, LinkKind.TENANT, LinkKind.MEMBER):
                 where = (place.pod, place.segment, plane)
             rails = attached.setdefault(switch, {}).setdefault(where, {})
             rails[link.rail] = rails.get(link.rail, 0) + 1

@@ -23,6 +23,8 @@ PREFIX_LENGTHS = {1: 24, 2: 25, 4: 27, 8: 28}
 """Default subnet of a rail by rails per switch (figures 13-10 to 13-12)."""
 
 SHORTEST_PREFIX, LONGEST_PREFIX = 16, 30
+MLAG = "mlag"
+"""The way of joining the ports of a NIC by which they are one link group."""
 
 _KEYS: dict[str, tuple[str, ...]] = {
     "": ("pods", "segments", "hosts", "gpus", "planes", "spines", "super_spines", "super_spine_groups", "switch_radix"),
@@ -73,6 +75,8 @@ class Shape:
     """The ports of a NIC, each on a rail switch of its own: (0,) for one, else (1, 2, ...)."""
     planes: tuple[int, ...]
     """The fabrics that share no switch: (0,) for one, else (1, 2, ...)."""
+    link_groups: bool
+    """The two ports of a NIC are one link group, whose partner its two rail switches are together."""
     nic_rate: Rate
     nic_cable: str | None
     slots: int
@@ -129,6 +133,11 @@ class Shape:
     @property
     def fabric_links(self) -> int:
         return self.uplinks + self.core_links
+
+    @property
+    def peer_links(self) -> int:
+        """Between two rail switches that are one partner of link groups."""
+        return self.pods * self.segments * self.rail_switches if self.link_groups else 0
 
     @property
     def leaves_of_plane(self) -> int:
@@ -192,10 +201,11 @@ def _resolve(params: FabricParams) -> tuple[Shape | None, tuple[FabricError, ...
     values = _filled(design, written)
     _check_together(design, written, values, faults)
     _check_unequal(params.hosts, values, faults)
+    _check_link_groups(params, values, faults)
     if faults:
         return None, tuple(faults)
     shape = _shape(design, values, params)
-    links = shape.access_links + shape.fabric_links
+    links = shape.access_links + shape.fabric_links + shape.peer_links
     if links > MAX_LINKS:
         faults.add(
             "hosts", f"this fabric has {links:,} links, more than the {MAX_LINKS:,} one lab may have", code="size"
@@ -310,7 +320,7 @@ def _check_together(design: Design, written: dict[str, Value], values: dict[str,
     """Values against each other; each rule only where its own inputs are sound."""
     _check_nics(written, values, faults)
     _check_rails(design, values, faults)
-    _check_planes(values, faults)
+    _check_planes(design, values, faults)
     _check_subnets(values, faults)
     _check_tiers(values, faults)
 
@@ -348,11 +358,16 @@ def _check_rails(design: Design, values: dict[str, Value], faults: _Faults) -> N
         _check_port_map(str(values["rails.port_map"]), slots, _int(values, "hosts"), faults)
 
 
-def _check_planes(values: dict[str, Value], faults: _Faults) -> None:
+def _check_planes(design: Design, values: dict[str, Value], faults: _Faults) -> None:
     """Planes are of the ports of NICs, one for each, or of rails."""
     if faults.on("planes", "nic.ports", "nic.per", "nic.count", "gpus", "rails.per_switch"):
         return
     planes, ports, slots = _int(values, "planes"), _int(values, "nic.ports"), _int(values, "rails.per_switch")
+    if planes < design.at_least.get("planes", 1):
+        message = (
+            f"{_nics(values)} rails of NICs with one port do not divide into planes; design {design.name} needs two"
+        )
+        faults.add("gpus", message, code="contradiction", hint="gpus: 8, which makes eight planes")
     if planes == 1:
         return
     if ports > 1:
@@ -382,6 +397,27 @@ def _check_unequal(hosts: int | tuple[int, ...] | None, values: dict[str, Value]
         faults.add("hosts", message, code="contradiction", hint="one number for each segment, or one for all")
     elif (wrong := next((number for number in hosts if not low <= number <= high), None)) is not None:
         faults.add("hosts", f"hosts has {wrong}; a segment has {low} to {high}", code="range")
+
+
+def _check_link_groups(params: FabricParams, values: dict[str, Value], faults: _Faults) -> None:
+    """Link groups have two ports, on two switches with one rail and the same spines."""
+    if params.nic.multihoming != MLAG or faults.on("nic.ports", "rails.per_switch", "planes"):
+        return
+    if _int(values, "nic.ports") != 2:
+        message = f"link groups have two ports, on two rail switches; NICs have {_int(values, 'nic.ports')}"
+        faults.add("nic.multihoming", message, code="contradiction", hint="nic: {ports: 2}")
+    elif _int(values, "rails.per_switch") != 1:
+        message = "link groups on rail switches with several rails are not built"
+        faults.add("nic.multihoming", message, code="not-built", hint="rails: {per_switch: 1}, or multihoming: subnets")
+    elif _int(values, "planes") != 1:
+        message = "two rail switches that are one partner have a link between them, and planes have none"
+        faults.add("nic.multihoming", message, code="contradiction", hint="planes: 1, or multihoming: subnets")
+    elif _int(values, "spines") == 0:
+        message = "two rail switches ask each other over the fabric whether they live, and there are no spines"
+        faults.add("nic.multihoming", message, code="not-built", hint="spines: 1, or multihoming: subnets")
+    elif params.nic.rdma is not None:
+        message = "RDMA devices of link groups are not built"
+        faults.add("nic.multihoming", message, code="not-built", hint="multihoming: subnets, or nic without rdma")
 
 
 def _unequal(hosts: int | tuple[int, ...] | None, pods: int, segments: int) -> tuple[int, ...]:
@@ -449,6 +485,7 @@ def _shape(design: Design, values: dict[str, Value], params: FabricParams) -> Sh
         shared_nics=values["nic.per"] == "host",
         ports=tuple(range(1, ports + 1)) if ports > 1 else (0,),
         planes=tuple(range(1, planes + 1)) if planes > 1 else (0,),
+        link_groups=params.nic.multihoming == MLAG,
         nic_rate=_rate(values, "nic.rate"),
         nic_cable=params.nic.cable,
         slots=slots,

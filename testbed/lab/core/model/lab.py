@@ -201,9 +201,12 @@ class Link:
 
     @property
     def nic(self) -> End:
-        """The NIC at the lower end: the port itself, or the aggregate (fe0) that it is a member of (fe1 and fe2)."""
+        """The NIC at the lower end: the port itself, or the aggregate that it is a member of: fe0 of fe1 and fe2, and
+        in the back end rail1 of rail1a and rail1b."""
         if self.kind is not LinkKind.MEMBER:
             return self.a
+        if self.network == BACKEND:
+            return End(node=self.a.node, interface=self.a.interface[:-1])
         return End(node=self.a.node, interface=f"{self.a.interface.rstrip('0123456789')}0")
 
 

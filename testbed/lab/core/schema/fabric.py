@@ -107,14 +107,16 @@ class NicSpec(SpecModel):
         Annotated[
             str,
             OneOf(
-                ("subnets",),
+                ("subnets", "mlag"),
                 later={
-                    "mlag": "MLAG of dual-port NICs is not built yet; each port has a subnet of its own",
                     "evpn": "EVPN multihoming of dual-port NICs is not built yet; each port has a subnet of its own",
                 },
             ),
         ]
-    ] = Field(default=None, description="Says how the ports of a NIC are joined.")
+    ] = Field(
+        default=None,
+        description="Says how the ports of a NIC are joined: a subnet for each, or mlag, one link group of both.",
+    )
     rdma: Written[RdmaKind] = Field(
         default=None, description="Gives each NIC port a soft RoCEv2 device (rxe, from Linux 7.1 on)."
     )

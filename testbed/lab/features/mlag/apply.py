@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from testbed.daemons.kit import configuration
 from testbed.daemons.lag.bonding import bond_states, bond_status
 from testbed.daemons.lag.configuration import (
     HostAggregate,
+    HostGroups,
     LagConfiguration,
     LeafGroup,
     MemberPort,
@@ -131,10 +132,8 @@ def lag_configuration(plan: LabPlan, directory: Path, before: LagConfiguration |
             entries=one.entries,
         )
 
-    def host(item: AggregatePlan) -> HostAggregate:
+    def aggregate(item: AggregatePlan) -> HostAggregate:
         return HostAggregate(
-            namespace=namespace_name(plan.lab, item.node),
-            node=item.node,
             nic=item.nic,
             inner=item.inner_ifindex,
             system=item.mac,
@@ -143,7 +142,14 @@ def lag_configuration(plan: LabPlan, directory: Path, before: LagConfiguration |
         )
 
     leaves = tuple(map(leaf, plan.link_groups.leaves))
-    hosts = tuple(host(item) for item in plan.link_groups.hosts if not item.is_bond)
+    of_host: dict[str, list[HostAggregate]] = {}
+    for item in plan.link_groups.hosts:
+        if not item.is_bond:
+            of_host.setdefault(item.node, []).append(aggregate(item))
+    hosts = tuple(
+        HostGroups(namespace=namespace_name(plan.lab, node), node=node, aggregates=tuple(found))
+        for node, found in of_host.items()
+    )
     return LagConfiguration(directory=directory, leaves=leaves, hosts=hosts)
 
 
@@ -179,31 +185,37 @@ def _statuses(plan: LabPlan, run: Path) -> dict[str, LagNodeStatus | None]:
     groups = plan.link_groups
     if groups is None:
         return {}
-    bonds = {host.node: host for host in groups.hosts if host.is_bond}
+    bonds: dict[str, list[AggregatePlan]] = {}
+    for host in groups.hosts:
+        if host.is_bond:
+            bonds.setdefault(host.node, []).append(host)
     directory = lag_directory(run)
     served = {node: read_status(directory, node) for node in groups.nodes if node not in bonds}
     found: dict[str, LagNodeStatus | None] = {**served, **_bond_statuses(plan.lab, bonds)}
     return {node: found[node] for node in groups.nodes}
 
 
-def _bond_statuses(lab: str, hosts: Mapping[str, AggregatePlan]) -> dict[str, LagNodeStatus | None]:
-    """Return the state of the bonds of hosts, by the kernel; None for one that is gone."""
-    return {node: _bond_status(namespace_name(lab, node), host) for node, host in hosts.items()}
+def _bond_statuses(lab: str, hosts: Mapping[str, Sequence[AggregatePlan]]) -> dict[str, LagNodeStatus | None]:
+    """Return the state of the bonds of hosts, by the kernel; None for a host of which one is gone."""
+    return {node: _bond_status(node, namespace_name(lab, node), bonds) for node, bonds in hosts.items()}
 
 
-def _bond_status(name: str, host: AggregatePlan) -> LagNodeStatus | None:
+def _bond_status(node: str, name: str, planned: Sequence[AggregatePlan]) -> LagNodeStatus | None:
     try:
         (namespace,) = open_namespaces([name]).values()
     except DriverError:
         return None
     try:
-        bond = bond_states(namespace.route).get(host.ifindex)
+        there = bond_states(namespace.route)
     finally:
         namespace.close()
-    if bond is None:
-        return None
-    members = {member.ifindex: member.name for member in host.members}
-    return LagNodeStatus(node=host.node, groups=(bond_status(host.nic, bond, members),))
+    groups = []
+    for one in planned:
+        bond = there.get(one.ifindex)
+        if bond is None:
+            return None
+        groups.append(bond_status(one.nic, bond, {member.ifindex: member.name for member in one.members}))
+    return LagNodeStatus(node=node, groups=tuple(groups))
 
 
 def missing_members(plan: LabPlan, run: Path) -> list[str]:
@@ -233,7 +245,9 @@ def _planned_groups(plan: LabPlan) -> dict[str, list[str]]:
     groups = plan.link_groups
     if groups is None:
         return {}
-    hosts = {item.node: [item.nic] for item in groups.hosts}
+    hosts: dict[str, list[str]] = {}
+    for item in groups.hosts:
+        hosts.setdefault(item.node, []).append(item.nic)
     return hosts | {item.node: [member.group for member in item.members] for item in groups.leaves}
 
 

@@ -52,7 +52,7 @@ def _moved(old: LabPlan, new: LabPlan) -> set[str]:
     """The hosts of which a member's link is made anew, since its other end lies in another VRF from now on."""
     places = [
         {
-            item.a.node: item.b.node
+            (item.a.node, item.a.name): item.b.node
             for item in plan.operations
             if isinstance(item, CreateVeth) and item.a.name in members
         }
@@ -60,7 +60,8 @@ def _moved(old: LabPlan, new: LabPlan) -> set[str]:
         for members in [{member.name for host in _hosts(plan) for member in host.members}]
     ]
     hosts = {host.node for host in _hosts(old)} & {host.node for host in _hosts(new)}
-    return {host for host in hosts if places[0].get(host) != places[1].get(host)}
+    ends = {end for end in places[0].keys() | places[1].keys() if places[0].get(end) != places[1].get(end)}
+    return {host for host in hosts if any(node == host for node, _ in ends)}
 
 
 def _hosts(plan: LabPlan) -> Sequence[AggregatePlan]:

@@ -79,8 +79,16 @@ def planes_apart(lab: Lab) -> Mapping[str, int]:
 
 
 def shared_by_planes(lab: Lab, graph: LabGraph) -> tuple[Node, int] | None:
-    """A switch that leaves of several planes have links to, and how many planes they are; None where there is none."""
-    planes = {node.name: node.place.plane for node in lab.switches if node.place is not None and node.place.plane}
+    """A switch that leaves of several planes have links to, and how many planes they are; None where there is none.
+
+    Leaves that are one partner of link groups are meant to share what is above them.
+    """
+    paired = {leaf for pair in lab.leaf_pairs for leaf in pair}
+    planes = {
+        node.name: node.place.plane
+        for node in lab.switches
+        if node.place is not None and node.place.plane and node.name not in paired
+    }
     for node in lab.switches:
         met = {planes[name] for name in graph.switches.neighbours[node.name] if name in planes}
         if len(met) > 1:

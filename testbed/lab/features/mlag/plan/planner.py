@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface
 
+from testbed.base.errors import PlanError
 from testbed.daemons.keeper.entries import EntryKind, ExpectedEntry
 from testbed.daemons.lag.groups import (
     AggregatePlan,
@@ -28,8 +29,8 @@ from testbed.daemons.lag.groups import (
     PairedBridgePlan,
     PairedLeafPlan,
 )
-from testbed.lab.core.model import End, Lab, LagBy, Link, LinkKind, Network, Node
-from testbed.lab.core.plan.addressing import host_address, pair_vteps, whole_leaf_network
+from testbed.lab.core.model import BACKEND, End, Lab, LagBy, Link, LinkKind, Node
+from testbed.lab.core.plan.addressing import Net, host_address, pair_vteps, rail_network, whole_leaf_network
 from testbed.lab.core.plan.interfaces import FIRST_BRIDGE, LOOPBACK_IFINDEX, MAX_SLOTS
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.operations import (
@@ -82,14 +83,18 @@ class LinkGroups:
         self._bonded = bonded_networks(lab, auto)
         networks = {network.name: network for network in lab.networks}
         self._queue_packets = {
-            name: PLAIN_QUEUE_PACKETS if lab.qos_of(name) is None else QUEUE_PACKETS for name in networks
+            name: PLAIN_QUEUE_PACKETS if lab.qos_of(name) is None else QUEUE_PACKETS for name in (BACKEND, *networks)
         }
-        by_host: dict[tuple[str, str], list[Link]] = {}
+        by_nic: dict[End, list[Link]] = {}
         for link in lab.links:
             if link.kind is LinkKind.MEMBER:
-                by_host.setdefault((link.network, link.a.node), []).append(link)
+                by_nic.setdefault(link.nic, []).append(link)
+        of_leaves: dict[tuple[str, str], list[tuple[Link, Link]]] = {}
+        for links in by_nic.values():
+            first, second = sorted(links, key=lambda link: link.rail)
+            of_leaves.setdefault((first.b.node, second.b.node), []).append((first, second))
         peers = [link for link in lab.links if link.kind is LinkKind.PEER]
-        self._pairs = [_pair(link, by_host, networks[link.network], nodes) for link in peers]
+        self._pairs = [_pair(lab, link, of_leaves.get((link.a.node, link.b.node), ()), nodes) for link in peers]
         self.vteps: dict[str, int] = {}
         """The address of each leaf that is one VTEP with its peer."""
         for name in () if lab.overlay is None else lab.overlay.mtu_bytes:
@@ -286,7 +291,7 @@ class LinkGroups:
                         line_rate_bps=ours[0].line_rate_bps,
                         address=address,
                         gateway=gateway,
-                        rail=1,
+                        rail=links[0].rail if links[0].network == BACKEND else 1,
                         tenant="" if self._overlay is None else self._overlay.tenant_of(links[0].nic),
                         nic_ports=len(ours),
                         member=ours[0].name,
@@ -382,27 +387,38 @@ def _names(links: Sequence[Link]) -> tuple[str, str]:
     return name, f"{name}-lag"
 
 
-def _pair(
-    peer: Link, by_host: Mapping[tuple[str, str], list[Link]], network: Network, nodes: Mapping[str, Node]
-) -> _Pair:
+def _pair(lab: Lab, peer: Link, groups: Sequence[tuple[Link, Link]], nodes: Mapping[str, Node]) -> _Pair:
     leaves = peer.a.node, peer.b.node
-    hosts: dict[str, tuple[Link, Link]] = {}
-    for (name, host), links in by_host.items():
-        first, second = sorted(links, key=lambda link: link.rail)
-        if name == peer.network and (first.b.node, second.b.node) == leaves:
-            hosts[host] = first, second
-    net = whole_leaf_network(network, nodes[leaves[0]])
+    hosts = {links[0].a.node: links for links in groups}
+    net = _subnet_of(lab, nodes[leaves[0]])
     addresses = {
-        host: IPv4Interface((host_address(net, links[0].host_number, host), net.length))
+        host: IPv4Interface((host_address(net, _number(links[0], nodes[host]), host), net.length))
         for host, links in hosts.items()
     }
     gateway = IPv4Interface((net.first, net.length))
     return _Pair(leaves=leaves, peer=peer, subnet=net.network(), gateway=gateway, hosts=hosts, addresses=addresses)
 
 
+def _subnet_of(lab: Lab, leaf: Node) -> Net:
+    """The subnet of a pair by its first leaf: that of its rail in the back end. Raises `PlanError`."""
+    network = next((network for network in lab.networks if network.name == leaf.network), None)
+    if network is not None:
+        return whole_leaf_network(network, leaf)
+    subnet = next((subnet for subnet in lab.rail_subnets if subnet.switch == leaf.name), None)
+    if subnet is None or leaf.place is None:
+        raise PlanError(f"{leaf.name} has hosts with link groups, and no rail", code="rail")
+    return rail_network(leaf.place, subnet)
+
+
+def _number(link: Link, host: Node) -> int:
+    """The number of a host among those of its leaves, from 1."""
+    return link.host_number or (0 if host.place is None else host.place.index)
+
+
 def bonded_networks(lab: Lab, auto: LagBy) -> frozenset[str]:
     """The networks whose link groups are bonds. `auto` is what they are where it is left to the machine."""
     chosen = {network.name: auto if network.lag_by is LagBy.AUTO else network.lag_by for network in lab.networks}
+    chosen[BACKEND] = auto
     return frozenset(name for name, by in chosen.items() if by is LagBy.BOND)
 
 

@@ -29,6 +29,7 @@ SHIPPED: dict[str, tuple[int, int, int, float | None]] = {
     "mixed": (9, 6, 17, 1.0),
     "multi-pod": (36, 20, 384, 1.0),
     "mlag-hosts": (6, 2, 5, 1.0),
+    "mlag-rails": (14, 10, 36, 1.0),
     "mlag-tenants": (10, 2, 9, 1.0),
     "multi-rail-switch": (14, 6, 72, 1.0),
     "nvl72": (24, 6, 144, 1.0),

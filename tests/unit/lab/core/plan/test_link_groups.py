@@ -6,7 +6,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 import pytest
 
-from testbed.base.errors import PlanError
+from testbed.base.errors import PlanError, SpecError
 from testbed.daemons.keeper.entries import EntryKind
 from testbed.daemons.lag.groups import PairedLeafPlan
 from testbed.lab.core.model import Network, Node, NodeKind, Place, Role
@@ -17,6 +17,7 @@ from testbed.lab.core.plan.operations import AddAddress, AddRoute, CreateVeth, I
 from testbed.lab.core.plan.qos.planner import QUEUE_PACKETS
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.mlag.plan.planner import BRIDGE_IFINDEX
+from testbed.run.ideals.fabric_graph import fabric_graph
 
 TOPOLOGY = """
 name: pairs
@@ -176,3 +177,59 @@ def test_vteps_of_pairs_must_fit_beside_the_loopbacks() -> None:
     assert min(found.values()) - int(network.prefix.network_address) > 126
     with pytest.raises(PlanError, match="128 leaves in pairs have more loopbacks"):
         pair_vteps(network, pairs)
+
+
+RAILS = """
+name: rails
+fabric:
+  {design: rail-optimized, segments: 1, hosts: 2, gpus: 2, spines: 1, nic: {ports: 2, multihoming: mlag}}
+"""
+
+
+def test_every_nic_of_the_back_end_has_a_link_group_to_the_two_switches_of_its_rail() -> None:
+    lab = load_topology_text(RAILS, file="rails.yml")
+    plan = plan_lab(lab, k=100)
+    groups = plan.link_groups
+    assert groups is not None
+    assert [(one.node, one.nic, [member.name for member in one.members]) for one in groups.hosts] == [
+        (f"p1-s1-h{host}", f"rail{rail}", [f"rail{rail}a", f"rail{rail}b"]) for rail in (1, 2) for host in (1, 2)
+    ]
+    assert [(leaf.node, leaf.peer, leaf.primary) for leaf in groups.leaves][:2] == [
+        ("p1-s1-rail1a", "p1-s1-rail1b", True),
+        ("p1-s1-rail1b", "p1-s1-rail1a", False),
+    ]
+    assert groups.nodes[:2] == ("p1-s1-h1", "p1-s1-h2")
+    assert len(groups.nodes) == len(set(groups.nodes)) == 6
+    nics = {nic.name: nic for nic in plan.hosts[0].nics if nic.address is not None}
+    assert {name: (str(nic.address), nic.rail, nic.nic_ports) for name, nic in nics.items()} == {
+        "rail1": ("10.0.1.2/24", 1, 2),
+        "rail2": ("10.0.2.2/24", 2, 2),
+    }
+    subnet = IPv4Network("10.0.1.0/24")
+    assert {switch.node for switch in plan.switches if subnet in switch.networks} == {"p1-s1-rail1a", "p1-s1-rail1b"}
+    (route,) = (route for route in plan.expected_routes["p1-spine1"] if route.prefix == subnet)
+    assert len(route.interfaces) == 2
+
+
+def test_the_graph_has_each_nic_of_a_host_as_an_endpoint_with_two_links() -> None:
+    lab = load_topology_text(RAILS, file="rails.yml")
+    graph = fabric_graph(lab, plan_lab(lab, k=100))
+    ends = [link for link in graph.links if link.source == "p1-s1-h1:rail2"]
+    assert {link.destination for link in ends} == {"p1-s1-rail2a", "p1-s1-rail2b"}
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        (("ports: 2", "ports: 1"), "contradiction", "link groups have two ports"),
+        (("ports: 2", "ports: 4"), "contradiction", "link groups have two ports"),
+        (("spines: 1", "planes: 2, spines: 1"), "contradiction", "planes have none"),
+        (("gpus: 2", "gpus: 2, overlay: evpn"), "not-built", "overlay of a back end with link groups"),
+        (("gpus: 2", "gpus: 2, targets: {disk: {}}"), "not-built", "link groups"),
+        (("design: rail-optimized", "design: dual-rail-switch"), "not-built", "several rails"),
+    ],
+)
+def test_link_groups_that_are_not_built(change: tuple[str, str], code: str, words: str) -> None:
+    with pytest.raises(SpecError, match=words) as caught:
+        load_topology_text(RAILS.replace(*change), file="rails.yml")
+    assert {problem.code for problem in caught.value.problems} == {code}

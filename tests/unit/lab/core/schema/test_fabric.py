@@ -63,7 +63,9 @@ def test_every_key_reaches_the_generator() -> None:
         segments=3,
         hosts=4,
         gpus=8,
-        nic=NicParams(per="host", ports=2, rate=Rate(200 * 10**9), count=4, rdma=Rdma.RXE, cable=Cable.DAC),
+        nic=NicParams(
+            per="host", ports=2, rate=Rate(200 * 10**9), count=4, multihoming="subnets", rdma=Rdma.RXE, cable=Cable.DAC
+        ),
         planes=2,
         rails=RailParams(per_switch=1, port_map="figure-13-6", prefix_length=25),
         spines=5,
