@@ -1,6 +1,6 @@
-"""The states of a connection's window: Open, Disorder, CWR, Recovery and Loss, and how it moves between them.
+"""The states of a connection's window: Open, Disorder, CWR, LossRecovery and Loss, and how it moves between them.
 
-As Linux has them (net/ipv4/tcp_input.c, tcp_fastretrans_alert): in CWR and Recovery the window comes down to the
+As Linux has them (net/ipv4/tcp_input.c, tcp_fastretrans_alert): in CWR and LossRecovery the window comes down to the
 threshold by proportional rate reduction (RFC 6937); in Loss it begins with one segment again, and F-RTO (RFC 5682)
 finds out whether the time-out was a mistake. A reduction is undone where all that was sent again had arrived the first
 time, as duplicate SACKs (RFC 3708) and timestamps (Eifel, RFC 3522) tell.

@@ -20,6 +20,7 @@ from testbed.endpoints.perftest.errors import MismatchError, PerftestError
 from testbed.endpoints.perftest.exchange import Channel
 from testbed.endpoints.perftest.options import parse_options
 from testbed.endpoints.perftest.registry import TOOLS
+from testbed.endpoints.perftest.transport import ToolMemory
 from testbed.endpoints.perftest.transports.roce import RoceEndpoint, RoceOptions
 from testbed.protocols.roce.rnic import Rnic
 
