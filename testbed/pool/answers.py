@@ -81,7 +81,7 @@ class ScalesAnswer(SeatAnswer):
 
 
 _adapters: dict[str, TypeAdapter[Any]] = {}
-"""What reads and writes answers, by the names of their classes."""
+"""Readers and writers of answers, by the names of their classes."""
 
 
 def _adapter(kind: type[Any]) -> TypeAdapter[Any]:

@@ -21,7 +21,7 @@ from testbed.base.errors import ScenarioError
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.run.flows.bundles import even_bundles
 from testbed.run.ideals.fabric_graph import fabric_graph
-from testbed.run.ideals.predictions import lab_choice
+from testbed.run.ideals.switch_choices import lab_choice
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.placed_workload import PlacedWorkload
 from testbed.run.transports.lab_transport import LabTransport, PathChoice

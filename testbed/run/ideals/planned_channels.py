@@ -13,7 +13,7 @@ from testbed.base.datapath.flow_hash import FiveTuple
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.ideals.fabric_graph import fabric_graph
-from testbed.run.ideals.predictions import lab_choice
+from testbed.run.ideals.switch_choices import lab_choice
 from testbed.run.placed.channels import ChannelPlan, ChannelRules
 from testbed.run.placed.lab import LiveLab
 from testbed.workload.oracles.fabric_graph import FabricGraph, NoPath

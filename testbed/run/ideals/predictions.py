@@ -11,19 +11,17 @@ other flows of theirs meet at a spine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
-from testbed.base.datapath.flow_hash import FiveTuple, port_hash
+from testbed.base.datapath.flow_hash import FiveTuple
 from testbed.base.errors import ScenarioError
-from testbed.lab.core.model import BalancingMode, HashEngine, HashField
-from testbed.lab.core.plan.lab_plan import LabPlan
-from testbed.lab.core.plan.qos.path_tables import pinned_path
-from testbed.lab.core.plan.qos.qos_plan import BufferPlan
+from testbed.lab.core.model import BalancingMode
 from testbed.record.record import PredictedMetric
 from testbed.record.samples import Channel
 from testbed.run.ideals.fabric_graph import fabric_graph
+from testbed.run.ideals.switch_choices import lab_choice
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.placement import RankPlacement
 from testbed.run.schema.model import Scenario
@@ -31,8 +29,6 @@ from testbed.run.transports.lab_transport import PathChoice
 from testbed.run.transports.registry import path_choice, transport_on
 from testbed.workload.metrics import CATALOGUE
 from testbed.workload.oracles.ecmp import (
-    FlowChoice,
-    hashed_choice,
     place_flows,
     placed_metrics,
     predict_ecmp,
@@ -48,10 +44,10 @@ from testbed.workload.steps import Workload
 SEEDS = 200
 """The draws of a Monte Carlo, where the hash is not ours to compute."""
 MOST_FLOWS = 4096
-"""Of more flows oracles say how evenly they load the links, if they know where each goes, and no rates: those take
+"""With more flows oracles say how evenly they load the links, if they know where each goes, and no rates: those take
 minutes."""
 MOST_PLACED = 65_536
-"""Of more flows they say nothing."""
+"""With more flows they say nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,54 +243,3 @@ def _flows(workload: Workload, placement: RankPlacement, framing: Framing | None
         for step in workload.transfers
         if not step.scale_up
     ]
-
-
-def lab_choice(plan: LabPlan, flows: Sequence[FiveTuple], *, run: int) -> FlowChoice:
-    """Return which of its equal-cost links a switch gives each of these flows in the run of this seed, by their hash or
-    their destination, for `oracles.ecmp.place_flows`.
-
-    Raises `ScenarioError` where a switch leaves hashing to the kernel, heeds queue pairs, which are not known before
-    the run, or does not give a flow one path.
-    """
-    tables = plan.tables
-    pins = {item.node: item for item in _balancing(plan) if item.mode is BalancingMode.STATIC}
-    hashed = hashed_choice(lab_hash(plan, flows, run=run, beside=pins))
-
-    def choose(flow: int, node: str, links: int) -> int:
-        switch = node.partition(" ")[0]
-        if tables is None or switch not in pins:
-            return hashed(flow, node, links)
-        return pinned_path(tables, pins[switch], flows[flow].destination, links)
-
-    return choose
-
-
-def lab_hash(
-    plan: LabPlan, flows: Sequence[FiveTuple], *, run: int, beside: Collection[str] = ()
-) -> Callable[[int, str], int]:
-    """(number of a flow, switch) -> its hash there in the run of this seed, for `oracles.ecmp.hashed_choice`.
-
-    Raises `ScenarioError` as `lab_choice` does; switches `beside` are not asked.
-    """
-    switches = {buffer.node: buffer for buffer in _balancing(plan) if buffer.node not in beside}
-    for buffer in switches.values():
-        if buffer.hash is not HashEngine.EBPF or buffer.mode is not BalancingMode.FLOW:
-            raise ScenarioError(
-                f"{buffer.node} balances by {buffer.mode} with the hash of {buffer.hash}: not predicted"
-            )
-        if HashField.ROCE_QP in buffer.hash_fields and not all(flow.queue_pair for flow in flows):
-            raise ScenarioError(f"{buffer.node} hashes queue pairs, which are not known before: not predicted")
-    seeds = {buffer.node: buffer.seed_in(run) for buffer in switches.values()}
-
-    def hash_of(number: int, node: str) -> int:
-        switch = node.partition(" ")[0]
-        return port_hash(flows[number], seeds[switch], switches[switch].hash_fields)
-
-    return hash_of
-
-
-def _balancing(plan: LabPlan) -> Sequence[BufferPlan]:
-    """The switches' ways of balancing load. Raises `ScenarioError` for a lab without QoS."""
-    if plan.qos is None:
-        raise ScenarioError("the lab has no qos: its switches hash with the kernel's own function")
-    return [buffer for buffer in plan.qos.buffers if buffer.node]

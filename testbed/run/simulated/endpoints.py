@@ -77,7 +77,7 @@ class SimulatedProgram(ProgramRun):
 
     @property
     def completions(self) -> Mapping[str, deque[Any]]:
-        """What has happened at each of its endpoints and was not looked at yet, by address: operations that have ended,
+        """Return the news of each of its endpoints that was not looked at yet, by address: operations that have ended,
         or connections on which there is something new. None before it is prepared."""
         return self._traffic.completions if isinstance(self._traffic, DatagramTraffic) else self._stacks.changed
 

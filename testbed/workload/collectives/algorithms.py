@@ -48,7 +48,7 @@ PIPELINE_CHUNKS = 8
 
 _Run = Callable[[Group, Slice], None]
 _PASSES = {CollectiveKind.ALL_REDUCE: 2, CollectiveKind.REDUCE_SCATTER: 1, CollectiveKind.ALL_GATHER: 1}
-"""How often a block goes round the ring in a collective that can be one step."""
+"""Rounds of a block along the ring, in a collective that can be one step."""
 
 
 def generate_collective(  # noqa: PLR0913  # what collectives have

@@ -19,7 +19,7 @@ from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.schema.load import load_topology
 from testbed.run.ideals.fabric_graph import fabric_graph
-from testbed.run.ideals.predictions import lab_hash
+from testbed.run.ideals.switch_choices import lab_hash
 from testbed.run.placed.placement import place_ranks
 from testbed.run.programs.iperf3 import IperfFlow, plan_flows
 from testbed.run.schema.model import Ranks

@@ -13,7 +13,7 @@ from testbed.base.errors import ScenarioError, SpecError
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology
 from testbed.run.ideals.fabric_graph import fabric_graph
-from testbed.run.ideals.predictions import lab_choice
+from testbed.run.ideals.switch_choices import lab_choice
 from testbed.run.placed.lab import PlannedLab
 from testbed.run.schema.file import load_scenario_text
 from testbed.run.schema.model import Transport, TransportKind

@@ -26,7 +26,7 @@ from testbed.lab.observe import flow_path
 from testbed.lab.observe.flow_ends import flow_ends
 from testbed.lab.observe.flow_path import FlowPath, FlowTracer
 from testbed.run.ideals.fabric_graph import fabric_graph
-from testbed.run.ideals.predictions import lab_hash
+from testbed.run.ideals.switch_choices import lab_hash
 from testbed.workload.oracles.ecmp import hashed_choice, place_flows
 from testbed.workload.oracles.prediction import Flow
 
