@@ -180,13 +180,12 @@ def _listed(console: Console, kind: str) -> list[Any]:
 
 
 def _is_scenario(console: Console, path: str) -> bool:
-    """Tell whether a YAML file has the key that all scenarios have, and no topology; read as text, since it may be
-    anything."""
+    """Tell whether a YAML file has the key that all scenarios have; read as text, since it may be anything."""
     try:
         text = console.files.read(path).text
     except TestbedError:
         return False
-    return any(line.startswith(("workload:", "topology:")) for line in text.splitlines())
+    return any(line.startswith("workload:") for line in text.splitlines())
 
 
 def _machine_stream(console: Console) -> Endpoint:

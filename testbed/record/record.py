@@ -328,8 +328,8 @@ class PredictedMetric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricBand:
-    """How far packets lie from flows in a metric: a figure of flows, multiplied by `low` and by `high`, is the band in
-    which packets would have it nine times of ten."""
+    """The distance of packets from flows in a metric: a figure of flows, multiplied by `low` and by `high`, is the band
+    in which packets would have it nine times of ten."""
 
     metric: str
     """The metric's word."""

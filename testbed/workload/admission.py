@@ -24,7 +24,7 @@ CLEAR_BYTES = 64
 
 @dataclass(slots=True)
 class _Receiver:
-    """What a rank has let come: the numbers and sizes of transfers, the oldest first, as far as they fill a window."""
+    """The transfers that a rank has let come, by number and size, the oldest first, as far as they fill a window."""
 
     cleared: deque[tuple[int, int]] = field(default_factory=deque)
     bytes: int = 0

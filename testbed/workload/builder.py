@@ -17,9 +17,9 @@ from testbed.workload.steps import (
     Combine,
     Compute,
     FirstToken,
+    FoldedRing,
     InSwitch,
     IoJob,
-    Ring,
     Slice,
     Step,
     Transfer,
@@ -35,6 +35,9 @@ NOTHING: Mapping[int, tuple[int, ...]] = {}
 MAX_STEPS = 1 << 20
 """An all-to-all of 1,024 ranks fits. It is more than any emulated fabric carries in one run; a wrong parameter ends in
 a message, not in swapping."""
+
+MOST_FOLDED_STEPS = 4 << 20
+"""The most steps of flows, whose rings are one step each: a training step of 24,576 ranks has 1.6 million."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +74,7 @@ class StepBuilder:
 
     `ranks_per_domain` says which ranks share a scale-up domain (consecutive ones): transfers between those go over its
     network. 0 means that every rank is a domain of its own. With `folds` a ring collective is one step
-    (`testbed.workload.steps.Ring`), with `folds_large` one of more transfers than `MAX_STEPS`.
+    (`testbed.workload.steps.FoldedRing`), with `folds_large` one of more transfers than `MAX_STEPS`.
     """
 
     def __init__(
@@ -202,7 +205,7 @@ class StepBuilder:
     ) -> int:
         """Add all rounds of a ring of several ranks, each of which sends `size_bytes` in a round, and return its
         number."""
-        step = Ring(
+        step = FoldedRing(
             number=len(self._steps),
             ranks=ranks,
             size_bytes=size_bytes,
@@ -286,9 +289,10 @@ class StepBuilder:
         return tuple(sorted(before))
 
     def _add(self, step: Step, ranks: tuple[int, ...]) -> int:
-        if len(self._steps) >= MAX_STEPS:
+        most = MOST_FOLDED_STEPS if self.folds else MAX_STEPS
+        if len(self._steps) >= most:
             raise WorkloadError(
-                f"the workload has more than {MAX_STEPS} steps", hint="fewer ranks, chunks, flows or iterations"
+                f"the workload has more than {most} steps", hint="fewer ranks, chunks, flows or iterations"
             )
         self._steps.append(step)
         for opened in self._open:

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from testbed.base.errors import WorkloadError
 from testbed.workload.draws import draw_below
-from testbed.workload.steps import Compute, Ring, Slice, Step, Transfer, Workload
+from testbed.workload.steps import Compute, FoldedRing, Slice, Step, Transfer, Workload
 
 RankPorts = Sequence[int]
 """The ports of a NIC, as ranks of the whole, in the order of planes."""
@@ -29,7 +29,7 @@ def over_planes(
 
     Raises `WorkloadError` for a collective.
     """
-    if workload.collectives or any(isinstance(step, Ring) for step in workload.steps):
+    if workload.collectives or any(isinstance(step, FoldedRing) for step in workload.steps):
         raise WorkloadError(f"{workload.name} is a collective, whose arrays are not cut", field="ranks")
     planes = len(ports[0])
     steps: list[Step] = []
@@ -37,13 +37,13 @@ def over_planes(
     plane_of: dict[int, int] = {}
     """The plane of each flow, by the number of its last step."""
     for old in workload.steps:
-        assert not isinstance(old, Ring)
+        assert not isinstance(old, FoldedRing)
         after = tuple(number for before in old.after for number in moved[before])
         if isinstance(old, Compute):
             moved.append((len(steps),))
             steps.append(replace(old, number=len(steps), rank=ports[old.rank][0], after=after))
             continue
-        assert not isinstance(old, Ring), "collectives are refused"
+        assert not isinstance(old, FoldedRing), "collectives are refused"
         if old.scale_up:
             parts = [(0, old.size_bytes)]
         elif striped:

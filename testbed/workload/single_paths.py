@@ -148,7 +148,7 @@ def _spread(graph: FabricGraph, flows: Sequence[Flow], candidates: Sequence[Sequ
     load: defaultdict[int, float] = defaultdict(float)
 
     def cost(path: Path, size: float) -> tuple[float, float]:
-        """How full the fullest link of a path would be, and how full all are together."""
+        """Return how full the fullest link of a path would be, and how full all are together."""
         shares = [(load[link] + size) / capacity[link] for link in path]
         return max(shares), sum(share * share for share in shares)
 

@@ -139,7 +139,7 @@ class Compute:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ring:
+class FoldedRing:
     """All transfers of a ring collective in one step: in each of its rounds every rank sends a block to the next one,
     once it has that of the round before.
 
@@ -171,7 +171,7 @@ class Ring:
         return len(self.ranks) * self.rounds * self.size_bytes
 
 
-Step = Transfer | Compute | Ring
+Step = Transfer | Compute | FoldedRing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,7 +304,7 @@ def fabric_pairs(workload: Workload) -> Iterator[tuple[int, int]]:
     for step in workload.steps:
         if isinstance(step, Transfer) and not step.scale_up:
             yield step.source, step.destination
-        elif isinstance(step, Ring):
+        elif isinstance(step, FoldedRing):
             yield from (ends for ends in step.edges if ends[0] not in step.inside)
     for request in workload.requests:
         yield request.client, request.server
@@ -313,14 +313,14 @@ def fabric_pairs(workload: Workload) -> Iterator[tuple[int, int]]:
 def payload_bytes(workload: Workload) -> int:
     """Return all payload: of transfers, and of requests with their answers."""
     asked = sum(one.request_bytes + one.output_tokens * one.chunk_bytes for one in workload.requests)
-    folded = sum(step.total_bytes for step in workload.steps if isinstance(step, Ring))
+    folded = sum(step.total_bytes for step in workload.steps if isinstance(step, FoldedRing))
     return asked + folded + sum(step.size_bytes for step in workload.transfers)
 
 
 def fabric_bytes(workload: Workload) -> int:
     """Return the payload that enters the fabric: all but what stays in a scale-up domain."""
     inside = sum(step.size_bytes for step in workload.transfers if step.scale_up)
-    rings = [step for step in workload.steps if isinstance(step, Ring)]
+    rings = [step for step in workload.steps if isinstance(step, FoldedRing)]
     inside += sum(len(step.inside) * step.rounds * step.size_bytes for step in rings)
     return payload_bytes(workload) - inside
 

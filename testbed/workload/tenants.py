@@ -11,7 +11,7 @@ from enum import StrEnum
 from testbed.base.errors import WorkloadError
 from testbed.workload.choices import choose
 from testbed.workload.draws import draw_order
-from testbed.workload.steps import Collective, Compute, FirstToken, Request, Ring, Step, Transfer, Workload
+from testbed.workload.steps import Collective, Compute, FirstToken, FoldedRing, Request, Step, Transfer, Workload
 
 
 class TenantPlacement(StrEnum):
@@ -166,7 +166,7 @@ def _ranks_of(step: Step) -> set[int]:
     match step:
         case Compute():
             return {step.rank}
-        case Ring():
+        case FoldedRing():
             return set(step.ranks)
         case Transfer():
             return {step.source, step.destination}
@@ -232,7 +232,7 @@ def _moved(step: Step, tenant: Tenant, offset: int, delays: dict[int, Compute]) 
             start_ns=step.start_ns + tenant.start_ns if step.start_ns else 0,
             label=label,
         )
-    if isinstance(step, Ring):
+    if isinstance(step, FoldedRing):
         return replace(
             step,
             number=step.number + offset,

@@ -16,7 +16,7 @@ from testbed.endpoints.perftest.errors import Interrupted, PeerGoneError, Perfte
 from testbed.endpoints.perftest.exchange import LOOPBACK, Channel, check_hello, hello, source_address
 from testbed.endpoints.perftest.json_results import own_json_file
 from testbed.endpoints.perftest.options import Options
-from testbed.endpoints.perftest.transport import MeasuredEndpoint, MeasuringAgent, Memory
+from testbed.endpoints.perftest.transport import MeasuredEndpoint, MeasuringAgent, ToolMemory
 
 
 @dataclass(slots=True, eq=False)
@@ -27,7 +27,7 @@ class PerftestSession:
     agent: MeasuringAgent
     channel: Channel
     endpoint: MeasuredEndpoint
-    memory: Memory
+    memory: ToolMemory
     json_file: Path | None = None
     """The file into which this side writes its results, if the other side writes none."""
     interrupted: bool = False
@@ -124,7 +124,7 @@ def _meet(options: Options, agent: MeasuringAgent, channel: Channel) -> Perftest
     theirs = heard() if options.server else None
     transport.check_link(options, *channel.link_mtu)
     longest = max(options.sizes)
-    memory = Memory(memoryview(bytearray(longest)), memoryview(bytearray(longest)))
+    memory = ToolMemory(memoryview(bytearray(longest)), memoryview(bytearray(longest)))
     address = channel.local_address
     endpoint = transport.open(options, agent, address, memory, None if theirs is None else theirs["endpoint"])
     if theirs is not None:

@@ -26,7 +26,7 @@ RECEIVES = 16
 """Receives that a latency tool posts at a time."""
 
 
-class Memory(NamedTuple):
+class ToolMemory(NamedTuple):
     """The memory of one side, as long as the longest message."""
 
     local: memoryview
@@ -207,7 +207,12 @@ class MeasuredTransport(ABC):
 
     @abstractmethod
     def open(
-        self, options: Options, agent: MeasuringAgent, address: str, memory: Memory, theirs: Mapping[str, Any] | None
+        self,
+        options: Options,
+        agent: MeasuringAgent,
+        address: str,
+        memory: ToolMemory,
+        theirs: Mapping[str, Any] | None,
     ) -> MeasuredEndpoint:
         """Open an endpoint on an address of this host. `agent`: that of `open_agent`. `theirs`: what the client has
         said; None: this is the client.

@@ -18,7 +18,7 @@ _DISCARD_BYTES = 64 * 1024
 
 
 class Poll(Protocol):
-    """What tells which sockets are ready: an epoll, or what does as one."""
+    """Tells which sockets are ready: an epoll, or whatever does as one."""
 
     def register(self, fd: Any, eventmask: int, /) -> None: ...
 

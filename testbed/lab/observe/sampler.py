@@ -72,7 +72,7 @@ class TickSchedule:
         self.due_ns += (behind + 1) * self._interval_ns
 
 
-class Ring:
+class RowRing:
     """Rows of words in memory of a fixed size. One thread writes, others read without holding it up."""
 
     def __init__(self, rows: int, width: int) -> None:
@@ -135,7 +135,7 @@ class Sampler:
         rows = memory_bytes // (8 * (width + 1))
         if rows < 2:
             raise SamplerError(f"{memory_bytes} bytes do not hold two samples of {width} values")
-        self._ring = Ring(rows, width)
+        self._ring = RowRing(rows, width)
         self._clock_ns = clock_ns
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None

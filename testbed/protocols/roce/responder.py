@@ -133,7 +133,7 @@ class Responder:
         self._message: int = start_psn
         """The number of the first packet of the message that has begun."""
         self.marking: bool = False
-        """What the next acknowledgement says: a packet that it is for was marked."""
+        """The next acknowledgement says that a packet was marked."""
         self._acknowledged: int = start_psn
         """All below this was acknowledged, or asked for again."""
 

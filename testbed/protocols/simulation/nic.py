@@ -107,7 +107,7 @@ class NicHost(Actor):
         self.endpoint = endpoint
         self.addresses = addresses
         self.kinds: i64 = 0
-        """Where the kinds of its packets begin in `FabricPortSettings.priority_of`."""
+        """The place at which the kinds of its packets begin in `FabricPortSettings.priority_of`."""
         self.overhead_bytes: i64 = overhead_bytes
         self.group_of: list[int] = []
         """The group of each host by its number, which the network has set."""
@@ -117,7 +117,7 @@ class NicHost(Actor):
         self.ports: list[OutputPort] = []
         """All its ways out."""
         self.usable: list[OutputPort] = []
-        """Those whose link has a carrier, as far as it knows: a flow takes one of them."""
+        """The ways whose link has a carrier, as far as it knows: a flow takes one of them."""
         self.arrivals: PortArrivals | None = None
         self.completions: deque[Any] = deque()
         self.on_completions: Callable[[], None] = ignore_endings
@@ -151,11 +151,11 @@ class NicHost(Actor):
         arrivals = self.arrivals
         if arrivals is not None:
             arrivals.count(frame)
-        if not self.alive:
-            self.refused += 1
-            return
         if self.tap is not None and self.tap(frame, now):
             self.tapped += 1
+            return
+        if not self.alive:
+            self.refused += 1
             return
         data = frame.data
         self.delivered += 1
@@ -182,6 +182,12 @@ class NicHost(Actor):
         known = [one for one in self.ports if (usable if one is port else one in self.usable)]
         self.usable = known
         self.wake()
+
+    def way_of(self, frame: Frame) -> OutputPort:
+        """Return the port by which the flow of a packet leaves."""
+        ways = self.usable or self.ports
+        place: i64 = frame.flow * FLOW_MIX & MIX_BITS
+        return ways[place * len(ways) // (MIX_BITS + 1)]
 
     def ask(self, now: i64) -> None:
         """The line is free."""
@@ -250,7 +256,7 @@ class NicHost(Actor):
                 port.offer(now, frame, None)
 
     def _pull_by_flows(self, now: i64) -> None:
-        """The same with several ways, of which each flow takes one; all are dead ends where none is usable."""
+        """Do that with several ways, of which each flow takes one; all are dead ends where none is usable."""
         ways = self.usable or self.ports
         while any(not port.draining and port.free <= now for port in ways) and (
             max(port.waiting for port in ways) < NIC_PACKETS or self._urgent()
@@ -260,8 +266,7 @@ class NicHost(Actor):
                 return
             frame = self._frame_of(batch[0])
             if frame is not None:
-                place: i64 = frame.flow * FLOW_MIX & MIX_BITS
-                ways[place * len(ways) // (MIX_BITS + 1)].offer(now, frame, None)
+                self.way_of(frame).offer(now, frame, None)
 
     def _frame_of(self, outgoing: Outgoing) -> Frame | None:
         """Make a frame of a datagram; None for one to an address that is not in the network."""

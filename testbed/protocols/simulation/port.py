@@ -31,6 +31,7 @@ NS_PER_BYTE_PER_S: Final = 8_000_000_000
 """Nanoseconds times bit/s that make a byte."""
 OF_TRANSPORT: Final = 8
 """`settings.KINDS`."""
+UNLIMITED_PACKETS: Final = 1 << 40
 ADMIT: Final = 0
 DROP_TAIL: Final = 1
 DROP_BUFFER: Final = 2
@@ -132,11 +133,12 @@ class OutputPort(Actor):
         """A NIC is at the line's end."""
         self.host: NicHost | None = None
         self.tunnel_bytes: i64 = 0
-        """What an outer packet adds to packets that leave by this port, the uplink of a VTEP; 0: it is none."""
+        """The bytes that an outer packet adds to those that leave by this port of a VTEP; 0: it is none."""
         self.tenants: frozenset[int] = frozenset()
         """The hosts whose packets have one, by number."""
         self.queues = tuple(ClassQueue(item, settings) for item in settings.classes)
         self.trim_bytes: i64 = settings.trim_bytes
+        self.limit_packets: i64 = settings.limit_packets or UNLIMITED_PACKETS
         self.overhead_bytes: i64 = overhead_bytes
         self.free: i64 = 0
         """When the line is free."""
@@ -246,7 +248,7 @@ class OutputPort(Actor):
         held = queue.bytes + size
         if held <= queue.reserved_bytes:
             return ADMIT
-        if held > queue.limit_bytes:
+        if held > queue.limit_bytes or self.waiting >= self.limit_packets:
             return DROP_TAIL
         buffer = self.buffer
         if queue.alpha > 0 and buffer is not None and buffer.size_bytes:

@@ -36,6 +36,8 @@ class FabricPortSettings:
     priority_of: tuple[int, ...]
     trimming: bool = False
     trim_bytes: int = 36
+    limit_packets: int = 0
+    """So many packets may wait at the port, whatever their size; 0: there is no such bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ TCP: Final = 6
 ROCE_PORT: Final = 4791
 """The UDP destination port of RoCEv2 (InfiniBand volume 1, annex A17.9)."""
 QP_AT: Final = 5
-"""Where the destination queue pair stands in a base transport header, 24 bits (InfiniBand volume 1, section 9.2)."""
+"""The place of the destination queue pair in a base transport header, 24 bits (InfiniBand volume 1, section 9.2)."""
 SPRAY_STEP: Final = 0x9E3779B1
 """Multiples of the golden ratio fill any number of equal paths evenly."""
 REMEMBERED: Final = 1 << 20

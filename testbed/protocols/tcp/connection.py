@@ -39,7 +39,7 @@ MOST_CHALLENGES: Final = 64
 
 
 class TcpState(IntEnum):
-    """Those of RFC 9293, without LISTEN, which is the stack's affair."""
+    """The states of RFC 9293, without LISTEN, which is the stack's affair."""
 
     CLOSED = 0
     SYN_SENT = 1
@@ -102,6 +102,8 @@ class TcpConnection:
         self._reset_wanted = False
         self._closes_at_ns = -1
         self._challenges = 0
+        self.in_turn = 0
+        """Segments that it has sent since its turn came."""
         self.armed_ns = -1
         """When the stack looks at its timers next; -1: not at all."""
         self.noted = False

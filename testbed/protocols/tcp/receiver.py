@@ -23,6 +23,7 @@ LEAST_DELAY_NS: Final = 40 * MS
 """TCP_DELACK_MIN and TCP_ATO_MIN."""
 MOST_DELAY_NS: Final = 200 * MS
 MOST_QUICK_ACKS: Final = 16
+FIRST_FULL_BYTES: Final = 536
 WINDOW_SCALE: Final = 7
 DIALOGUE: Final = 1
 """After so many answers acknowledgements wait for the next one (tcp_pingpong_thresh)."""
@@ -40,13 +41,13 @@ class TcpReceiver:
         self.ack_due_ns = -1
         """When a delayed acknowledgement is sent at the latest; -1: none is owed."""
         self.window_bytes = INITIAL_RECEIVE_WINDOW
-        """What may be kept of bytes that nobody has read."""
+        """So many bytes may be kept that nobody has read."""
         self.out_of_order = 0
         """Segments that did not arrive in order."""
         self.received = 0
         """Segments with bytes."""
         self.duplicate: tuple[int, int] | None = None
-        """What arrived twice, to be told once (RFC 2883)."""
+        """The bytes that arrived twice, to be told once (RFC 2883)."""
         self.ece = False
         """Segments that are sent now tell of a mark."""
         self.exact_marks = False
@@ -54,15 +55,17 @@ class TcpReceiver:
         self._ready: deque[bytes] = deque()
         self._ready_bytes = 0
         self._firsts: list[int] = []
-        """Where the blocks out of order begin, in their order; `_ends` and `_pieces` have the rest of each."""
+        """The numbers at which the blocks out of order begin; `_ends` and `_pieces` have the rest of each."""
         self._ends: list[int] = []
         self._pieces: list[deque[bytes]] = []
         self._recent: list[int] = []
-        """The same begins, of the block that changed last first."""
+        """These begins again, of the block that changed last first."""
         self._fin = -1
         """The sequence number of the peer's FIN; -1: it is not known."""
         self._acknowledged = first
         self._advertised_end = first + self.window_bytes
+        self._full = FIRST_FULL_BYTES
+        """The largest segment so far, which counts as a full one (icsk_ack.rcv_mss)."""
         self._quick = 0
         self._ato_ns = 0
         self._last_ns = -1
@@ -196,8 +199,10 @@ class TcpReceiver:
 
     def _note_arrival(self, size: int, segment: TcpSegment, now: int) -> None:
         """Learn the pace of arrivals (tcp_event_data_recv), and the round trip (tcp_rcv_rtt_measure_ts)."""
-        if size < self.mss:
+        if size < self._full:
             self._pushed = True
+        else:
+            self._full = min(size, self.mss)
         if not self._ato_ns:
             self._ato_ns = LEAST_DELAY_NS
             self._begin_quick_acks()
@@ -217,11 +222,11 @@ class TcpReceiver:
                 self._rtt_ns = self._rtt_ns + (rtt_ns - self._rtt_ns >> 3) if self._rtt_ns else rtt_ns
 
     def _begin_quick_acks(self) -> None:
-        self._quick = min(max(2, self.window_bytes // (2 * self.mss)), MOST_QUICK_ACKS)
+        self._quick = min(max(2, self.window_bytes // (2 * self._full)), MOST_QUICK_ACKS)
 
     def _owe(self, now: int) -> None:
         """Decide when to acknowledge bytes in order (__tcp_ack_snd_check, tcp_send_delayed_ack)."""
-        if (self._quick and self._turns < DIALOGUE) or self.next - self._acknowledged > self.mss:
+        if (self._quick and self._turns < DIALOGUE) or self.next - self._acknowledged > self._full:
             self.ack_now = True
         if not self.ack_now and self.ack_due_ns < 0:
             delay = min(max(self._ato_ns, LEAST_DELAY_NS), MOST_DELAY_NS)

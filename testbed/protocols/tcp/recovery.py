@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class WindowState(IntEnum):
-    """Those of Linux' tcp_ca_state, in its order."""
+    """The states of Linux' tcp_ca_state, in its order."""
 
     OPEN = 0
     DISORDER = 1
@@ -29,7 +29,7 @@ class WindowState(IntEnum):
 
 
 class AckNews:
-    """What one acknowledgement has brought."""
+    """The news that one acknowledgement has brought."""
 
     __slots__ = ("acked", "advanced", "duplicates", "echoed_ns", "first_time", "lost", "marked", "sacked")
 
@@ -53,7 +53,7 @@ class AckNews:
         return self.acked + self.sacked
 
 
-class Recovery:
+class WindowRecovery:
     """`high` is the next sequence number to be sent when the present state began: it ends where all before it has
     arrived."""
 

@@ -13,7 +13,7 @@ from typing import Final
 from testbed.protocols.tcp.congestion.control import INITIAL_WINDOW, TcpControl
 from testbed.protocols.tcp.flight import Flight, SentSegment
 from testbed.protocols.tcp.rack import Rack
-from testbed.protocols.tcp.recovery import AckNews, Recovery, WindowState
+from testbed.protocols.tcp.recovery import AckNews, WindowRecovery, WindowState
 from testbed.protocols.tcp.rto import INITIAL_RTO_NS, MS, RttEstimator
 from testbed.protocols.tcp.segment import FIN, PSH
 
@@ -43,7 +43,7 @@ class TcpSender:
         self.rtt = rtt
         self.flight = Flight()
         self.rack = Rack()
-        self.recovery = Recovery(control, self.flight, self.rack)
+        self.recovery = WindowRecovery(control, self.flight, self.rack)
         self.window_end = first
         """The peer takes nothing from this sequence number on."""
         self.failed = False
@@ -65,7 +65,7 @@ class TcpSender:
         self.receive_limited_ns = 0
         self._since_ns = 0
         self._kind = 0
-        """What holds it back since then: 0 that there is nothing to send, 1 the network, 2 the peer's window."""
+        """The reason that holds it back since then: 0 nothing to send, 1 the network, 2 the peer's window."""
         self._waiting: deque[bytes] = deque()
         self.waiting_bytes = 0
         """Bytes that were not sent yet."""
@@ -75,7 +75,7 @@ class TcpSender:
         self._base_ns = 0
         """When the retransmission timer was set to begin."""
         self._probe_high = -1
-        """What was next to be sent at a tail loss probe; -1: none is out."""
+        """The number that was next to be sent at a tail loss probe; -1: none is out."""
         self._probe_again = False
         """The probe sent something again, rather than something new."""
         self._probe_now = False
@@ -89,8 +89,8 @@ class TcpSender:
     @property
     def room(self) -> int:
         """Return how many more bytes the buffer takes: it has twice the window (tcp_sndbuf_expand)."""
-        limit = min(max(LEAST_SEND_BUFFER, 2 * self.control.window * self.mss), MOST_SEND_BUFFER)
-        return limit - self.buffered
+        window_bytes: int = self.control.window * self.mss
+        return min(max(LEAST_SEND_BUFFER, 2 * window_bytes), MOST_SEND_BUFFER) - self.buffered
 
     @property
     def buffered(self) -> int:

@@ -1,7 +1,7 @@
 """A host's TCP at one address: connections by their ports, listeners, and whose turn it is to send.
 
-It is an endpoint as the simulator has them (`protocols.simulation.Endpoint`). Connections take turns, a segment each,
-as Linux' small queues (tcp_small_queue_check) have them do on a slow line.
+It is an endpoint as the simulator has them (`protocols.simulation.Endpoint`). Connections take turns, two
+segments each, as Linux' small queues (tcp_small_queue_check) have them do on a slow line.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from testbed.protocols.tcp.segment import ACK, FIN, RST, SYN, WORD, TcpSegment, 
 MOST_BACKLOG: Final = 4096
 """Connections of a listener that nobody has accepted."""
 PORT_SHIFT: Final = 16
+SEGMENTS_IN_TURN: Final = 2
+"""Segments that a connection may have in the queue of a slow NIC (tcp_small_queue_check), one behind the other."""
 
 
 class TcpListener:
@@ -240,9 +242,15 @@ class TcpStack:
             connection = ready.popleft()
             segment = connection.next_segment(now)
             if segment is not None:
-                ready.append(connection)
+                connection.in_turn += 1
+                if connection.in_turn < SEGMENTS_IN_TURN:
+                    ready.appendleft(connection)
+                else:
+                    connection.in_turn = 0
+                    ready.append(connection)
                 return self._outgoing(connection, segment, now)
             connection.queued = False
+            connection.in_turn = 0
             if connection.state is TcpState.CLOSED:
                 self._forget(connection)
                 self._note(connection)

@@ -69,7 +69,7 @@ class LinkBundles:
 
     @property
     def pool_capacities(self) -> Floats:
-        """What all links of each pool carry together, bit/s."""
+        """The rate of all links of each pool together, bit/s."""
         return np.array(self._pool_capacities)
 
     def _number(self) -> None:

@@ -24,7 +24,7 @@ _NO_STEPS: tuple[int, ...] = ()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """What a step moves: so many bits over a route, and how long it is on its way behind the last of them.
+    """The bits that a step moves over a route, and how long it is on its way behind the last of them.
 
     `alone_s` is the time that it takes at least, its ways included, where ends wait for each other: a ring's.
     """
@@ -42,9 +42,9 @@ class StepTimes:
     started_s: Floats
     ended_s: Floats
     events: int = 0
-    """How often rates were made fair again."""
+    """The number of times that rates were made fair."""
     looked_at: int = 0
-    """How many flows were looked at for that, over all events."""
+    """The number of flows that were looked at for that, over all events."""
     stopped: bool = False
     """Somebody asked for an end."""
     steps_left: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -29,7 +30,7 @@ from testbed.run.transports.lab_transport import LabTransport, PathChoice
 from testbed.workload.metrics.collectives import algbw, busbw
 from testbed.workload.oracles.roofline import ring_round_s
 from testbed.workload.oracles.serialisation import serialisation_s
-from testbed.workload.steps import Collective, Compute, Ring, Step, Transfer
+from testbed.workload.steps import Collective, Compute, FoldedRing, Step, Transfer
 
 MERGED = 1e-3
 """Events that lie within this share of the median transfer's time alone are taken together."""
@@ -116,14 +117,14 @@ class _Execution:
 
     def _merge_s(self) -> float:
         """The time within which events are taken together."""
-        transfers = [step for step in self._placement.workload.steps if isinstance(step, Transfer | Ring)]
+        transfers = [step for step in self._placement.workload.steps if isinstance(step, Transfer | FoldedRing)]
         some = transfers[:: max(1, len(transfers) // _FIRST_OF_THEM)]
         alone = [bits / self._rate_bps(step) for step in some if (bits := self._bits(step))]
         return MERGED * statistics.median(alone) if alone else 0.0
 
-    def _rate_bps(self, step: Transfer | Ring) -> float:
+    def _rate_bps(self, step: Transfer | FoldedRing) -> float:
         ranks = self._placement.ranks
-        if isinstance(step, Ring):
+        if isinstance(step, FoldedRing):
             inside = len(step.inside) == len(step.ranks)
             return self._inside_bps if inside else min(float(ranks[rank].nic_bps) for rank in step.ranks)
         if step.number not in self._placement.channels.of_step:
@@ -132,16 +133,16 @@ class _Execution:
 
     @property
     def _inside_bps(self) -> float:
-        return float(self._placement.domains.links.rate_bps) or np.inf
+        return float(self._placement.domains.links.rate_bps) or math.inf
 
-    def _bits(self, step: Transfer | Ring) -> float:
-        """What a transfer has on the wire, or a rank of a ring in all its rounds."""
-        size_bytes, rounds = step.size_bytes, step.rounds if isinstance(step, Ring) else 1
+    def _bits(self, step: Transfer | FoldedRing) -> float:
+        """The bits that a transfer has on the wire, or a rank of a ring in all its rounds."""
+        size_bytes, rounds = step.size_bytes, step.rounds if isinstance(step, FoldedRing) else 1
         if isinstance(step, Transfer) and step.number not in self._placement.channels.of_step:
             return 8.0 * size_bytes
-        if isinstance(step, Ring) and len(step.inside) == len(step.ranks):
+        if isinstance(step, FoldedRing) and len(step.inside) == len(step.ranks):
             return 8.0 * size_bytes * rounds
-        source = step.ranks[0] if isinstance(step, Ring) else step.source
+        source = step.ranks[0] if isinstance(step, FoldedRing) else step.source
         return 8.0 * rounds * self._ideals.framing(self._placement.ranks[source]).wire_bytes(size_bytes)
 
     # --- what steps move ----------------------------------------------------------------------------------
@@ -151,7 +152,7 @@ class _Execution:
             case Transfer():
                 channel = self._placement.channels.of_step.get(step.number)
                 return self._inside(step) if channel is None else self._over_fabric(step, channel)
-            case Ring():
+            case FoldedRing():
                 return self._ring(step)
             case Compute():
                 raise AssertionError("computing moves nothing")
@@ -189,7 +190,7 @@ class _Execution:
         route = _links((out, one), (into, slower)) if part.multicast else _links((out, slower), (into, one))
         return Move(route=route, bits=bits, way_s=way_s + once_s)
 
-    def _ring(self, step: Ring) -> Move:
+    def _ring(self, step: FoldedRing) -> Move:
         """All rounds of a ring: all its links carry as much, so that the slowest holds back all."""
         between = self._placement.channels.between
         fabric = [ends for ends in step.edges if ends[0] not in step.inside]
@@ -201,7 +202,7 @@ class _Execution:
             found = self._rings[key] = self._ring_of(step, fabric)
         return found
 
-    def _ring_of(self, step: Ring, fabric: list[tuple[int, int]]) -> Move:
+    def _ring_of(self, step: FoldedRing, fabric: list[tuple[int, int]]) -> Move:
         placement, domains = self._placement, self._placement.domains
         block_bits = self._bits(step) / step.rounds
         used: defaultdict[int, float] = defaultdict(float)
@@ -230,7 +231,7 @@ class _Execution:
     # --- what is known ------------------------------------------------------------------------------------
 
     def _report(self, times: StepTimes) -> dict[str, Any]:
-        """What workers would report of the steps, without what only packets know."""
+        """The report of workers on the steps, without what only packets know."""
         started, ended = np.flatnonzero(np.isfinite(times.started_s)), np.flatnonzero(np.isfinite(times.ended_s))
         return {
             "started": (started.tolist(), np.rint(1e9 * times.started_s[started]).astype(np.int64).tolist()),
@@ -246,7 +247,9 @@ class _Execution:
     def _add_rings(self, times: StepTimes, measured: Measured) -> None:
         """Add the collectives that are one step each, and the time that they took, to what was measured."""
         steps = self._placement.workload.steps
-        rings = [step.number for step in steps if isinstance(step, Ring) and np.isfinite(times.ended_s[step.number])]
+        rings = [
+            step.number for step in steps if isinstance(step, FoldedRing) and np.isfinite(times.ended_s[step.number])
+        ]
         if not rings:
             return
         begin_s, end_s = float(times.started_s[rings].min()), float(times.ended_s[rings].max())
@@ -255,12 +258,12 @@ class _Execution:
         found = list(measured.collectives)
         for collective in self._placement.workload.collectives:
             for step in (steps[number] for number in collective.steps):
-                if isinstance(step, Ring) and np.isfinite(times.ended_s[step.number]):
+                if isinstance(step, FoldedRing) and np.isfinite(times.ended_s[step.number]):
                     start_s = float(times.started_s[step.number])
                     found.append(self._collective(collective, step, start_s, times.ended_s[step.number] - start_s))
         measured.collectives = found
 
-    def _collective(self, collective: Collective, step: Ring, start_s: float, seconds: float) -> CollectiveResult:
+    def _collective(self, collective: Collective, step: FoldedRing, start_s: float, seconds: float) -> CollectiveResult:
         nics = [self._placement.ranks[rank] for rank in step.ranks]
         inside = len(step.inside) == len(step.ranks)
         line_bps = self._inside_bps if inside else float(min(nic.nic_bps for nic in nics))
@@ -287,7 +290,7 @@ class _Execution:
         )
 
     def _sent(self) -> Mapping[tuple[str, str], PortCounters]:
-        """What each port has sent, as far as the run has come."""
+        """The bytes that each port has sent, as far as the run has come."""
         loads = self._paths.link_bytes(self._carried).tolist()
         found: dict[tuple[str, str], PortCounters] = {}
         for link, size in zip(self._paths.graph.links, loads, strict=True):
@@ -303,7 +306,7 @@ def _links(*used: tuple[int, float]) -> Route:
 
 
 def _remembered(ideals: Ideals) -> Ideals:
-    """The same ideals, each computed once."""
+    """Return the same ideals, each computed once."""
     framings: dict[int, Any] = {}
 
     def framing(nic: PortPlan) -> Any:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.model import Lab, LinkKind
-from testbed.protocols.roce.recovery import DEFAULT_RECOVERY
 from testbed.run.flows.slowed_links import check_rate_fault
 from testbed.run.placed.lab import LiveLab, PlannedLab
 from testbed.run.placed.scale_up import goes_by_packets
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.schema.model import NO_TENANT, Scenario
-from testbed.run.schema.transports import TransportKind
 from testbed.run.simulated.fabric import planned_lab
 from testbed.run.simulated.time_scale import time_scale
 from testbed.run.sweep.points import Point, Sweep
 from testbed.run.transports.lab_transport import LabTransport, PathChoice
-from testbed.run.transports.registry import path_choice, transport_on
+from testbed.run.transports.registry import path_choice, transport_class, transport_on
 
 PACKETS = "--backend simulation, or leave it out: emulation can"
 SHORT_BDPS = 4
 """A message of less is over before its transport has found its rate: how long it takes is told by packets alone."""
-_CARRIED = (TransportKind.UET, TransportKind.ROCE, TransportKind.TCP)
 MOST_PLANNED_LINKS = 4096
 """A lab of more is outlined: its routes are the shortest ways, and no plan of deploying it is made."""
 
@@ -49,11 +46,11 @@ def _check_scenario(point: Point, lab: Lab) -> None:
         raise refusal(
             point, "--backend flows carries a workload over one transport, and its tenants have several", hint=PACKETS
         )
-    if scenario.transport.kind not in _CARRIED:
+    if not transport_class(scenario.transport.kind).of_links_alone:
         raise refusal(
             point,
             f"--backend flows has links alone, and {scenario.transport.kind.value} is about what is behind them, too",
-            hint=f"transport: {{kind: {' or '.join(one.value for one in _CARRIED)}}}; or leave --backend out",
+            hint="transport: {kind: uet}, roce or tcp; or leave --backend out",
         )
     ranks = scenario.workload.ranks
     if any(name != NO_TENANT for name in (*ranks.tenants_in(lab), *ranks.externals)):
@@ -87,17 +84,12 @@ def checked_choice(point: Point, lab: LiveLab) -> tuple[LabTransport, PathChoice
             hint="qos.load_balancing.mode: flow or spray; or " + PACKETS,
         )
     chosen = transport.traffic_class
-    recovery = str(scenario.transport.options.get("recovery", DEFAULT_RECOVERY))
-    if (
-        scenario.transport.kind is TransportKind.ROCE
-        and recovery == DEFAULT_RECOVERY
-        and (chosen is None or not chosen.lossless)
-    ):
+    if transport.goes_back and (chosen is None or not chosen.lossless):
         where = f"the class {chosen.name}, which is lossy" if chosen is not None else "no class, since there is no qos"
         raise refusal(
             point,
-            f"--backend flows loses nothing, and RoCE's packets are of {where}: with recovery: {recovery}, each that is"
-            " lost has all behind it sent again, and flows would be three times too fast",
+            f"--backend flows loses nothing, and packets are of {where}: each that is lost has all behind it sent"
+            " again, and flows would be three times too fast",
             hint="a lossless class (qos: {preset: dcqcn}), another recovery; or " + PACKETS,
         )
     return transport, choice

@@ -19,15 +19,15 @@ class TwinShape:
 
     pods: int
     segments: int
-    """Of each pod."""
+    """The number of them in each pod."""
     hosts: int
-    """Of each segment."""
+    """The number of them in each segment."""
     nics_a_host: int
     spines: int
-    """Of each pod."""
+    """The number of them in each pod."""
     super_spines: int
     groups: int
-    """Of super-spines, of which each spine has links to one."""
+    """The number of groups of super-spines, of which each spine has links to one."""
 
     @classmethod
     def of(cls, model: Lab) -> TwinShape:

@@ -29,14 +29,14 @@ from testbed.run.sweep.points import Point, Sweep, topology_key
 from testbed.workload.collectives.operation import CollectiveKind
 from testbed.workload.parameters import Values
 from testbed.workload.registry import workload_kind
-from testbed.workload.steps import Combine, Compute, Ring, Step, Transfer, Workload
+from testbed.workload.steps import Combine, Compute, FoldedRing, Step, Transfer, Workload
 
 MOST_NICS = 512
 SEEDS = 3
 MOST_HOPS = 4_000_000
 """The packets on lines, in one run, up to which nothing is cut: half a minute on one CPU."""
 SMALLER_HOPS = 1_500_000
-"""Those of a smaller point, which has as few NICs: ten seconds on one CPU."""
+"""The packets on lines of a smaller point, which has as few NICs: ten seconds on one CPU."""
 HOPS_A_PACKET = 6
 """Lines on the way of a packet, with those of what acknowledges it."""
 LEAST_BDPS = 8
@@ -174,7 +174,7 @@ def _cut(step: Step, cut_to: int, share: float) -> Step:
     match step:
         case Compute():
             return replace(step, duration_ns=round(step.duration_ns * share)) if step.duration_ns else step
-        case Ring():
+        case FoldedRing():
             return replace(step, size_bytes=min(step.size_bytes, cut_to))
         case Transfer():
             return replace(step, size_bytes=min(step.size_bytes, cut_to), combine=Combine.NONE)
@@ -260,5 +260,5 @@ def _parameters(point: FlowPoint, ranks: int, wanted: int) -> Mapping[str, Param
 def smallest_message(workload: Workload) -> int:
     """Return the size of the smallest message over the fabric, in bytes; 0 without one."""
     sizes = [step.size_bytes for step in workload.steps if isinstance(step, Transfer) and not step.scale_up]
-    sizes += [step.size_bytes for step in workload.steps if isinstance(step, Ring)]
+    sizes += [step.size_bytes for step in workload.steps if isinstance(step, FoldedRing)]
     return min(sizes, default=0)

@@ -60,6 +60,8 @@ class Measured:
     """When the first computing began, and the last ended."""
     inside_s: Span | None = None
     """When the first transfer over scale-up links began, and the last arrived."""
+    rings_s: Span | None = None
+    """When the first ring whose transfers are not recorded one by one began, and the last ended."""
     storage: Sequence[object] = ()
     """Samples for metrics of storage; without any where steps are left."""
     scale_up: Sequence[Mapping[str, Any]] = ()

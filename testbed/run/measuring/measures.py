@@ -154,13 +154,13 @@ def _of_transfers(run: RunData) -> Iterator[object]:
         for start, end, ideal in zip(table.start_s, table.end_s, table.ideal_s, strict=True)
         if start is not None and end is not None
     ]
-    if not ended and run.measured.inside_s is None:
+    if not ended and run.measured.inside_s is None and run.measured.rings_s is None:
         return
     if ended:
         yield FlowTimes(fct_s=[end - start for start, end, _ in ended], standalone_s=[ideal for _, _, ideal in ended])
     if len(ended) == len(table.start_s):  # a run that was cut short says nothing about how long it takes
         starts, ends = [start for start, _, _ in ended], [end for _, end, _ in ended]
-        for span in (run.measured.inside_s, run.measured.computed_s):
+        for span in (run.measured.inside_s, run.measured.computed_s, run.measured.rings_s):
             if span is not None:
                 starts.append(span[0])
                 ends.append(span[1])

@@ -26,7 +26,7 @@ from testbed.workload.collectives.operation import CollectiveKind
 from testbed.workload.metrics.collectives import algbw, busbw
 from testbed.workload.oracles.roofline import NicLoad
 from testbed.workload.oracles.serialisation import Framing
-from testbed.workload.steps import Collective, Ring, Transfer
+from testbed.workload.steps import Collective, FoldedRing, Transfer
 from testbed.workload.tenants import part_of_ranks
 
 SUMS = frozenset({CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.REDUCE})
@@ -65,7 +65,7 @@ def put_together(
     ends: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
     samples: dict[int, Mapping[str, Any]] = {}
     counters: defaultdict[str, float] = defaultdict(float)
-    rings = [step.number for step in placement.workload.steps if isinstance(step, Ring)]
+    rings = [step.number for step in placement.workload.steps if isinstance(step, FoldedRing)]
     for report in reports.values():
         begun, ended = (dict(zip(*report[what], strict=True)) for what in ("started", "arrived"))
         for number in rings:  # every host that has a part in it tells when its own began and ended
@@ -92,9 +92,11 @@ def put_together(
     whole = [
         (step, started[step.number] / _NS, arrived[step.number] / _NS)
         for step in (placement.workload.steps[number] for number in rings)
-        if isinstance(step, Ring) and step.number in started and step.number in arrived
+        if isinstance(step, FoldedRing) and step.number in started and step.number in arrived
     ]
     found.channels = _channels(placement, transfers, ends, samples, ideals, whole) if inside is None else inside[1]
+    if whole and complete:
+        found.rings_s = min(start_s for _, start_s, _ in whole), max(end_s for *_, end_s in whole)
     found.collectives = _collectives(placement, started, arrived, wrong, ideals)
     found.counters, found.steps_left, found.requests = dict(counters), steps_left, requests
     found.computed_s = computed_s(placement, started)
@@ -224,7 +226,7 @@ def _channels(
     ends: Mapping[int, Sequence[Mapping[str, Any]]],
     samples: Mapping[int, Mapping[str, Any]],
     ideals: Ideals,
-    rings: Sequence[tuple[Ring, float, float]] = (),
+    rings: Sequence[tuple[FoldedRing, float, float]] = (),
 ) -> list[Channel]:
     """Return the channels with what they carried; `rings` are those that have ended, with when they began and ended."""
     spans, received = _carried(transfers)
@@ -309,7 +311,9 @@ def _collectives(
         span = collective.steps
         starts = [ns for _, ns in begun[bisect_left(begun_numbers, span.start) : bisect_left(begun_numbers, span.stop)]]
         ends = [ns for _, ns in ended[bisect_left(ended_numbers, span.start) : bisect_left(ended_numbers, span.stop)]]
-        transfers = [step for number in span if isinstance(step := placement.workload.steps[number], Transfer | Ring)]
+        transfers = [
+            step for number in span if isinstance(step := placement.workload.steps[number], Transfer | FoldedRing)
+        ]
         if not transfers or len(ends) < len(transfers) or not starts:
             continue
         checks = wrong.get(index, {})
@@ -342,7 +346,7 @@ class _Course:
     end_ns: int
     wrong: int | None
     label: str
-    transfers: Sequence[Transfer | Ring]
+    transfers: Sequence[Transfer | FoldedRing]
 
 
 def _result(placement: PlacedWorkload, collective: Collective, ideals: Ideals, course: _Course) -> CollectiveResult:
@@ -371,7 +375,7 @@ def _result(placement: PlacedWorkload, collective: Collective, ideals: Ideals, c
 
 
 def _bounds_bps(
-    placement: PlacedWorkload, collective: Collective, moves: Sequence[Transfer | Ring], ideals: Ideals
+    placement: PlacedWorkload, collective: Collective, moves: Sequence[Transfer | FoldedRing], ideals: Ideals
 ) -> tuple[float, float]:
     """Return the line rate that a collective's bus bandwidth is a share of, and the payload that it carries at best.
 
@@ -381,7 +385,7 @@ def _bounds_bps(
     ranks, links = placement.ranks, placement.domains.links
     nics = [ranks[rank] for rank in collective.ranks]
     transfers = [step for step in moves if isinstance(step, Transfer)]
-    rings = [step for step in moves if isinstance(step, Ring)]
+    rings = [step for step in moves if isinstance(step, FoldedRing)]
     inside = {step.number for step in transfers if step.number not in placement.channels.of_step}
     pairs = {(step.source, step.destination) for step in transfers if step.number not in inside}
     pairs |= {ends for ring in rings for ends in ring.edges if ends[0] not in ring.inside}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.workload.draws import draw_below
-from testbed.workload.steps import Ring, Transfer, Workload
+from testbed.workload.steps import FoldedRing, Transfer, Workload
 
 if TYPE_CHECKING:
     from testbed.endpoints.worker.program import Channel
@@ -80,7 +80,7 @@ def plan_channels(
     pairs = _Assignment(workload)
     of_step: dict[int, int] = {}
     for step in workload.steps:
-        if isinstance(step, Ring):
+        if isinstance(step, FoldedRing):
             for ends in step.edges:
                 if ends[0] not in step.inside:
                     pairs.shared(ends)

@@ -24,7 +24,7 @@ from testbed.run.placed.scale_up import ScaleUpDomains
 from testbed.workload.builder import MAX_STEPS
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.collectives.operation import OUT_OF_PLACE
-from testbed.workload.steps import Collective, Combine, Compute, Ring, Transfer, Workload
+from testbed.workload.steps import Collective, Combine, Compute, FoldedRing, Transfer, Workload
 
 DATA_LIMIT_BYTES = 4 << 30
 """The bytes that all collectives' arrays on all hosts may take by default; what does not fit is carried as traffic
@@ -72,7 +72,7 @@ def choose_checked(workload: Workload, limit_bytes: int = DATA_LIMIT_BYTES) -> t
     """Chooses the collectives whose data is carried and checked: the first ones, as far as their arrays fit."""
     chosen: list[int] = []
     used = 0
-    folded = {step.number for step in workload.steps if isinstance(step, Ring)}
+    folded = {step.number for step in workload.steps if isinstance(step, FoldedRing)}
     for index, collective in enumerate(workload.collectives):
         if any(number in collective.steps for number in folded):
             continue  # nobody says which part of an array its transfers carry
@@ -118,7 +118,7 @@ def compile_programs(
     steps, met, neighbours, inside = parts.steps, parts.met, parts.neighbours, parts.inside
     first = MAX_STEPS
     for step in workload.steps:
-        if isinstance(step, Ring):
+        if isinstance(step, FoldedRing):
             _add_ring(step, placement, parts, first)
             first += transfers_of(step)
             continue
@@ -208,7 +208,7 @@ def _channels_by_worker(placement: PlacedWorkload) -> Mapping[str, Sequence[Chan
     return found
 
 
-def _add_ring(ring: Ring, placement: PlacedWorkload, parts: _HostParts, first: int) -> None:
+def _add_ring(ring: FoldedRing, placement: PlacedWorkload, parts: _HostParts, first: int) -> None:
     """Add a ring whose transfers have the numbers from `first` on: to each host one step, and the parts of its ranks.
 
     Raises `ScenarioError` for what has no links to go over, or too many transfers.
@@ -232,14 +232,14 @@ def _add_ring(ring: Ring, placement: PlacedWorkload, parts: _HostParts, first: i
             parts.neighbours[other].add(part.rank)
 
 
-def _step_of_ring(ring: Ring, rank: int, waits: Sequence[int], k: float) -> program.Step:
+def _step_of_ring(ring: FoldedRing, rank: int, waits: Sequence[int], k: float) -> program.Step:
     """Return the step that a whole ring is to the host of a rank: from the rank to itself."""
     return program.Step(
         number=ring.number, source=rank, destination=rank, start_ns=round(ring.start_ns * k), after=tuple(waits)
     )
 
 
-def _check_domain(step: Transfer | Ring, a: int, b: int, placement: PlacedWorkload) -> None:
+def _check_domain(step: Transfer | FoldedRing, a: int, b: int, placement: PlacedWorkload) -> None:
     """Raise `ScenarioError` where a transfer over scale-up links has its ends in different domains."""
     source, destination = (placement.ranks[rank].node for rank in (a, b))
     if placement.domains.of(source) != placement.domains.of(destination):
@@ -327,7 +327,7 @@ def _waited_for(workload: Workload) -> set[int]:
     """The transfers for whose end a later step waits that their source begins."""
     found: set[int] = set()
     for step in workload.steps:
-        if isinstance(step, Ring):
+        if isinstance(step, FoldedRing):
             continue
         rank = step.rank if isinstance(step, Compute) else step.begun_by
         for number in step.after:

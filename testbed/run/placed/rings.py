@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from testbed.base.errors import ScenarioError
 from testbed.endpoints.worker.program import LARGEST_TRANSFER, RingPart
-from testbed.workload.steps import Compute, Ring, Slice, Step, Transfer, Workload
+from testbed.workload.steps import Compute, FoldedRing, Slice, Step, Transfer, Workload
 
 if TYPE_CHECKING:
     from testbed.run.placed.placed_workload import PlacedWorkload
@@ -19,12 +19,12 @@ _IN_FLIGHT = 2
 """Chunks that are under way from a rank to the next one at once, as of collectives by default."""
 
 
-def transfers_of(ring: Ring) -> int:
+def transfers_of(ring: FoldedRing) -> int:
     """Return how many transfers a ring has."""
     return len(ring.ranks) * ring.rounds * ring.chunks
 
 
-def ring_parts(ring: Ring, placement: PlacedWorkload, first: int) -> Iterator[tuple[str, RingPart]]:
+def ring_parts(ring: FoldedRing, placement: PlacedWorkload, first: int) -> Iterator[tuple[str, RingPart]]:
     """Yield each worker with the part of one of its ranks. The transfers have the numbers from `first` on.
 
     Raises `ScenarioError` for a ring of more transfers than can be told apart, or of too large ones.
@@ -60,7 +60,7 @@ def ring_parts(ring: Ring, placement: PlacedWorkload, first: int) -> Iterator[tu
         )
 
 
-def waits_by_worker(ring: Ring, workload: Workload, placement: PlacedWorkload) -> Mapping[str, Sequence[int]]:
+def waits_by_worker(ring: FoldedRing, workload: Workload, placement: PlacedWorkload) -> Mapping[str, Sequence[int]]:
     """Return the steps that each worker's part of a ring waits for: those in which a rank of its own takes part."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for number in ring.after:
@@ -76,5 +76,5 @@ def ranks_of(step: Step) -> Sequence[int]:
             return (step.rank,)
         case Transfer():
             return (step.source, step.destination)
-        case Ring():
+        case FoldedRing():
             return step.ranks

@@ -16,7 +16,7 @@ from testbed.lab.core.model import Lab, ScaleUp, ScaleUpBy
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.run.schema.model import SCALE_UP_TIMEOUT_MS, Transport
 from testbed.run.schema.transports import TRANSPORTS
-from testbed.workload.steps import Ring, Transfer, Workload
+from testbed.workload.steps import FoldedRing, Transfer, Workload
 
 if TYPE_CHECKING:
     from testbed.endpoints.worker.program import ScaleUpPackets
@@ -184,14 +184,14 @@ def inside_domains(workload: Workload, domain_of_rank: Sequence[str]) -> Workloa
         and not step.scale_up
         and domain_of_rank[step.source] == domain_of_rank[step.destination]
         else _inside_ring(step, domain_of_rank)
-        if isinstance(step, Ring)
+        if isinstance(step, FoldedRing)
         else step
         for step in workload.steps
     )
     return replace(workload, steps=steps)
 
 
-def _inside_ring(ring: Ring, domain_of_rank: Sequence[str]) -> Ring:
+def _inside_ring(ring: FoldedRing, domain_of_rank: Sequence[str]) -> FoldedRing:
     more = {source for source, destination in ring.edges if domain_of_rank[source] == domain_of_rank[destination]}
     return ring if more <= ring.inside else replace(ring, inside=ring.inside | more)
 

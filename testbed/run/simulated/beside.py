@@ -1,4 +1,4 @@
-"""What happens beside the traffic of a simulated run: faults, and probes that time what they cost."""
+"""The things that happen beside the traffic of a simulated run: faults, and probes that time what they cost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from testbed.run.simulated.scale_up import SimulatedDomains
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """What is to happen beside the traffic of a run."""
+    """The things that are to happen beside the traffic of a run."""
 
     faults: tuple[Fault, ...] = ()
     convergence_ns: Mapping[str, int] = field(default_factory=dict)

@@ -21,7 +21,7 @@ class Convergence:
     """From a link going down or up until the kernels at both ends see its carrier go or come: 1.3, 2.2, 3.6 ms (link-
     flap)."""
     power_ns: int = 5_000_000
-    """The same of the first port of a switch that loses power: 3.1, 4.8, 9.4 ms (leaf-dies-dual-homed)."""
+    """That of the first port of a switch that loses power: 3.1, 4.8, 9.4 ms (leaf-dies-dual-homed)."""
     next_port_ns: int = 1_700_000
     """Between two ports of such a switch, which go one after the other: 0.4, 1.4 and 2.1, 5.0 ms."""
     reaction_ns: int = 1_200_000

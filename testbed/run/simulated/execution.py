@@ -52,6 +52,8 @@ SET_UP_NS = 60_000_000_000
 QUEUE_SAMPLES_PER_RTT = 8
 SETTLE_RTTS = 4
 """The time for which the last acknowledgements may still be on their way when all is done."""
+QUEUED_RTTS = 8
+"""So many times longer it may take until all queues are empty."""
 TOLD_EVERY_S = 0.2
 
 
@@ -338,6 +340,13 @@ class Execution:
         network = fabric.network
         deadline = network.now + SETTLE_RTTS * self._base_rtt_ns
         step = max(1, self._base_rtt_ns // SAMPLES_PER_RTT)
+        while network.in_flight() and network.now < deadline:
+            network.run(until=network.now + step)
+        if not network.in_flight():
+            return
+        for nic in network.nics.values():  # whoever goes on, as flows do that have more to send, is silenced
+            nic.kill()
+        deadline = network.now + QUEUED_RTTS * SETTLE_RTTS * self._base_rtt_ns
         while network.in_flight() and network.now < deadline:
             network.run(until=network.now + step)
 

@@ -88,7 +88,7 @@ class _Down(_Fault):
 
 
 class _Set(_Fault):
-    """What one end of a link sends, or both, is slower, later, lost or damaged."""
+    """The packets that one end of a link sends, or both, are slower, later, lost or damaged."""
 
     def do(self, now: int) -> None:
         change = link_change(self.fault.fault.settings)

@@ -39,7 +39,7 @@ class FaultyLinks:
         self._network = fabric.network
         self.random = Random(f"{seed} faults")
         self._sessions = {
-            f"{switch.node}:{neighbour.interface}" for switch in plan.switches for neighbour in switch.neighbors
+            f"{switch.node}:{neighbour.interface}" for switch in plan.speakers for neighbour in switch.neighbors
         }
         planned = fabric.planned()
         announced = [str(port.address.ip) for port in plan.ports if port.address is not None and port.nic_ports > 1]
@@ -112,13 +112,15 @@ class FaultyLinks:
                     if not self.has_session(end):
                         self._use(end, usable=True)
 
-        self._network.at(now + self.convergence.carrier_ns, notice)
+        # A leaf that starts takes part in link groups when it has its routes.
+        ready_ns = later_ns + self.convergence.establish_ns if later_ns else 0
+        self._network.at(now + self.convergence.carrier_ns + ready_ns, notice)
         self.begin_sessions(now + self.convergence.carrier_ns + later_ns, ends)
 
     # --- silence -----------------------------------------------------------------------------------------
 
     def silence(self, now: int, names: Iterable[str]) -> None:
-        """What these ports send is lost from now on, and nobody is told."""
+        """Lose all that these ports send from now on, and tell nobody."""
         for name in names:
             if name in self._silent:
                 continue
@@ -143,7 +145,7 @@ class FaultyLinks:
         return miss
 
     def speak(self, now: int, names: Iterable[str]) -> None:
-        """What these ports send arrives again."""
+        """Let what these ports send arrive again."""
         for name in names:
             if name in self._silent:
                 del self._silent[name]

@@ -33,7 +33,7 @@ from testbed.run.sweep.points import Point, Sweep
 from testbed.run.transports.lab_transport import LabTransport
 from testbed.run.transports.registry import transport_on
 from testbed.workload.patterns import generate_permutation
-from testbed.workload.steps import Ring, payload_bytes
+from testbed.workload.steps import FoldedRing, payload_bytes
 
 SMALL_NICS = 32
 """NICs of the simulation that a hop is measured by."""
@@ -173,7 +173,7 @@ def _count_packets(traffic: RunTraffic, transport: LabTransport, duration_s: flo
         timed_bytes = round(a.nic_bps * (duration_s or 0.0) / 8 / flows[a.wire])
         add(a, b, step.size_bytes if duration_s is None else timed_bytes, 1)
     streamed = 0
-    for ring in (step for step in workload.steps if isinstance(step, Ring)):
+    for ring in (step for step in workload.steps if isinstance(step, FoldedRing)):
         streamed += transfers_of(ring)
         for source, destination in ring.edges:
             if source not in ring.inside:

@@ -73,8 +73,7 @@ class SimulatedProbes:
         frame.group = source.group_of[destination.number]
         frame.kind += source.kinds
         self.sent += 1
-        assert source.port is not None
-        source.port.offer(now, frame, None)
+        source.way_of(frame).offer(now, frame, None)
 
     def _take(self, frame: Frame, now: int) -> bool:
         """Tell whether a frame that has arrived is a probe; what it says is written down."""

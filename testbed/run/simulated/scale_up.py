@@ -42,7 +42,7 @@ class SimulatedDomain:
         self._armed: int | None = None
         self._handling = False
         self.switches = 1
-        """How many switches it has had."""
+        """The number of switches that it has had."""
         random = Random(f"{site.seed} scale-up {plan.name}")
         self.virtual = VirtualDomain(
             library,

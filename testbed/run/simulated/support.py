@@ -19,7 +19,7 @@ from testbed.run.placed.traffic import lab_transports
 from testbed.run.schema.model import Scenario, Transport
 from testbed.run.schema.transports import TRANSPORTS
 from testbed.run.simulated.beside import convergence_of
-from testbed.run.simulated.fabric import NIC_JITTER_PACKETS, OVERHEAD_BYTES
+from testbed.run.simulated.fabric import LAB_JITTER_NS, NIC_JITTER_PACKETS, OVERHEAD_BYTES
 from testbed.run.simulated.faults import INSTEAD, check_fault
 from testbed.run.simulated.time_scale import REAL_TIME, is_timed
 from testbed.run.simulated.timed import TIMED
@@ -121,8 +121,13 @@ def simulated_approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
         " machine's kernel, and none of its routing daemons, takes part.",
         f"A datagram costs a port its payload and {OVERHEAD_BYTES} bytes of headers, as in an emulated lab: no"
         " preamble, checksum and gap.",
-        f"A packet leaves its NIC up to {NIC_JITTER_PACKETS:.0%} of a full packet's time late, at random, so that hosts"
-        " which begin together do not stay in step.",
+        "A packet leaves its NIC up to "
+        + (
+            f"{NIC_JITTER_PACKETS:.0%} of a full packet's time"
+            if lab.plan.k == REAL_TIME
+            else f"{LAB_JITTER_NS / 1e6:g} ms of lab time"
+        )
+        + " late, at random, so that hosts which begin together do not stay in step.",
         "Routes are those that BGP is planned to have converged to"
         + (", until faults change them." if any(map(is_timed, scenario.faults)) else ", and never change."),
     ]

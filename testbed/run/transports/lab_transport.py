@@ -68,6 +68,8 @@ class LabTransport(ABC):
     """One process can work for many hosts, by sockets that it opens in the network of each."""
     counts_gaps: ClassVar[bool] = True
     """Its count of packets out of order has those that follow a lost one, too."""
+    of_links_alone: ClassVar[bool] = False
+    """The time that a transfer takes is a matter of links and of its own packets, and of nothing behind a NIC."""
     by_default_lossless: ClassVar[bool] = True
     """Without a `traffic_class`, packets are of the lossless class, or the first with ECN, rather than the default."""
 
@@ -152,6 +154,11 @@ class LabTransport(ABC):
         `ScenarioError` where there is nothing to send or a NIC cannot.
         """
         raise ScenarioError(f"no program sends over {self.transport.kind} for a duration", hint="bytes: 64bdp")
+
+    @property
+    def goes_back(self) -> bool:
+        """Tell whether a packet that is lost has all behind it sent again."""
+        return False
 
     @property
     def channel_rules(self) -> ChannelRules:

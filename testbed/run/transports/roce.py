@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.plan.lab_plan import PortPlan
@@ -36,6 +36,12 @@ _LONGEST_RUN = 1 << 16
 
 class Roce(UserSpaceTransport):
     """Options are those that `run.schema.transports` declares."""
+
+    of_links_alone: ClassVar[bool] = True
+
+    @property
+    def goes_back(self) -> bool:
+        return str(self.transport.options.get("recovery", DEFAULT_RECOVERY)).startswith("go-back")
 
     def check_config(self, nic: PortPlan) -> None:
         RoceConfig(**self._config(nic), cc_parameters=self._cc_parameters)  # type: ignore[arg-type]

@@ -22,6 +22,7 @@ class Tcp(LabTransport):
     """TCP has no options beyond its congestion control, and sends in the default class unless told otherwise."""
 
     protocol: ClassVar[int] = TCP_PROTOCOL
+    of_links_alone: ClassVar[bool] = True
     by_default_lossless: ClassVar[bool] = False
 
     def framing(self, nic: PortPlan) -> Framing:

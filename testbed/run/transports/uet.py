@@ -41,6 +41,7 @@ class Uet(UserSpaceTransport):
     """An endpoint of `testbed.protocols.uet` for each NIC."""
 
     counts_gaps: ClassVar[bool] = False
+    of_links_alone: ClassVar[bool] = True
 
     def check(self) -> None:
         mode = str(self.transport.options.get("mode", "RUD")).upper()

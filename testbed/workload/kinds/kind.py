@@ -35,7 +35,7 @@ class FabricView:
     domain_of: Callable[[int], Hashable] | None = None
     rate_of: Callable[[int], int] | None = None
     folds: bool = False
-    """Rings may be one step each (`testbed.workload.steps.Ring`)."""
+    """Rings may be one step each (`testbed.workload.steps.FoldedRing`)."""
     folds_large: bool = False
     """Rings of more than a million transfers may be."""
 

@@ -15,7 +15,7 @@ from testbed.workload.oracles.max_min import Floats, Indexes, LinkUsage, fill_to
 _CLOSE = 1e-9
 """The relative difference below which a link is full, and two rates are the same."""
 _MOST_OF_ALL = 0.5
-"""Where a change has reached so large a share of all flows, all are filled at once."""
+"""All flows are filled at once where a change has reached so large a share of them."""
 
 
 class FairShares:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from testbed.workload.steps import Compute, InSwitch, Ring, Transfer, Workload
+from testbed.workload.steps import Compute, FoldedRing, InSwitch, Transfer, Workload
 
 
 def workload_roofline_s(  # noqa: PLR0913  # what networks are like
@@ -55,7 +55,7 @@ def workload_roofline_s(  # noqa: PLR0913  # what networks are like
                 begun.append(ready)
                 way_s = scale_up_latency_s if step.scale_up else away_s(step.source, step.destination)
                 ended.append(ready + load.add(step) + way_s)
-            case Ring():
+            case FoldedRing():
                 begun.append(ready)
                 ended.append(ready + load.add_ring(step, scale_up_latency_s, away_s))
     chain_s = max(ended, default=0.0) - min(begun, default=0.0)
@@ -114,7 +114,7 @@ class NicLoad:
         self._busy_s[network + " received", step.destination] += received_s
         return max(sent_s, received_s)
 
-    def add_ring(self, ring: Ring, inside_s: float, away_s: Callable[[int, int], float]) -> float:
+    def add_ring(self, ring: FoldedRing, inside_s: float, away_s: Callable[[int, int], float]) -> float:
         """Count all rounds of a ring, and return how long it takes alone (s).
 
         A rank sends its blocks one after the other, and each goes all the way round: a round takes as long as the

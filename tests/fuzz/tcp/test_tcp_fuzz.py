@@ -16,7 +16,7 @@ from testbed.protocols.datagram import Incoming
 from testbed.protocols.errors import DecodeError
 from testbed.protocols.tcp.connection import TcpState
 from testbed.protocols.tcp.receiver import MOST_RECEIVE_WINDOW
-from testbed.protocols.tcp.segment import ACK, TcpSegment, decode_segment, encode_header
+from testbed.protocols.tcp.segment import ACK, RST, TcpSegment, decode_segment, encode_header
 
 CASES = int(os.environ.get("TESTBED_FUZZ_CASES", "20000"))
 WORD = 1 << 32
@@ -53,6 +53,8 @@ def hostile(source: Random, wire: TcpWire, near: list[int]) -> bytes:
     )  # fmt: skip
     if source.random() < 0.7:
         segment.flags |= ACK
+    if source.random() < 0.98:  # one at the very next number ends the connection, and the case
+        segment.flags &= ~RST
     if source.random() < 0.7:
         segment.has_timestamps = True
         segment.tsval, segment.tsecr = (

@@ -75,7 +75,7 @@ def test_settings_are_those_of_a_scenario(kind: TransportKind, more: str) -> Non
 
 def test_turns_are_ticks_where_round_trips_are_long() -> None:
     slow, quick = lab(QOS), lab("")
-    assert LabEndpoints(slow.model, slow.plan).tick_ns == 12_000 * K / 40  # 6 ms of 240
+    assert LabEndpoints(slow.model, slow.plan).tick_ns == 12_000 * K / 20  # 12 ms of 240
     assert LabEndpoints(quick.model, quick.plan).tick_ns == 0
 
 

@@ -199,6 +199,16 @@ def test_a_console_that_writes_does_what_it_is_asked_but_never_to_a_record(tmp_p
     with_console(tmp_path, story, write=True)
 
 
+def test_topologies_whose_nodes_are_written_out_are_among_topologies(tmp_path: Path) -> None:
+    async def story(asked: Asked) -> None:
+        (tmp_path / "files" / "written.yml").write_text("name: w\ntopology:\n  nodes: {a: {kind: host}}\n")
+        (tmp_path / "files" / "s.yml").write_text("name: s\ntopology: {file: w.yml}\nworkload: {kind: incast}\n")
+        for kind, names in (("topology", ["files/written.yml"]), ("scenario", ["files/s.yml"])):
+            assert [one["path"] for one in (await asked("GET", f"/api/files?kind={kind}")).json] == names
+
+    with_console(tmp_path, story)
+
+
 def test_hostile_names_are_data_and_never_markup(tmp_path: Path) -> None:
     async def story(asked: Asked) -> None:
         answer = await asked("GET", "/api/labs/demo/views/test?x=%3Cscript%3E")

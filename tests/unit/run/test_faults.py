@@ -15,6 +15,7 @@ from testbed.base.errors import DriverError, ScenarioError
 from testbed.base.units import Duration
 from testbed.lab.core.deploy.links.changes import LinkChange
 from testbed.lab.core.schema.load import load_topology, load_topology_text
+from testbed.run.faults import acts as acts_module
 from testbed.run.faults import kills
 from testbed.run.faults import timeline as timeline_module
 from testbed.run.faults.outcome import FaultOutcome, LabLeftChanged
@@ -334,7 +335,7 @@ def test_of_a_flap_only_what_the_traffic_saw_is_asked_for(links: Links) -> None:
 
 
 def test_what_comes_late_is_named(links: Links, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeline_module, "LATEST_S", 0.0)
+    monkeypatch.setattr(acts_module, "LATEST_S", 0.0)
     timeline = played(links, fault("link-down", "a:b", "0ms"), until=("a:b", "down"))
     (trouble,) = timeline.outcome().troubles
     assert trouble.startswith("link-down of a:b was to begin at 0 ns and began ") and "(limit 0 ms)" in trouble
@@ -342,7 +343,7 @@ def test_what_comes_late_is_named(links: Links, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_takes_long_is_named(links: Links, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeline_module, "LONGEST_S", 0.0)
+    monkeypatch.setattr(acts_module, "LONGEST_S", 0.0)
     timeline = played(links, fault("link-down", "a:b", "0ms"), until=("a:b", "down"))
     assert any(
         one.startswith("link-down of a:b at 0 ns took ") and one.endswith(" ms to happen (limit 0 ms)")

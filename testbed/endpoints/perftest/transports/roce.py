@@ -26,7 +26,7 @@ from testbed.endpoints.perftest.transport import (
     MeasuredEndpoint,
     MeasuredTransport,
     MeasuringAgent,
-    Memory,
+    ToolMemory,
     TransportOptions,
 )
 from testbed.endpoints.sockets import Marking, SocketConfig
@@ -161,7 +161,12 @@ class _Transport(MeasuredTransport):
             )
 
     def open(
-        self, options: Options, agent: MeasuringAgent, address: str, memory: Memory, theirs: Mapping[str, Any] | None
+        self,
+        options: Options,
+        agent: MeasuringAgent,
+        address: str,
+        memory: ToolMemory,
+        theirs: Mapping[str, Any] | None,
     ) -> RoceEndpoint:
         assert isinstance(agent, Agent)
         given = options.of(RoceOptions)
@@ -178,7 +183,7 @@ class _Transport(MeasuredTransport):
 class RoceEndpoint(MeasuredEndpoint):
     """The queue pairs of one side, all with one completion queue, and its memory."""
 
-    def __init__(self, options: Options, rnic: Rnic, memory: Memory) -> None:
+    def __init__(self, options: Options, rnic: Rnic, memory: ToolMemory) -> None:
         super().__init__(options, rnic.address)
         self._rnic = rnic
         self._memory = memory

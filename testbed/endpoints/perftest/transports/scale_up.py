@@ -25,7 +25,7 @@ from testbed.endpoints.perftest.transport import (
     MeasuredEndpoint,
     MeasuredTransport,
     MeasuringAgent,
-    Memory,
+    ToolMemory,
     TransportOptions,
 )
 from testbed.protocols.errors import UsageError
@@ -156,7 +156,12 @@ class _Transport(MeasuredTransport):
             raise PerftestError(f"cannot load {library}: {error}") from None
 
     def open(
-        self, options: Options, agent: MeasuringAgent, address: str, memory: Memory, theirs: Mapping[str, Any] | None
+        self,
+        options: Options,
+        agent: MeasuringAgent,
+        address: str,
+        memory: ToolMemory,
+        theirs: Mapping[str, Any] | None,
     ) -> ScaleUpEndpoint:
         assert isinstance(agent, GpuAgent)
         given = options.of(ScaleUpOptions)
@@ -172,7 +177,7 @@ class _Transport(MeasuredTransport):
 class ScaleUpEndpoint(MeasuredEndpoint):
     """A GPU's end, with one window that the peer alone may reach."""
 
-    def __init__(self, options: Options, agent: GpuAgent, name: str, endpoint: Endpoint, memory: Memory) -> None:
+    def __init__(self, options: Options, agent: GpuAgent, name: str, endpoint: Endpoint, memory: ToolMemory) -> None:
         super().__init__(options, name)
         self._given = options.of(ScaleUpOptions)
         self._agent = agent

@@ -21,7 +21,7 @@ from testbed.endpoints.perftest.transport import (
     MeasuredEndpoint,
     MeasuredTransport,
     MeasuringAgent,
-    Memory,
+    ToolMemory,
     TransportOptions,
 )
 from testbed.protocols.errors import UsageError
@@ -125,7 +125,12 @@ class _Transport(MeasuredTransport):
         return UetOptions(mode=mode, config=config, tss=given.tss)
 
     def open(
-        self, options: Options, agent: MeasuringAgent, address: str, memory: Memory, theirs: Mapping[str, Any] | None
+        self,
+        options: Options,
+        agent: MeasuringAgent,
+        address: str,
+        memory: ToolMemory,
+        theirs: Mapping[str, Any] | None,
     ) -> UetEndpoint:
         assert isinstance(agent, Agent)
         given = options.of(UetOptions)
@@ -147,7 +152,7 @@ class _Transport(MeasuredTransport):
 class UetEndpoint(MeasuredEndpoint):
     """An endpoint of a fabric endpoint. The client chooses the job."""
 
-    def __init__(self, options: Options, fep: Fep, job_id: int, memory: Memory) -> None:
+    def __init__(self, options: Options, fep: Fep, job_id: int, memory: ToolMemory) -> None:
         super().__init__(options, fep.address)
         self._fep = fep
         self._mode = mode = options.of(UetOptions).mode

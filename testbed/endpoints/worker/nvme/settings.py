@@ -61,6 +61,6 @@ class NvmeTcpSettings(Settings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackNvmeTcpSettings(NvmeTcpSettings):
-    """The same for a TCP of our own. `mtu_bytes` are those of NICs, by address."""
+    """Settings of a TCP of our own beside those of the kernel's. `mtu_bytes` are those of NICs, by address."""
 
     mtu_bytes: Mapping[str, int] = field(default_factory=dict)

@@ -41,7 +41,7 @@ class TcpSettings(Settings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackTcpSettings(TcpSettings):
-    """The same for a TCP of our own. `mtu_bytes` are those of NICs, by address."""
+    """Settings of a TCP of our own beside those of the kernel's. `mtu_bytes` are those of NICs, by address."""
 
     mtu_bytes: Mapping[str, int] = field(default_factory=dict)
 

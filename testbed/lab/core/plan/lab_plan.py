@@ -156,7 +156,7 @@ class ExpectedRoute:
     interfaces: tuple[str, ...]
     width: int = 0
     weights: tuple[int, ...] = ()
-    """Of each interface, as the kernel has them; (): all have the same."""
+    """The weight of each interface, as the kernel has it; (): all have the same."""
 
     @property
     def next_hops(self) -> int:

@@ -44,7 +44,7 @@ class _Network:
         bisection = measure_bisection(self._lab, self._graph) if faults else None
         if faults.wide:
             yield self._too_wide(faults.wide, bisection)
-        if faults.uneven:
+        if faults.uneven and not self._lab.routing.weighted:
             worst = min(faults.uneven.values(), key=lambda hops: hops.evenly_bps / hops.all_bps)
             yield self._uneven(worst, len(faults.uneven) - 1, bisection)
         places: dict[Path, list[LargestPacket]] = {}
@@ -85,7 +85,9 @@ class _Network:
             f" {Rate(round(hops.evenly_bps))} of {Rate(round(hops.all_bps))}: plain ECMP gives each an equal share, so"
             f" the slowest way sets what all carry, that over {_ends(slowest)}{self._left(bisection)}"
         )
-        hint = "links of one rate from each switch to the tier above it, as many everywhere; weights are not built yet"
+        hint = (
+            "routing: {weighted: true}, or links of one rate from each switch to the tier above it, as many everywhere"
+        )
         return self._problem("uneven-ecmp", self._place(slowest, "rate"), message, hint)
 
     def _place(self, link: Link, key: str) -> Path:

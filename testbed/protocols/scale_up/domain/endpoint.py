@@ -31,7 +31,7 @@ from testbed.protocols.errors import UsageError
 from testbed.protocols.scale_up.domain import binding
 from testbed.protocols.scale_up.domain.errors import ScaleUpError, error_of
 from testbed.protocols.scale_up.domain.link import FlowControl, LinkSettings, plane_links
-from testbed.protocols.scale_up.domain.memory import Memory, memory_of
+from testbed.protocols.scale_up.domain.memory import BufferMemory, memory_of
 from testbed.protocols.scale_up.domain.packet_sockets import PFC_ETHERTYPE, claim_gpu, lost_frames, open_socket
 from testbed.protocols.scale_up.domain.presence import connect_end
 from testbed.protocols.scale_up.frames import encode_gone
@@ -376,7 +376,7 @@ class Endpoint:
 
     def fence(self) -> int:
         """Let whatever is asked for after this begin when all before it is done."""
-        return self._begin(Kind.FENCE, 0, 0, Memory(None, 0, 0))
+        return self._begin(Kind.FENCE, 0, 0, BufferMemory(None, 0, 0))
 
     # Operations of the switch on the memory of all members of a group, this GPU's included. All must have joined.
 
@@ -384,7 +384,7 @@ class Endpoint:
         """Become a member of a group at the switch, by each plane."""
         span = self.settings.link.coarse * binding.REGION_BYTES
         numbers = (ctypes.c_uint64 * 2)(group.number, group.members)
-        return self._begin(Kind.JOIN, self.gpu, 0, Memory(None, 0, self.planes * span), numbers)
+        return self._begin(Kind.JOIN, self.gpu, 0, BufferMemory(None, 0, self.planes * span), numbers)
 
     def multicast_store(self, group: Group, data: Any, offset: int = 0, *, vc: int | None = None) -> int:
         """Have bytes written to the memory of all members. It is done when all of them have it."""
@@ -404,10 +404,10 @@ class Endpoint:
         if size not in (4, 8) or offset % size:
             raise UsageError(f"an atomic has 4 or 8 bytes at a multiple of them, not {size} at {offset}")
         numbers = (ctypes.c_uint64 * 2)(*(item & ((1 << 8 * size) - 1) for item in operands))
-        return self._begin(kind, window.gpu, window.address(offset, size), Memory(numbers, 0, size), numbers)
+        return self._begin(kind, window.gpu, window.address(offset, size), BufferMemory(numbers, 0, size), numbers)
 
     def _begin(
-        self, kind: Kind, peer: int, remote: int, memory: Memory, operands: Any = None, vc: int | None = None
+        self, kind: Kind, peer: int, remote: int, memory: BufferMemory, operands: Any = None, vc: int | None = None
     ) -> int:
         size, element = memory.size, memory.size if operands else 0
         now = self.clock_ns()

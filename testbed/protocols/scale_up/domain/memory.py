@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from testbed.protocols.errors import UsageError
 
 
-class Memory(NamedTuple):
+class BufferMemory(NamedTuple):
     """Bytes at an address."""
 
     held: Any
@@ -17,7 +17,7 @@ class Memory(NamedTuple):
     size: int
 
 
-def memory_of(buffer: Any, *, written: bool) -> Memory:
+def memory_of(buffer: Any, *, written: bool) -> BufferMemory:
     """Return the memory of a buffer, which may be `written`. Raises `UsageError` for one that is empty, or fixed."""
     view = memoryview(buffer).cast("B")
     if written and view.readonly:
@@ -25,9 +25,9 @@ def memory_of(buffer: Any, *, written: bool) -> Memory:
     if not view.nbytes:
         raise UsageError("the buffer is empty")
     if type(buffer) is bytes:
-        return Memory(buffer, ctypes.cast(ctypes.c_char_p(buffer), ctypes.c_void_p).value or 0, view.nbytes)
+        return BufferMemory(buffer, ctypes.cast(ctypes.c_char_p(buffer), ctypes.c_void_p).value or 0, view.nbytes)
     if view.readonly:
         held: Any = (ctypes.c_char * view.nbytes).from_buffer_copy(view)
     else:
         held = (ctypes.c_char * view.nbytes).from_buffer(view)
-    return Memory(held, ctypes.addressof(held), view.nbytes)
+    return BufferMemory(held, ctypes.addressof(held), view.nbytes)

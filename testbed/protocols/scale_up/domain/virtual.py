@@ -14,7 +14,7 @@ from testbed.protocols.errors import UsageError
 from testbed.protocols.scale_up.domain import binding
 from testbed.protocols.scale_up.domain.endpoint import Endpoint, Gpu, Kind
 from testbed.protocols.scale_up.domain.link import LinkErrors, LinkSettings
-from testbed.protocols.scale_up.domain.memory import Memory
+from testbed.protocols.scale_up.domain.memory import BufferMemory
 from testbed.protocols.scale_up.domain.switch_core import SwitchCore
 from testbed.protocols.scale_up.frames import encode_gone
 
@@ -49,7 +49,7 @@ class VirtualEndpoint(Endpoint):
         self._touched()
 
     def _begin(
-        self, kind: Kind, peer: int, remote: int, memory: Memory, operands: Any = None, vc: int | None = None
+        self, kind: Kind, peer: int, remote: int, memory: BufferMemory, operands: Any = None, vc: int | None = None
     ) -> int:
         handle = super()._begin(kind, peer, remote, memory, operands, vc)
         self._touched()

@@ -1,1 +1,1 @@
-"""How a connection's window grows and shrinks: NewReno, CUBIC and DCTCP, by the kernel's names."""
+"""Congestion controls of connections: NewReno, CUBIC and DCTCP, by the kernel's names."""

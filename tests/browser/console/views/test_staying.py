@@ -15,6 +15,7 @@ from .conftest import LAB, Desk
 
 pytestmark = [pytest.mark.browser, pytest.mark.netns, pytest.mark.frr, pytest.mark.process, pytest.mark.timeout(900)]
 SLOW = 120_000
+OTHER = "name: other\nfabric: {design: rail-optimized, segments: 1, hosts: 2, gpus: 1, spines: 1}\n"
 PAUSE = {
     "paused": "spine1:down1",
     "by": "leaf1:up1",
@@ -75,24 +76,20 @@ def test_a_text_that_was_not_changed_is_left_at_once(desk: Desk) -> None:
 
 
 def test_who_only_reads_may_look_at_files_and_compare(reader: Desk, desk: Desk) -> None:
+    (reader.directory / "other.yml").write_text(OTHER)
     page = reader.open("/labs")
     page.get_by_role("button", name="Check a file …").click()
     dialog = page.get_by_role("dialog", name="Check a file")
     choice = dialog.get_by_label("File")
-    expect(choice.locator("option").nth(1)).to_be_attached(timeout=SLOW)
-    path = next(
-        value
-        for value in choice.locator("option").evaluate_all("all => all.map(one => one.value)")
-        if "lab.yml" in value
-    )
-    choice.select_option(path)
-    expect(dialog.locator(".verdict")).to_contain_text(LAB, timeout=SLOW)
+    expect(choice.locator("option", has_text="other.yml")).to_be_attached(timeout=SLOW)
+    choice.select_option(f"{reader.directory.name}/other.yml")
+    expect(dialog.locator(".verdict")).to_contain_text("other: 2 hosts", timeout=SLOW)
     dialog.get_by_label("Text of", exact=False).fill("name: x\nfabric: {desing: rail-optimized}\n")
     expect(dialog.locator(".verdict")).to_contain_text("problem", timeout=SLOW)
     assert dialog.get_by_role("button", name="Deploy", exact=False).count() == 0
     dialog.get_by_role("button", name="Close", exact=True).last.click()
     dialog.get_by_role("button", name="Discard it").click()
-    page.get_by_role("button", name="Compare with its file …").click()
+    page.get_by_role("article").filter(has_text=LAB).get_by_role("button", name="Compare with its file …").click()
     other = page.get_by_role("dialog", name=f"What would change of {LAB}")
     expect(other.locator(".verdict")).to_have_text("Nothing to change", timeout=SLOW)
     page.close()

@@ -20,7 +20,6 @@ from testbed.endpoints.perftest.errors import MismatchError, PerftestError
 from testbed.endpoints.perftest.exchange import Channel
 from testbed.endpoints.perftest.options import parse_options
 from testbed.endpoints.perftest.registry import TOOLS
-from testbed.endpoints.perftest.transport import Memory
 from testbed.endpoints.perftest.transports.roce import RoceEndpoint, RoceOptions
 from testbed.protocols.roce.rnic import Rnic
 
@@ -298,7 +297,7 @@ def test_a_link_that_is_too_short_for_the_path_mtu() -> None:
 def test_an_introduction_that_makes_no_sense_is_refused(change: dict[str, object]) -> None:
     options = parse_options(TOOLS["roce_write_bw"], [])
     assert isinstance(options.transport, RoceOptions)
-    memory = Memory(memoryview(bytearray(8)), memoryview(bytearray(8)))
+    memory = ToolMemory(memoryview(bytearray(8)), memoryview(bytearray(8)))
     endpoint = RoceEndpoint(options, Rnic("10.0.0.1", options.transport.config, Random(1), 0), memory)
     with pytest.raises(MismatchError):
         endpoint.connect("10.0.0.2", {**endpoint.introduction, **change})

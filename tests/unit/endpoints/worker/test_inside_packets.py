@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,6 +53,8 @@ class FakeEnd:
 
 class FakeEndpoints:
     """The ends of a process."""
+
+    clock_ns = staticmethod(time.monotonic_ns)
 
     def __init__(self) -> None:
         self.ends: dict[int, FakeEnd] = {}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fake_ports import BULK, CONTROL, RDMA, FakePorts
 
-from testbed.lab.observe.sampler import Ring, Sampler, SamplerError, TickSchedule
+from testbed.lab.observe.sampler import RowRing, Sampler, SamplerError, TickSchedule
 
 UP = "p1-s1-rail1:uplink1"
 MS = 1_000_000
@@ -74,7 +74,7 @@ def test_memory_is_bounded_and_what_was_overwritten_is_told(ports: FakePorts) ->
 
 
 def test_a_row_that_is_overwritten_while_it_is_read_is_left_out() -> None:
-    ring = Ring(8, 1)
+    ring = RowRing(8, 1)
 
     def put(number: int) -> None:
         ring.append(number, lambda row: row.fill(number))

@@ -205,7 +205,6 @@ def test_an_address_that_is_not_there_is_counted_and_holds_nothing_up() -> None:
     [
         (lambda network: network.add_fabric_switch("left", SwitchSettings()), "two nodes named left"),
         (lambda network: network.connect("a", A, "left", LINK, out=port(), into=port()), "two lines a"),
-        (lambda network: network.connect("x", A, "left", LINK, out=port(), into=port()), "two ways out"),
         (lambda network: network.connect("x", "left", "east", LINK, out=port(), into=port()), "no node east"),
         (lambda network: network.connect("x", "east", "left", LINK, out=port(), into=port()), "no node east"),
     ],

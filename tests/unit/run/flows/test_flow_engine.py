@@ -7,7 +7,7 @@ import pytest
 
 from testbed.run.flows.engine import Move, StepTimes, run_steps
 from testbed.run.flows.paths import NOWHERE, Route
-from testbed.workload.steps import Compute, Ring, Step, Transfer
+from testbed.workload.steps import Compute, FoldedRing, Step, Transfer
 
 
 def run(steps: list[Step], moves: dict[int, Move], capacity: list[float], limit_s: float = 1e9) -> StepTimes:
@@ -43,7 +43,7 @@ def test_a_step_begins_when_all_that_it_waits_for_has_arrived() -> None:
 
 
 def test_a_ring_takes_its_rounds_at_the_rate_of_its_slowest_link_and_not_less_than_its_ways_allow() -> None:
-    ring = Ring(number=0, ranks=(0, 1, 2), size_bytes=1, rounds=4)
+    ring = FoldedRing(number=0, ranks=(0, 1, 2), size_bytes=1, rounds=4)
     route = Route(np.array([0, 1, 2]), np.ones(3))
     slow = {0: Move(route=route, bits=40.0, way_s=0.5, alone_s=1.0)}
     assert run([ring], slow, [10.0, 4.0, 10.0]).ended_s[0] == pytest.approx(10.5), "40 bits at 4 bit/s, and a way"

@@ -16,6 +16,7 @@ from testbed.run.simulated.outlook import foresee_simulated, together_s
 from testbed.run.simulated.point import SimulatedPoint
 from testbed.run.simulated.sweep import run_simulated
 from testbed.run.sweep.runner import RecordOptions
+from testbed.workload import builder
 from testbed.workload.collectives import algorithms
 
 pytestmark = pytest.mark.process
@@ -60,7 +61,7 @@ def test_a_ring_that_is_streamed_takes_the_time_of_one_whose_transfers_are_steps
     assert any("are not recorded one by one" in note for note in point.notes)
     assert len(stepwise.collectives) == len(streamed.collectives) == 2
     for one, other in zip(stepwise.collectives, streamed.collectives, strict=True):
-        assert other.seconds == pytest.approx(one.seconds, rel=0.03)
+        assert other.seconds == pytest.approx(one.seconds, rel=0.06), "another order of what is drawn at random"
         assert (other.ranks, other.size_bytes, other.algorithm) == (one.ranks, one.size_bytes, one.algorithm)
         assert other.ideal_busbw_bps == pytest.approx(one.ideal_busbw_bps, rel=0.01)
         assert one.wrong == 0 and other.wrong is None, "its data is not carried, so that it is not checked"
@@ -72,9 +73,10 @@ def test_a_ring_that_is_streamed_takes_the_time_of_one_whose_transfers_are_steps
         assert channel.received_bytes == channel.sent_bytes > 0
 
 
-def test_other_collectives_of_too_many_steps_end_in_a_message() -> None:
-    text = PATTERN.replace("kind: permutation, bytes: 1MB", "kind: all-to-all, bytes: 4B, iterations: 90000")
-    with pytest.raises(TestbedError, match="more than 1048576 steps"):
+def test_other_collectives_of_too_many_steps_end_in_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builder, "MAX_STEPS", 20)
+    text = PATTERN.replace("kind: permutation, bytes: 1MB", "kind: all-to-all, bytes: 4kB")
+    with pytest.raises(TestbedError, match="more than 20 steps"):
         foresee_simulated(read_sweep(text))
 
 

@@ -89,6 +89,11 @@ def test_a_scenario_passes(text) -> None:
     passes(simulate(text))
 
 
+@pytest.mark.parametrize("name", ["overlay-cost", "model-staging", "storm-spares-others"])
+def test_shipped_scenarios_over_tcp_keep_to_their_bands(name) -> None:
+    passes(run_simulated(read_sweep(SCENARIOS / f"{name}.yml"), RecordOptions(), processes=1).record)
+
+
 def test_channels_have_the_counters_of_an_emulated_run() -> None:
     [point] = simulate(BYTES).points
     channel = point.runs[0].channels[0]

@@ -77,7 +77,7 @@ workload:
   kind: tenants
   ranks: {network: [backend, frontend]}
   tenants:
-    - {name: training, ranks: [0, 1, 2, 3], transport: back-end, workload: {kind: all-reduce, bytes: 200kB}}
+    - {name: training, ranks: [0, 1, 2, 3], transport: back-end, workload: {kind: all-reduce, bytes: 1MB}}
     - {name: users, ranks: [4, 7], transport: front-end, workload: {kind: point-to-point, bytes: 300kB}}
 repeat: {runs: 1, seed: 3}
 expect:

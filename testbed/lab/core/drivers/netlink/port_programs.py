@@ -47,7 +47,7 @@ busy CPU come so."""
 
 
 NO_ENTRY = 0xFFFF_FFFF
-"""What a map that is searched has behind its last entry."""
+"""The value that a map that is searched has behind its last entry."""
 ROOM = 256
 """A lab's maps have room for so many entries more, or for half as many more: the kernel never enlarges a map. A port
 has some 10 kB."""

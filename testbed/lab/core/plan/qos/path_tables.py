@@ -1,4 +1,4 @@
-"""What switches look paths up by that are not chosen by a hash: the order of destinations, and the queues of ports.
+"""Tables of switches whose paths are not chosen by a hash: the order of destinations, and the queues of ports.
 
 With `mode: static` each destination is pinned to a path. Destinations are numbered leaf by leaf, in the order of their
 addresses; so those of one leaf are divided evenly over the paths to it, and transfers from one leaf that go to

@@ -358,8 +358,8 @@ def _buffer(node: str, profile: QosProfile, headroom: int, k: float) -> BufferPl
 
 
 def _strides(lab: Lab) -> dict[Role | None, int]:
-    """How many destinations in a row a switch of each tier pins to one path: D-mod-K (Zahavi, "Fat-tree routing and
-    node ordering providing contention free traffic for MPI global collectives", JPDC 2012).
+    """Return how many destinations in a row a switch of each tier pins to one path: D-mod-K (Zahavi, "Fat-tree routing
+    and node ordering providing contention free traffic for MPI global collectives", JPDC 2012).
 
     The tier below has sent every n-th of them here, where n is the number of its paths upwards.
     """

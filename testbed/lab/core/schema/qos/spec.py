@@ -182,7 +182,7 @@ def _code_points(entry: object) -> list[object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hashing:
-    """What the key `hash` says: who hashes, and which fields of a packet."""
+    """The value of the key `hash`: who hashes, and which fields of a packet."""
 
     by: HashEngine = HashEngine.EBPF
     fields: tuple[HashField, ...] = FIVE_TUPLE
@@ -210,8 +210,9 @@ class HashOf(Checked):
         return Hashing(by=by, fields=tuple(field for field in HashField if field in named))
 
     def json_schema(self) -> JsonSchemaValue:
-        fields = {"type": "array", "minItems": 1, "items": _HASH_FIELD.json_schema()}
-        keys = {"by": _HASH_ENGINE.json_schema(), "fields": fields}
+        what = {"description": "Lists the fields of a packet that are hashed.", "items": _HASH_FIELD.json_schema()}
+        who = {"description": "Says who hashes.", **_HASH_ENGINE.json_schema()}
+        keys = {"by": who, "fields": {"type": "array", "minItems": 1, **what}}
         mapping = {"type": "object", "properties": keys, "additionalProperties": False}
         return {"anyOf": [_HASH_ENGINE.json_schema(), mapping]}
 
