@@ -81,7 +81,7 @@ class ScalesAnswer(SeatAnswer):
 
 
 _adapters: dict[str, TypeAdapter[Any]] = {}
-"""Readers and writers of answers, by the names of their classes."""
+"""By the name of each class of answers, the adapter that reads and writes it."""
 
 
 def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
