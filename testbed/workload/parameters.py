@@ -197,6 +197,11 @@ def choice(name: str, default: str | None, choices: Sequence[str], description: 
     )
 
 
+def text(name: str, description: str) -> Parameter:
+    """Return a parameter that is a text, without one by default."""
+    return Parameter(name=name, type=ParameterType.TEXT, description=description)
+
+
 def flag(name: str, description: str, *, default: bool | None = False) -> Parameter:
     return Parameter(name=name, type=ParameterType.FLAG, description=description, default=default)
 

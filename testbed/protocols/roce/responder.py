@@ -43,7 +43,7 @@ from testbed.protocols.roce.packets.opcodes import LAYOUTS, Layout, Opcode, Oper
 from testbed.protocols.roce.packets.syndrome import NakCode
 from testbed.protocols.roce.recovery import RECOVERIES
 from testbed.protocols.roce.requester import distance
-from testbed.protocols.roce.work import ATOMIC_BYTES, ReceiveRequest, WorkStatus
+from testbed.protocols.roce.work import ATOMIC_BYTES, PendingResponse, ReceiveRequest, WorkStatus
 
 if TYPE_CHECKING:
     from testbed.protocols.roce.qp import QueuePair
@@ -70,20 +70,6 @@ _NOWHERE: Final = memoryview(bytearray())
 """The address at which a message without data arrives: its rkey is not looked at (section 9.7.4.1.5)."""
 _PLACED: Final = b""
 """Kept for a packet that was placed when it came, out of order."""
-
-
-class _Response:
-    """The response of a READ that has not been sent whole, or of an atomic operation that came after one."""
-
-    def __init__(self, number: int, data: memoryview, packets: int, again: bool, original: int = -1) -> None:
-        self.number: Final[int] = number
-        self.data: Final[memoryview] = data
-        self.packets: Final[int] = packets
-        self.again: Final[bool] = again
-        """It was asked for before."""
-        self.original: Final[int] = original
-        """The value that an atomic operation found; -1: it is a READ."""
-        self.sent: int = 0
 
 
 class _Refused(Exception):
@@ -113,7 +99,7 @@ class Responder:
         """Bytes of it so far."""
         self._kept: dict[int, bytes] | None = None
         """Packets that came out of order, by their number."""
-        self._responses: deque[_Response] | None = None
+        self._responses: deque[PendingResponse] | None = None
         self._atomics: dict[int, int] | None = None
         """The values that the latest atomic operations found, by their number: a requester may ask again."""
         self._responses_begin: int = start_psn
@@ -468,7 +454,7 @@ class Responder:
                 responses.remove(response)
             if len(responses) >= qp.config.most_reads:
                 raise _Refused(NakCode.INVALID_REQUEST, f"more than {qp.config.most_reads} READs under way")
-        responses.append(_Response(number, view, packets, number < self.expected))
+        responses.append(PendingResponse(number, view, packets, number < self.expected))
         qp.wake()
         return packets
 
@@ -505,7 +491,7 @@ class Responder:
         if not responses:
             self._qp.emit(self._atomic_acknowledgement(number, original))
         elif len(responses) < 2 * self._qp.config.most_reads:  # who has more under way asks again too often
-            responses.append(_Response(number, _NOWHERE, 1, number < self.expected, original))
+            responses.append(PendingResponse(number, _NOWHERE, 1, number < self.expected, original))
 
     def _atomic_acknowledgement(self, number: int, original: int) -> Outgoing:
         bth = encode_bth(_ATOMIC_ACKNOWLEDGE, self._qp.remote_qpn, number & _PSN_MASK)

@@ -233,3 +233,17 @@ class ReceiveRequest:
 Completion = WorkRequest | ReceiveRequest
 CompletionQueue = deque[Completion]
 """Requests that have ended, oldest first."""
+
+
+class PendingResponse:
+    """The response of a READ that has not been sent whole, or of an atomic operation that came after one."""
+
+    def __init__(self, number: int, data: memoryview, packets: int, again: bool, original: int = -1) -> None:
+        self.number: Final[int] = number
+        self.data: Final[memoryview] = data
+        self.packets: Final[int] = packets
+        self.again: Final[bool] = again
+        """It was asked for before."""
+        self.original: Final[int] = original
+        """The value that an atomic operation found; -1: it is a READ."""
+        self.sent: int = 0

@@ -7,6 +7,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+ATOMIC_BYTES = 8
+"""The size of an atomic operation (InfiniBand volume 1, section 9.4.5)."""
+ATOMIC_VERBS = ("fetch-and-add", "compare-and-swap")
+ROCE_MTUS = (4096, 2048, 1024, 512, 256)
+"""The payloads of a full RoCE packet (InfiniBand volume 1, section 9.4.3), largest first."""
+
+ROCE_HEADER_BYTES = 20 + 8 + 12 + 16 + 4
+"""Beside the payload of a RoCEv2 packet, inside an MTU: IPv4, UDP, BTH, RETH, ICRC (InfiniBand volume 1, annex A17)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:

@@ -14,17 +14,16 @@ from enum import StrEnum
 
 from testbed.base.lazy import LazyMapping
 from testbed.lab.core.model.tcp import DEFAULT_TCP_CC
-from testbed.run.schema.transport_rules import Conflict, NameRule, Values, no_conflict
-from testbed.workload.parameters import Parameter, ParameterType, choice, flag, number, whole
-
-ATOMIC_BYTES = 8
-"""The size of an atomic operation (InfiniBand volume 1, section 9.4.5)."""
-ATOMIC_VERBS = ("fetch-and-add", "compare-and-swap")
-ROCE_MTUS = (4096, 2048, 1024, 512, 256)
-"""The payloads of a full RoCE packet (InfiniBand volume 1, section 9.4.3), largest first."""
-
-ROCE_HEADER_BYTES = 20 + 8 + 12 + 16 + 4
-"""Beside the payload of a RoCEv2 packet, inside an MTU: IPv4, UDP, BTH, RETH, ICRC (InfiniBand volume 1, annex A17)."""
+from testbed.run.schema.transport_rules import (
+    ATOMIC_BYTES,
+    ATOMIC_VERBS,
+    ROCE_MTUS,
+    Conflict,
+    NameRule,
+    Values,
+    no_conflict,
+)
+from testbed.workload.parameters import Parameter, choice, flag, number, text, whole
 
 
 class TransportKind(StrEnum):
@@ -85,10 +84,6 @@ class TransportDeclaration:
     """Finds values that a workload with a `duration` cannot have."""
 
 
-def _text(name: str, description: str) -> Parameter:
-    return Parameter(name=name, type=ParameterType.TEXT, description=description)
-
-
 PLANNED = "planned"
 _PATHS = choice(
     "paths",
@@ -97,7 +92,7 @@ _PATHS = choice(
     "Says whether a channel's path is what its source port happens to hash to (hashed, default), or chosen from the"
     " graph before the run, with a source port that leads there (planned).",
 )
-_TRAFFIC_CLASS = _text(
+_TRAFFIC_CLASS = text(
     "traffic_class",
     "Names the class of the topology's qos that the packets are of; by default the kind of transport does.",
 )
@@ -159,7 +154,7 @@ _TCP = TransportDeclaration(
     routed_by_kernel=True,
     description="The kernel's TCP moves the bytes; what is sent for a duration is sent by iperf3.",
     parameters=(
-        _text("cc", f"Names the congestion control as the kernel does, such as bbr; the default is {DEFAULT_TCP_CC}."),
+        text("cc", f"Names the congestion control as the kernel does, such as bbr; the default is {DEFAULT_TCP_CC}."),
         _PATHS,
         _TRAFFIC_CLASS,
         *_SCALE_UP,
@@ -438,14 +433,14 @@ def _roce() -> TransportDeclaration:
                 tuple(CONTROLLERS),
                 f"Names the congestion control; the default is {DEFAULT_CONTROLLER}.",
             ),
-            _text(
+            text(
                 "parameters",
                 "Names a set of parameters of the congestion control; by default its first. `cc: none` takes no"
                 " notice.",
             ),
             _PATHS,
             _TRAFFIC_CLASS,
-            _text("cnp_class", "Names the class that CNPs are of; by default the one that waits nowhere (DSCP 48)."),
+            text("cnp_class", "Names the class that CNPs are of; by default the one that waits nowhere (DSCP 48)."),
             choice(
                 "recovery",
                 None,
@@ -516,7 +511,7 @@ _NVME_TCP = TransportDeclaration(
     routed_by_kernel=True,
     description="Hosts write to storage targets and read from them by NVMe/TCP, in user space over the kernel's TCP.",
     parameters=(
-        _text("cc", f"Names TCP's congestion control as the kernel does; the default is {DEFAULT_TCP_CC}."),
+        text("cc", f"Names TCP's congestion control as the kernel does; the default is {DEFAULT_TCP_CC}."),
         _TRAFFIC_CLASS,
         whole(
             "depth", None, "Says how many commands of a host and target are under way; the default is 16.", high=1024
