@@ -1,8 +1,7 @@
 """Every transport that a scenario can name: what it is called, what it takes, and what does not go together.
 
-This is one of the three files of a transport. The other two are modules that have its name:
-`testbed.run.transports.NAME` (what it means on a lab) and `testbed.endpoints.worker.transports.NAME` (what moves the
-bytes). Readers of files, the JSON Schema and the documentation take a transport's keys from here.
+One of the three files of a transport; the others have its name: `testbed.run.transports.NAME` (on a lab) and
+`testbed.endpoints.worker.transports.NAME` (moves bytes). Readers, JSON Schema and documentation take keys from here.
 """
 
 from __future__ import annotations
@@ -89,8 +88,7 @@ _PATHS = choice(
     "paths",
     None,
     ("hashed", PLANNED),
-    "Says whether a channel's path is what its source port happens to hash to (hashed, default), or chosen from the"
-    " graph before the run, with a source port that leads there (planned).",
+    "Says whether a channel's path is what its source port hashes to (hashed, default), or planned from the graph.",
 )
 _TRAFFIC_CLASS = text(
     "traffic_class",
