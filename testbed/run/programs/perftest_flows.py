@@ -19,7 +19,7 @@ from testbed.record.samples import Channel, ChannelSamples, MessageLatency
 from testbed.run.placed.placement import RankPlacement, flow_end
 from testbed.run.programs.perftest import Bandwidth, PerftestTest
 from testbed.run.programs.timed_flows import TimedFlow
-from testbed.run.schema.transports import ATOMIC_BYTES
+from testbed.run.schema.transport_rules import ATOMIC_BYTES
 from testbed.run.transports.lab_transport import LabTransport
 from testbed.workload.draws import draw_below
 from testbed.workload.oracles.serialisation import Framing

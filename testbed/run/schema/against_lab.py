@@ -15,7 +15,8 @@ from testbed.run.schema.expectations import unknown_selections
 from testbed.run.schema.file import ScenarioFile
 from testbed.run.schema.model import NO_TENANT, Fault, Ranks, Scenario, Transport
 from testbed.run.schema.tenant_transports import transport_places
-from testbed.run.schema.transports import ROCE_HEADER_BYTES, ROCE_MTUS, TRANSPORTS
+from testbed.run.schema.transport_rules import ROCE_HEADER_BYTES, ROCE_MTUS
+from testbed.run.schema.transports import TRANSPORTS
 
 FaultFindings = Callable[[Fault, Lab], Iterable[Finding]]
 """Finds what a fault asks of a lab that it does not have, as `testbed.run.faults.registry.fault_findings` does."""

@@ -45,3 +45,10 @@ Values = Mapping[str, Any]
 def no_conflict(values: Values) -> Iterator[Conflict]:
     """Find nothing wrong, whatever the values are."""
     yield from ()
+
+
+TRAFFIC_CLASS_RULE = NameRule(
+    pattern=re.compile(r"[a-z][a-z0-9_-]{0,15}"),
+    noun="traffic class",
+    example="lower-case letters, digits, '_' and '-'",
+)

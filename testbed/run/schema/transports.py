@@ -17,6 +17,7 @@ from testbed.run.schema.transport_rules import (
     ATOMIC_BYTES,
     ATOMIC_VERBS,
     ROCE_MTUS,
+    TRAFFIC_CLASS_RULE,
     Conflict,
     NameRule,
     Values,
@@ -94,11 +95,6 @@ _TRAFFIC_CLASS = text(
     "traffic_class",
     "Names the class of the topology's qos that the packets are of; by default the kind of transport does.",
 )
-_CLASS_RULE = NameRule(
-    pattern=re.compile(r"[a-z][a-z0-9_-]{0,15}"),
-    noun="traffic class",
-    example="lower-case letters, digits, '_' and '-'",
-)
 
 SCALE_UP_KEYS = ("scale_up", "scale_up_errors", "scale_up_timeout_ms")
 """The keys about transfers inside a scale-up domain, which do not go over the transport itself."""
@@ -158,7 +154,7 @@ _TCP = TransportDeclaration(
         *_SCALE_UP,
     ),
     names={
-        "traffic_class": _CLASS_RULE,
+        "traffic_class": TRAFFIC_CLASS_RULE,
         "cc": NameRule(
             pattern=re.compile(r"[a-z][a-z0-9_-]{0,14}"),
             noun="congestion control",
@@ -254,7 +250,7 @@ def _uet() -> TransportDeclaration:
             ),
             *_SCALE_UP,
         ),
-        names={"traffic_class": _CLASS_RULE},
+        names={"traffic_class": TRAFFIC_CLASS_RULE},
         conflicts=_uet_conflicts,
     )
 
@@ -337,7 +333,7 @@ _RDMA = TransportDeclaration(
         ),
         _PATH_MTU,
     ),
-    names={"traffic_class": _CLASS_RULE},
+    names={"traffic_class": TRAFFIC_CLASS_RULE},
     in_tenants=False,
     beside_others=False,
     timed=True,
@@ -480,8 +476,8 @@ def _roce() -> TransportDeclaration:
             *_SCALE_UP,
         ),
         names={
-            "traffic_class": _CLASS_RULE,
-            "cnp_class": _CLASS_RULE,
+            "traffic_class": TRAFFIC_CLASS_RULE,
+            "cnp_class": TRAFFIC_CLASS_RULE,
             "parameters": NameRule(
                 pattern=re.compile(r"[a-z][a-z0-9-]{0,30}"), noun="set of parameters", example="such as paper, nvidia"
             ),
@@ -543,7 +539,7 @@ _NVME_TCP = TransportDeclaration(
         ),
         flag("digests", "Says whether PDUs have header and data digests (CRC32C)."),
     ),
-    names={"traffic_class": _CLASS_RULE, "cc": _TCP.names["cc"]},
+    names={"traffic_class": TRAFFIC_CLASS_RULE, "cc": _TCP.names["cc"]},
     conflicts=_nvme_conflicts,
 )
 

@@ -30,7 +30,7 @@ from testbed.run.programs.perftest_flows import (
 from testbed.run.programs.perftest_traffic import PerftestMeasurement, PerftestResult, PerftestTraffic
 from testbed.run.programs.timed_flows import FlowWatch, require_flows
 from testbed.run.schema.model import Workload
-from testbed.run.schema.transports import ROCE_MTUS
+from testbed.run.schema.transport_rules import ROCE_MTUS
 from testbed.run.transports.lab_transport import LabTransport
 from testbed.workload.oracles.serialisation import Framing
 

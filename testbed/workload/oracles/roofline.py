@@ -59,7 +59,7 @@ def workload_roofline_s(  # noqa: PLR0913  # what networks are like
                 begun.append(ready)
                 ended.append(ready + load.add_ring(step, scale_up_latency_s, away_s))
     chain_s = max(ended, default=0.0) - min(begun, default=0.0)
-    return max(chain_s, load.busiest_s, *computed.values())
+    return float(max(chain_s, load.busiest_s, *computed.values()))
 
 
 def ring_round_s(busy_s: Sequence[float], ways_s: Sequence[float], chunks: int = 1) -> float:
