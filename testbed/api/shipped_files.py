@@ -14,7 +14,7 @@ from testbed.base.files import CHECKOUT
 
 FOLDERS = ("topologies", "scenarios")
 """The folders of shipped files. A scenario names its topology by `../topologies/`, so that they stay side by side."""
-PATTERNS = ("topologies/*.yml", "scenarios/*.yml", "scenarios/programs/*.py")
+PATTERNS = ("topologies/**/*.yml", "scenarios/**/*.yml", "scenarios/programs/*.py")
 """The shipped files. A scenario names a program of its own by `programs/`."""
 PACKAGED = Path(__file__).parent / "shipped"
 

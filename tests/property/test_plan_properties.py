@@ -170,10 +170,10 @@ def test_as_numbers_follow_the_tiers(lab: Lab) -> None:
         return
     for switch in plan.switches:
         assert all(neighbor.remote_asn == asns[neighbor.remote] != switch.asn for neighbor in switch.neighbors)
-    tiers: dict[tuple[Role | None, int], set[int]] = defaultdict(set)
+    tiers: dict[tuple[Role | None, int, int], set[int]] = defaultdict(set)
     for node in lab.switches:
         if node.place is not None and node.role is not Role.RAIL:
-            tiers[node.role, node.place.pod].add(asns[node.name])
+            tiers[node.role, node.place.pod, node.place.plane].add(asns[node.name])
     assert all(len(numbers) == 1 for numbers in tiers.values())
     rails = [asns[node.name] for node in lab.switches if node.role is Role.RAIL]
     assert len(rails) == len(set(rails))

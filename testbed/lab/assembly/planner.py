@@ -12,6 +12,7 @@ from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface
 
 from testbed.base.errors import PlanError
+from testbed.lab.core.fabric.forwarding.link_bandwidths import link_bandwidths
 from testbed.lab.core.model import (
     BACKEND,
     DelayBy,
@@ -39,7 +40,6 @@ from testbed.lab.core.plan.interfaces import (
     same_names,
 )
 from testbed.lab.core.plan.lab_plan import ExpectedRoute, HostPlan, LabPlan, Neighbor, PortPlan, SwitchPlan
-from testbed.lab.core.plan.link_bandwidths import link_bandwidths
 from testbed.lab.core.plan.link_delays import mechanism
 from testbed.lab.core.plan.operations import (
     PLAIN_QUEUE_PACKETS,

@@ -10,7 +10,9 @@ from typing import Any
 
 from testbed.base.names import nearest
 
-SCENARIO_KEYS = frozenset({"transport", "transports", "workload", "matrix", "faults", "repeat", "probes", "expect"})
+SCENARIO_KEYS = frozenset(
+    {"transport", "transports", "workload", "matrix", "faults", "convergence", "repeat", "probes", "expect"}
+)
 """The keys that only a scenario has."""
 TOPOLOGY_KEYS = frozenset({"scale", "fabric", "networks", "tenants", "qos"})
 """The keys that only a topology has."""

@@ -125,7 +125,8 @@ def _sender(place: Place) -> Iterator[str]:
 def _inputs(place: Place) -> Iterator[str]:
     """Yield the inputs of a node: the logs of its routing daemons and of its other services."""
     lab = place.lab
-    yield f'global(workDirectory="{place.own}" processInternalMessages="on")'
+    internal = ' processInternalMessages="on"' if place.is_server else ""
+    yield f'global(workDirectory="{place.own}"{internal})'
     yield 'module(load="imfile" mode="inotify")'
     for daemon in _ROUTING if place.node in lab.routing else ():
         yield _watched(str(lab.run / place.node / f"{daemon}.log"), daemon)

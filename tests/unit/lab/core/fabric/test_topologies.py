@@ -35,6 +35,7 @@ SHIPPED: dict[str, tuple[int, int, int, float | None]] = {
     "nvl72": (24, 6, 144, 1.0),
     "nvl72-superpod": (185, 41, 1152, 1.0),
     "pod": (16, 8, 160, 1.0),
+    "qp-hash": (24, 8, 32, 1.0),
     "qos-overrides": (14, 10, 24, 1.0),
     "rail-only": (12, 8, 32, 1.0),
     "rail-optimized": (28, 20, 128, 1.0),
@@ -47,6 +48,7 @@ SHIPPED: dict[str, tuple[int, int, int, float | None]] = {
     "six-by-four": (12, 6, 48, 1.0),
     "superpod-4su": (176, 48, 2048, 1.0),
     "two-tenants": (10, 4, 16, 1.0),
+    "uneven-bundle": (10, 4, 13, 1.0),
     "uec-spray": (16, 8, 32, 1.0),
 }
 

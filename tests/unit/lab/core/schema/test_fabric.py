@@ -130,8 +130,9 @@ def test_no_parameter_of_the_generator_is_out_of_reach() -> None:
         return [at] if value == default else []
 
     same = unset(params(EVERYTHING), FabricParams(design=""), "")
-    # numbered sessions are refused until they are built; whether rails are aggregated is up to the design
-    assert same == [".routing.unnumbered", ".routing.aggregate"]
+    # numbered sessions are refused until they are built; whether rails are aggregated is up to the design; iBGP, which
+    # this one has, tells no bandwidths
+    assert same == [".routing.unnumbered", ".routing.aggregate", ".routing.weighted"]
 
 
 def test_what_is_not_written_is_left_to_the_design() -> None:
