@@ -17,6 +17,7 @@ from testbed.lab.core.deploy.links.changes import LinkChange
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.record.record import Check, Outcome, Record, RunResult
 from testbed.run.emulated.sweep import run_sweep
+from testbed.run.faults import acts as acts_module
 from testbed.run.faults import timeline as timeline_module
 from testbed.run.schema.model import Fault, Probes, Repeat
 from testbed.run.sweep.points import plan_points
@@ -126,8 +127,8 @@ def check_of(run: RunResult) -> Check:
 
 
 def test_faults_that_happened_leave_a_run_as_it_is(lab: QuietLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeline_module, "LATEST_S", 60.0)
-    monkeypatch.setattr(timeline_module, "LONGEST_S", 60.0)
+    monkeypatch.setattr(acts_module, "LATEST_S", 60.0)
+    monkeypatch.setattr(acts_module, "LONGEST_S", 60.0)
     (run,) = run_scenario(lab, fault()).points[0].runs
     assert check_of(run).ok, check_of(run).message
     assert [event.kind for event in run.events] == ["link-down", "undone-link-down"]
