@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed.base.errors import TestbedError
+from testbed.base.names import check_lab_name
 from testbed.console.answers import RefusedRequest, not_found
 from testbed.console.failures import PartFailures
 from testbed.console.machine.labs import LabRow
@@ -49,9 +50,11 @@ def rows_of(machine: str, listed: bytes) -> tuple[LabRow, ...]:
     for one in json.loads(listed):
         counts = {name: int(one.get(name) or 0) for name in _COUNTS}
         words = {name: str(one.get(name) or "") for name in ("design", "created", "topology")}
+        name = str(one["name"])
+        check_lab_name(name)  # it becomes a word of a command line
         rows.append(
             LabRow(
-                name=str(one["name"]),
+                name=name,
                 base="",
                 machine=machine,
                 state=str(one.get("state") or "unknown"),
@@ -82,7 +85,6 @@ class OtherMachines:
         self._failures = failures
         self._write = write
         self._stopped = threading.Event()
-        self._asked = threading.Event()
         self._rows: dict[str, tuple[LabRow, ...]] = dict.fromkeys(self._targets, ())
         self._errors: dict[str, str] = dict.fromkeys(self._targets, "it is being asked")
         self._forwarded = ForwardedConsoles()
@@ -169,8 +171,10 @@ class ForwardedConsoles:
         return one.link()
 
     def close(self) -> None:
-        """End all of them."""
+        """End all of them, at the same time."""
         with self._lock:
+            for one in self._found.values():
+                one.end()
             for one in self._found.values():
                 one.close()
             self._found.clear()
@@ -215,10 +219,14 @@ class _Forwarded:
                 raise RefusedRequest(502, f"the console there does not start: {self._said or 'it says nothing'}")
             return self._link
 
-    def close(self) -> None:
-        """End it."""
+    def end(self) -> None:
+        """Have it end."""
         assert self.process.stdin is not None
         self.process.stdin.close()
+
+    def close(self) -> None:
+        """End it, and wait until it has ended."""
+        self.end()
         try:
             self.process.wait(START_S / 10)
         except subprocess.TimeoutExpired:

@@ -52,6 +52,8 @@ def test_rows_say_whose_they_are_and_miss_what_is_not_known() -> None:
     assert (broken.name, broken.state) == ("broken", "unknown")
     with pytest.raises(ValueError, match="Expecting value"):
         rows_of(THERE, b"no JSON")
+    with pytest.raises(ValueError, match="cannot name a lab"):
+        rows_of(THERE, b'[{"name": "--tls-key=/etc/shadow"}]')
 
 
 def test_labs_of_another_machine_are_in_the_list(machines: tuple[OtherMachines, FakeSession, threading.Event]) -> None:
