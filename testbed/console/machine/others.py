@@ -28,6 +28,8 @@ IDLE_EVERY_S = 60.0
 """While no page looks. Each time a command starts on the other machine."""
 AGAIN_S = 15.0
 """After a machine could not be reached."""
+SILENT_S = 30.0
+"""A machine that acknowledges nothing for so long is lost: what it said last is shown no longer."""
 MOST_FORWARDED = 8
 """Labs of other machines that are shown at a time."""
 START_S = 60.0
@@ -134,6 +136,8 @@ class OtherMachines:
             self._stopped.wait(AGAIN_S)
 
     def _watch(self, name: str, target: RemoteTarget, session: SshSession) -> None:
+        if target.machine is None:  # a VM of this machine is not lost without a word
+            session.lose_after(SILENT_S)
         prefix = prepare_there(session, target)
         while not self._stopped.is_set():
             self._set(name, rows_of(name, session.check([*prefix, program_of(target), "list", "-f", "json"])), "")
