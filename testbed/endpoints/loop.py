@@ -360,9 +360,9 @@ class Loop:
 
     def _take_stamped(self, port: _Port, delay: DelayLine, pacer: Pacer, fd: int) -> None:
         """Take all that has arrived at a descriptor, as far as a turn allows, and note when to look again."""
-        for _ in range(_MOST_RECEIVES):
+        for turn in range(_MOST_RECEIVES):
             found = self._hold(port, delay, fd)
-            if found and not port.sockets.arrivals:
+            if not (found or turn) or (found and not port.sockets.arrivals):
                 return
             if not found or port.sockets.drained:
                 ticks_ns = min(delay.least_ns - 2 * self._tick_ns, LEAVING_TICKS * self._tick_ns)

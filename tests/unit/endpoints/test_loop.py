@@ -327,6 +327,19 @@ def test_who_measures_reads_in_every_turn(clock: list[int]) -> None:
 
 
 @pytest.mark.interpreted
+def test_where_nobody_knows_when_it_arrived_it_is_read_in_every_turn(clock: list[int]) -> None:
+    loop, sockets, _ = stamped_port(DelayLine(10 * MS), gathers=True)
+    loop.run_once(clock[0])  # it was woken for nothing
+    for number in range(4):
+        clock[0] += MS
+        sockets.arrive(b"%d" % number, at=clock[0])
+        sockets.stamps.clear()
+        loop.run_once(clock[0])
+        assert (sockets.calls, sockets.waiting) == (number + 2, [])
+    close_port(loop, sockets)
+
+
+@pytest.mark.interpreted
 def test_no_more_is_left_with_the_kernel_than_its_buffer_has_room_for(clock: list[int]) -> None:
     loop, sockets, _ = stamped_port(DelayLine(10 * MS), gathers=True, rate_bps=8 * LEAVING_BYTES * 500)
     for calls, after_ms in ((1, 1), (1, 1), (2, 0)):  # the line brings so much in 2 ms
