@@ -22,13 +22,15 @@ def read_first_line() -> tuple[bytes, bytes]:
     """Return the first line of standard input without its end, and what has come behind it. Raises `ValueError` where
     the input ends before, or the line is too long.
     """
-    line = b""
-    while b"\n" not in line:
+    parts: list[bytes] = []
+    size = 0
+    while not parts or b"\n" not in parts[-1]:
         data = os.read(_INPUT, _CHUNK)
-        if not data or len(line) > LONGEST_LINE:
+        if not data or size > LONGEST_LINE:
             raise ValueError("no configuration" if not data else f"a configuration of more than {LONGEST_LINE} bytes")
-        line += data
-    first, _, rest = line.partition(b"\n")
+        parts.append(data)
+        size += len(data)
+    first, _, rest = b"".join(parts).partition(b"\n")
     return first, rest
 
 

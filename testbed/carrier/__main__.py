@@ -38,8 +38,7 @@ class CarrierProcess:
         self._gateway = Gateway(configuration, agent.loop, _opener(configuration, agent))
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._gateway.limit_descriptors(soft)
-        if configuration.tick_ns:
-            agent.loop.set_tick(configuration.tick_ns)
+        agent.loop.set_tick(configuration.tick_ns, gathers=True)
         self._commands = CommandLines(self._answer, rest)
         agent.loop.watch(self._commands.fileno(), self._commands.on_event, touches=False)
 

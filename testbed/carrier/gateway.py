@@ -176,6 +176,8 @@ class Gateway:
         if self._timers and self._timers[0][0] <= time.monotonic_ns():
             self._handle_timers(time.monotonic_ns())
         if self._listen_at is not None and self._listen_at <= time.monotonic_ns():
+            self._listen_at = None
+            self._most_ends = self._limit  # there may be descriptors again, whatever has ended
             self._listen_again()
 
     def _poll(self, messenger: Messenger, host: CarrierHost) -> None:
@@ -244,19 +246,19 @@ class Gateway:
 
     def _stop_listening(self, listen_at: int | None = None) -> None:
         """Let programs wait in the listeners' queues until a connection has ended, or until `listen_at`."""
+        if listen_at is not None:
+            self._listen_at = listen_at
         if self._is_full:
             return
         self._is_full = True
-        self._listen_at = listen_at
         for host in self._hosts.values():
             for listener in host.listeners.values():
                 self._loop.unwatch(listener.fileno())
 
     def _listen_again(self) -> None:
+        if not self._is_full:
+            return
         self._is_full = False
-        if self._listen_at is not None and self._listen_at <= time.monotonic_ns():
-            self._most_ends = self._limit
-        self._listen_at = None
         for host in self._hosts.values():
             for family, listener in host.listeners.items():
                 self._watch(host, family, listener)

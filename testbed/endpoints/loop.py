@@ -22,11 +22,14 @@ PULL = 64
 PULLS_PER_TURN = 2
 """After so many the other endpoints and descriptors have their turn: what they wait is what acknowledgements wait."""
 PULLS_OF_SMALL = 8
-"""A paced endpoint is asked so often in a turn at most, where its packets are so small that its NIC still has room."""
+"""Of a loop that gathers, a paced endpoint is asked so often in a turn at most, where its packets are so small that its
+NIC still has room."""
 MOST_TICKS = 4
 """With turns that take longer than ticks, what has arrived is taken to have waited for half of so many at most."""
 LEAVING_TICKS = 16
 """Turns for which what has arrived is left with the kernel at most, where none of it is due before."""
+LEAVING_BYTES = 1 << 20
+"""No more is left there than a line brings in this time: small packets take eight times as much of a receive buffer."""
 _MOST_RECEIVES = 16
 """Calls that take what was left there in a turn at most."""
 _MOST_EVENTS = 64
@@ -112,6 +115,7 @@ class Loop:
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._stopping = False
         self._tick_ns = 0
+        self._gathers = False
         self._turned_at = 0
         self._period_ns = 0
         """Time from the last turn to the present one, where it did not wait for events; else 0."""
@@ -178,14 +182,19 @@ class Loop:
 
     # --- running --------------------------------------------------------------------------------------
 
-    def set_tick(self, tick_ns: int) -> None:
+    def set_tick(self, tick_ns: int, *, gathers: bool = False) -> None:
         """Take no more than one turn in `tick_ns`, so that one wake-up serves all that has come; 0: any number.
 
         What has arrived, where the kernel does not say when, counts as having arrived half of the time since the last
         turn earlier. What is due waits for the next turn: handing it out as much too early would keep the mean and
         make round trips shorter than the shortest one there is, which congestion control takes for queues elsewhere.
+
+        `gathers`: what arrives for a paced endpoint may stay with the kernel until it is nearly due, and small packets
+        leave many at a time. It is for who carries much and measures nothing: turns follow one another meanwhile, so
+        that what is due waits for a part of a tick more often.
         """
         self._tick_ns = tick_ns
+        self._gathers = gathers
 
     def stop(self) -> None:
         """Make `run` return after its present turn, or at once when it is called next."""
@@ -259,7 +268,7 @@ class Loop:
             if port.wake_at is not None and (deadline is None or port.wake_at < deadline):
                 deadline = port.wake_at
         if busy or (deadline is not None and deadline <= now):
-            events = self._epoll.poll(0, _MOST_EVENTS)
+            events = self._epoll.poll(0, self._most_events)
         else:
             events = self._wait(now, deadline)
             self._period_ns = 0
@@ -298,25 +307,33 @@ class Loop:
             if deadline is not None:
                 end = min(end, deadline)
             while time.monotonic_ns() < end:
-                events = self._epoll.poll(0, _MOST_EVENTS)
+                events = self._epoll.poll(0, self._most_events)
                 if events:
                     return events
             if end == deadline:
                 return []
         if deadline is not None:
             self._timer.wake_by(deadline)
-        return self._epoll.poll(-1, _MOST_EVENTS)
+        return self._epoll.poll(-1, self._most_events)
+
+    @property
+    def _most_events(self) -> int:
+        """Sockets that are left readable are to keep nobody out."""
+        return _MOST_EVENTS + len(self._readers) if self._gathers else _MOST_EVENTS
 
     def _dispatch(self, fd: int, mask: int) -> None:
         port = self._readers.get(fd)
         if port is not None and mask & _WOKEN:
-            if port.delay is not None:
-                self._hold(port, port.delay, fd)
+            if port.delay is not None and port.pacer is not None and self._gathers and self._tick_ns:
+                self._gather(port, port.delay, port.pacer, fd)
             else:
                 datagrams = port.sockets.receive(fd)
                 if datagrams:
                     port.touched = True
-                    port.endpoint.receive(datagrams, time.monotonic_ns())
+                    if port.delay is None:
+                        port.endpoint.receive(datagrams, time.monotonic_ns())
+                    else:
+                        port.delay.hold(datagrams, time.monotonic_ns() - self._period_ns // 2, port.sockets.arrivals)
         if fd in self._writers:
             if mask & ~select.EPOLLIN:
                 port = self._writers[fd]
@@ -326,32 +343,41 @@ class Loop:
         elif port is None:
             self._dispatch_other(fd, mask)
 
-    def _hold(self, port: _Port, delay: DelayLine, fd: int) -> None:
+    def _gather(self, port: _Port, delay: DelayLine, pacer: Pacer, fd: int) -> None:
         """Take what has arrived into the line that delays it.
 
         Where the kernel says when each datagram arrived, it may stay there until the first of them is due: a call for
-        many costs hardly more than one for each.
+        many costs hardly more than one for each. What comes to another descriptor, of which the kernel does not say it,
+        gets in line behind what has arrived before.
         """
         sockets = port.sockets
-        may_stay = self._tick_ns > 0 and fd == sockets.receivers[0]
-        if may_stay and self._turned_at < port.receive_at:
-            return
+        stamped = sockets.receivers[0]
+        if fd != stamped:
+            self._take_stamped(port, delay, pacer, stamped)
+            self._hold(port, delay, fd)
+        elif self._turned_at >= port.receive_at:
+            self._take_stamped(port, delay, pacer, stamped)
+
+    def _take_stamped(self, port: _Port, delay: DelayLine, pacer: Pacer, fd: int) -> None:
+        """Take all that has arrived at a descriptor, as far as a turn allows, and note when to look again."""
         for turn in range(_MOST_RECEIVES):
-            datagrams = sockets.receive(fd)
-            now = time.monotonic_ns()
-            if datagrams:
-                delay.hold(datagrams, now - self._period_ns // 2, sockets.arrivals)
-                due_at = delay.next_due()
-                if due_at is not None and (port.wake_at is None or due_at < port.wake_at):
-                    port.wake_at = due_at
-                if not may_stay or not sockets.arrivals:
-                    return
-            elif not turn:
+            found = self._hold(port, delay, fd)
+            if not (found or turn) or (found and not port.sockets.arrivals):
                 return
-            if not datagrams or sockets.drained:
-                left_ns = min(delay.least_ns - 2 * self._tick_ns, LEAVING_TICKS * self._tick_ns)
-                port.receive_at = now + left_ns
+            if not found or port.sockets.drained:
+                ticks_ns = min(delay.least_ns - 2 * self._tick_ns, LEAVING_TICKS * self._tick_ns)
+                port.receive_at = time.monotonic_ns() + min(ticks_ns, pacer.line_ns(LEAVING_BYTES))
                 return
+
+    def _hold(self, port: _Port, delay: DelayLine, fd: int) -> bool:
+        """Take what one call receives into the line that delays it; whether there was anything."""
+        datagrams = port.sockets.receive(fd)
+        if datagrams:
+            delay.hold(datagrams, time.monotonic_ns() - self._period_ns // 2, port.sockets.arrivals)
+            due_at = delay.next_due()
+            if due_at is not None and (port.wake_at is None or due_at < port.wake_at):
+                port.wake_at = due_at
+        return bool(datagrams)
 
     def _dispatch_other(self, fd: int, mask: int) -> None:
         if fd == self._timer.fd:
@@ -376,7 +402,7 @@ class Loop:
         if port.pacer is None:
             port.more = _pull(port, now)
         elif not sockets.blocked:
-            _pull_paced(port, port.pacer, now)
+            _pull_paced(port, port.pacer, now, PULLS_OF_SMALL if self._gathers else 1)
         elif sockets.passes and port.endpoint.urgent:
             _pull_urgent(port, port.pacer, now)
         if sockets.blocked_fd != port.waiting_fd:
@@ -464,9 +490,10 @@ def _pull_urgent(port: _Port, pacer: Pacer, now: int) -> None:
         port.sockets.send(datagrams)
 
 
-def _pull_paced(port: _Port, pacer: Pacer, now: int) -> None:
-    """Send what is urgent, and as many more as the NIC is to have: of small packets it takes more than of full ones."""
-    for _ in range(PULLS_OF_SMALL):
+def _pull_paced(port: _Port, pacer: Pacer, now: int, pulls: int) -> None:
+    """Send what is urgent, and as many more as the NIC is to have: with more than one of `pulls`, it takes more small
+    packets than full ones."""
+    for _ in range(pulls):
         limit = min(PULL, port.endpoint.urgent + pacer.room(now))
         datagrams = port.endpoint.transmit(now, limit) if limit else []
         if datagrams:

@@ -48,6 +48,10 @@ class Pacer:
         data = packet_bytes + _BELOW_BYTES + _SKB_ROOM_BYTES
         return NIC_PACKETS * ((1 << (data - 1).bit_length()) + _SKB_BYTES) // 2  # which Linux doubles
 
+    def line_ns(self, size: int) -> int:
+        """Return how long the line takes for so many bytes."""
+        return int(size * self._ns_per_byte)
+
     def room(self, now: int) -> int:
         """Full packets that may be given to the NIC now."""
         backlog_ns = self._free_at - now

@@ -32,7 +32,7 @@ class DelayLine:
             raise ValueError("a delay is negative")
         prefixes = [(ip_network(prefix), delay) for prefix, delay in table.items()]
         self.least_ns = min(table.values(), default=self._default)
-        """The least delay of those that are known: nothing of theirs is due before."""
+        """The least delay of those that are known: nothing of theirs is due before. Others are known once one came."""
         self._prefixes = sorted(prefixes, key=lambda item: item[0].prefixlen, reverse=True)
         # One queue for each delay: within it the order of arrival is the order of due times.
         self._lanes: dict[int, deque[tuple[int, int, Incoming]]] = {}
@@ -64,6 +64,7 @@ class DelayLine:
         if len(self._lane_of) >= REMEMBERED:
             self._lane_of.clear()
         delay = self.delay_of(remote)
+        self.least_ns = min(self.least_ns, delay)
         found = self._lane_of[remote] = (delay, self._lanes.setdefault(delay, deque()))
         return found
 

@@ -380,7 +380,7 @@ class _Launch:
             never = set(pmi.not_begun)
             how = "without MPI_Init" if never.issuperset(lost) else "meanwhile"
             self._fail(1, f"{_listed(lost)} ended {how}, and {_listed(pmi.waiting)} would wait at a barrier for ever")
-        if not pmi.not_begun:
+        if not pmi.waits_for_start:
             self._waits_s = None
         elif self._waits_s is None:
             self._waits_s = time.monotonic()

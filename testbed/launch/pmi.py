@@ -89,9 +89,12 @@ class PmiServer:
     @property
     def not_begun(self) -> list[int]:
         """Return the ranks that have not said `init`, and that others wait for at a barrier."""
-        if not self._waiting or len(self._begun) == self.size:
-            return []
-        return sorted(set(range(self.size)) - self._begun)
+        return sorted(set(range(self.size)) - self._begun) if self.waits_for_start else []
+
+    @property
+    def waits_for_start(self) -> bool:
+        """Tell whether there are such ranks. It is asked with each message."""
+        return bool(self._waiting) and len(self._begun) < self.size
 
     def receive(self, rank: int, data: bytes) -> Iterator[PmiAnswer | PmiAbort]:
         """Take what a rank has sent, and yield what comes of it, in order. Raises `PmiError`."""

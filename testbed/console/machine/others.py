@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed.base.errors import TestbedError
+from testbed.base.names import check_lab_name
 from testbed.console.answers import RefusedRequest, not_found
 from testbed.console.failures import PartFailures
 from testbed.console.machine.labs import LabRow
@@ -27,6 +28,8 @@ IDLE_EVERY_S = 60.0
 """While no page looks. Each time a command starts on the other machine."""
 AGAIN_S = 15.0
 """After a machine could not be reached."""
+SILENT_S = 30.0
+"""A machine that acknowledges nothing for so long is lost: what it said last is shown no longer."""
 MOST_FORWARDED = 8
 """Labs of other machines that are shown at a time."""
 START_S = 60.0
@@ -49,9 +52,11 @@ def rows_of(machine: str, listed: bytes) -> tuple[LabRow, ...]:
     for one in json.loads(listed):
         counts = {name: int(one.get(name) or 0) for name in _COUNTS}
         words = {name: str(one.get(name) or "") for name in ("design", "created", "topology")}
+        name = str(one["name"])
+        check_lab_name(name)  # it becomes a word of a command line
         rows.append(
             LabRow(
-                name=str(one["name"]),
+                name=name,
                 base="",
                 machine=machine,
                 state=str(one.get("state") or "unknown"),
@@ -82,7 +87,6 @@ class OtherMachines:
         self._failures = failures
         self._write = write
         self._stopped = threading.Event()
-        self._asked = threading.Event()
         self._rows: dict[str, tuple[LabRow, ...]] = dict.fromkeys(self._targets, ())
         self._errors: dict[str, str] = dict.fromkeys(self._targets, "it is being asked")
         self._forwarded = ForwardedConsoles()
@@ -132,6 +136,8 @@ class OtherMachines:
             self._stopped.wait(AGAIN_S)
 
     def _watch(self, name: str, target: RemoteTarget, session: SshSession) -> None:
+        if target.machine is None:  # a VM of this machine is not lost without a word
+            session.lose_after(SILENT_S)
         prefix = prepare_there(session, target)
         while not self._stopped.is_set():
             self._set(name, rows_of(name, session.check([*prefix, program_of(target), "list", "-f", "json"])), "")
@@ -169,8 +175,10 @@ class ForwardedConsoles:
         return one.link()
 
     def close(self) -> None:
-        """End all of them."""
+        """End all of them, at the same time."""
         with self._lock:
+            for one in self._found.values():
+                one.end()
             for one in self._found.values():
                 one.close()
             self._found.clear()
@@ -215,10 +223,14 @@ class _Forwarded:
                 raise RefusedRequest(502, f"the console there does not start: {self._said or 'it says nothing'}")
             return self._link
 
-    def close(self) -> None:
-        """End it."""
+    def end(self) -> None:
+        """Have it end."""
         assert self.process.stdin is not None
         self.process.stdin.close()
+
+    def close(self) -> None:
+        """End it, and wait until it has ended."""
+        self.end()
         try:
             self.process.wait(START_S / 10)
         except subprocess.TimeoutExpired:

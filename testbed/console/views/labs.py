@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,25 +106,45 @@ def _summary(
     file = NO_FILE if path is None else str(path)
     document = load_document(text, file).data
     if is_scenario(document):
-        _check_beneath(call, path, document)
+        _check_beneath(call, path, (document, settings))
         return _scenario(path, text, settings)
     lab = load_topology_text(text, file=file, overrides=settings, warn=warnings.append)
     return {"kind": "topology", "lab": lab_json(lab)}
 
 
-def _check_beneath(call: ViewCall, path: Path | None, scenario: Any) -> None:
-    """Raise `RefusedRequest` for a scenario that names a topology outside of the start directories.
+def _check_beneath(call: ViewCall, path: Path | None, written: object) -> None:
+    """Raise `RefusedRequest` for a scenario that names a file outside of the start directories: a topology, or a trace.
 
-    What is wrong with that file would be told with words of it.
+    What is wrong with that file would be told with words of it. `written` is all that the scenario says, and what is
+    set of it: any text may be the name of a file.
     """
-    topology = scenario.get("topology") if isinstance(scenario, Mapping) else None
-    named = topology.get("file") if isinstance(topology, Mapping) else topology
-    if not isinstance(named, str):
-        return
     directory = Path.cwd() if path is None else path.parent
-    shown = call.console.files.shown((directory / named).resolve())
-    if shown is None:
-        raise not_found(f"{named} is below no directory of this console")
+    for text in set(_texts(written)):
+        if _leads_out(call, directory, text):
+            raise not_found(f"{text} is below no directory of this console")
+
+
+def _leads_out(call: ViewCall, directory: Path, text: str) -> bool:
+    """Tell whether a text, seen from a directory, is the name of a file outside of the start directories."""
+    named = Path(text)
+    try:
+        file = (directory / named).resolve()
+        leaves = named.is_absolute() or ".." in named.parts or file.is_file()
+        return leaves and file.parent.is_dir() and call.console.files.shown(file) is None
+    except (OSError, ValueError, RuntimeError):  # it is no file's name
+        return False
+
+
+def _texts(written: object) -> Iterator[str]:
+    """Yield all texts that are values in a document."""
+    if isinstance(written, str):
+        yield written
+    elif isinstance(written, Mapping):
+        for value in written.values():
+            yield from _texts(value)
+    elif isinstance(written, list | tuple):
+        for value in written:
+            yield from _texts(value)
 
 
 def lab_json(lab: Lab) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class ProviderServer:
         """The number of those that programs have opened."""
         self.broken = 0
         """The number of those that were ended for what they said."""
-        loop.set_tick(settings.tick_ns)
+        loop.set_tick(settings.tick_ns, gathers=True)
         try:
             for host in settings.hosts:
                 self._serve(host)

@@ -116,6 +116,24 @@ def test_who_has_no_descriptor_left_looks_again_after_a_while_and_not_all_the_ti
     loop.close()
 
 
+@pytest.mark.interpreted
+def test_a_want_of_descriptors_limits_nobody_for_good(
+    listener: CrowdedListener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = Loop()
+    gateway = gateway_with(listener, loop)
+    gateway.limit_descriptors(1000)
+    whole = gateway._most_ends
+    assert loop.take_events(0) and gateway._is_full and gateway._most_ends == 1
+    gateway._listen_again()  # a connection has ended
+    assert gateway.next_timer() is not None and gateway._most_ends == 1
+    monkeypatch.setattr(gateway, "_listen_at", 1)
+    gateway.turn()
+    assert gateway._most_ends == whole and gateway.next_timer() is None
+    gateway._hosts.clear()
+    loop.close()
+
+
 def test_an_event_of_a_program_asks_no_endpoint(listener: CrowdedListener) -> None:
     loop, endpoint = Loop(), CountingEndpoint()
     loop.add(endpoint, NoSockets())

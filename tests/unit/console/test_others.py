@@ -25,11 +25,15 @@ class FakeSession:
 
     def __init__(self) -> None:
         self.asked: list[list[str]] = []
+        self.silent_s = 0.0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None: ...
+
+    def lose_after(self, silent_s: float) -> None:
+        self.silent_s = silent_s
 
     def check(self, line: list[str]) -> bytes:
         self.asked.append(line)
@@ -52,6 +56,8 @@ def test_rows_say_whose_they_are_and_miss_what_is_not_known() -> None:
     assert (broken.name, broken.state) == ("broken", "unknown")
     with pytest.raises(ValueError, match="Expecting value"):
         rows_of(THERE, b"no JSON")
+    with pytest.raises(ValueError, match="cannot name a lab"):
+        rows_of(THERE, b'[{"name": "--tls-key=/etc/shadow"}]')
 
 
 def test_labs_of_another_machine_are_in_the_list(machines: tuple[OtherMachines, FakeSession, threading.Event]) -> None:
@@ -61,6 +67,7 @@ def test_labs_of_another_machine_are_in_the_list(machines: tuple[OtherMachines, 
     assert changed.wait(5)
     assert [lab.name for lab in made.labs] == ["far", "broken"] and made.machines[0].error == ""
     assert session.asked[0] == ["sudo", "-n", "/srv/testbed/.venv/bin/testbed", "list", "-f", "json"]
+    assert session.silent_s == others.SILENT_S
 
 
 def test_a_machine_that_cannot_be_reached_says_why(

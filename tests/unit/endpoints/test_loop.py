@@ -14,7 +14,8 @@ import pytest
 from agent_io_fakes import EV, FakeEndpoint, datagram, own_address
 
 from testbed.endpoints.agent import Agent
-from testbed.endpoints.loop import Loop
+from testbed.endpoints.loop import LEAVING_BYTES, Loop
+from testbed.endpoints.pacing import Pacer
 from testbed.endpoints.sockets import SocketConfig, SocketGroup
 from testbed.endpoints.wire_delay import DelayLine
 from testbed.protocols.datagram import Incoming, Outgoing
@@ -237,16 +238,64 @@ class StampedSockets:
     def send(self, datagrams: Sequence[Outgoing]) -> None: ...
     def flush(self) -> None: ...
 
+    def close(self) -> None:
+        for fd in (self.writer, *self.receivers):
+            os.close(fd)
+
+
+class TrimmingSockets(StampedSockets):
+    """A second descriptor has what was trimmed, each once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        reader, self._teller = os.pipe2(os.O_NONBLOCK)
+        self.receivers += (reader,)
+
+    def trim(self, text: bytes) -> None:
+        os.write(self._teller, text)
+
+    def receive(self, fd: int) -> list[Incoming]:
+        if fd == self.receivers[0]:
+            return super().receive(fd)
+        self.arrivals = []
+        try:
+            return [Incoming("10.0.0.2", EV, os.read(fd, 100), False)]
+        except BlockingIOError:
+            return []
+
+    def close(self) -> None:
+        super().close()
+        os.close(self._teller)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The time that the loop sees: the test's own."""
+    now = [1_000 * MS]
+    monkeypatch.setattr("testbed.endpoints.loop.time.monotonic_ns", lambda: now[0])
+    monkeypatch.setattr("testbed.endpoints.loop.time.sleep", lambda seconds: None)
+    return now
+
+
+def stamped_port(
+    delay: DelayLine, *, gathers: bool, rate_bps: int = 100_000_000
+) -> tuple[Loop, StampedSockets, FakeEndpoint]:
+    """An endpoint of a loop that takes a turn each millisecond."""
+    loop, sockets, endpoint = Loop(), StampedSockets(), FakeEndpoint("10.0.0.1")
+    loop.set_tick(MS, gathers=gathers)
+    loop.add(endpoint, sockets, delay, Pacer(rate_bps, 1000))
+    return loop, sockets, endpoint
+
+
+def close_port(loop: Loop, sockets: StampedSockets) -> None:
+    loop.close()
+    sockets.close()
+
 
 @pytest.mark.interpreted
-def test_what_is_not_due_for_long_stays_with_the_kernel_and_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock is the test's own: a delay of 10 ms, and a turn each millisecond."""
-    clock = [1_000 * MS]
-    monkeypatch.setattr("testbed.endpoints.loop.time.monotonic_ns", lambda: clock[0])
-    monkeypatch.setattr("testbed.endpoints.loop.time.sleep", lambda seconds: None)
-    loop, sockets, endpoint = Loop(), StampedSockets(), FakeEndpoint("10.0.0.1")
-    loop.set_tick(MS)
-    loop.add(endpoint, sockets, DelayLine(10 * MS))  # type: ignore[arg-type]
+def test_what_is_not_due_for_long_stays_with_the_kernel_and_is_read_at_once(clock: list[int]) -> None:
+    """A delay of 10 ms, and a turn each millisecond."""
+    loop, sockets, endpoint = stamped_port(DelayLine(10 * MS), gathers=True)
     sockets.arrive(b"a", at=clock[0])
     loop.run_once(clock[0])
     assert sockets.calls == 1
@@ -262,9 +311,76 @@ def test_what_is_not_due_for_long_stays_with_the_kernel_and_is_read_at_once(monk
     clock[0] += 8 * MS
     loop.run_once(clock[0])
     assert [bytes(item.data) for item in endpoint.inbox] == [b"a", *(b"%d" % number for number in range(8))]
-    loop.close()
-    for fd in (sockets.writer, sockets.receivers[0]):
-        os.close(fd)
+    close_port(loop, sockets)
+
+
+@pytest.mark.interpreted
+def test_who_measures_reads_in_every_turn(clock: list[int]) -> None:
+    loop, sockets, endpoint = stamped_port(DelayLine(10 * MS), gathers=False)
+    for number in range(8):
+        sockets.arrive(b"%d" % number, at=clock[0])
+        loop.run_once(clock[0])
+        assert (sockets.calls, sockets.waiting) == (number + 1, [])
+        clock[0] += MS
+    assert endpoint.inbox == []
+    close_port(loop, sockets)
+
+
+@pytest.mark.interpreted
+def test_where_nobody_knows_when_it_arrived_it_is_read_in_every_turn(clock: list[int]) -> None:
+    loop, sockets, _ = stamped_port(DelayLine(10 * MS), gathers=True)
+    loop.run_once(clock[0])  # it was woken for nothing
+    for number in range(4):
+        clock[0] += MS
+        sockets.arrive(b"%d" % number, at=clock[0])
+        sockets.stamps.clear()
+        loop.run_once(clock[0])
+        assert (sockets.calls, sockets.waiting) == (number + 2, [])
+    close_port(loop, sockets)
+
+
+@pytest.mark.interpreted
+def test_no_more_is_left_with_the_kernel_than_its_buffer_has_room_for(clock: list[int]) -> None:
+    loop, sockets, _ = stamped_port(DelayLine(10 * MS), gathers=True, rate_bps=8 * LEAVING_BYTES * 500)
+    for calls, after_ms in ((1, 1), (1, 1), (2, 0)):  # the line brings so much in 2 ms
+        sockets.arrive(b"a", at=clock[0])
+        loop.run_once(clock[0])
+        assert sockets.calls == calls
+        clock[0] += after_ms * MS
+    close_port(loop, sockets)
+
+
+@pytest.mark.interpreted
+def test_who_is_held_for_no_time_is_left_with_the_kernel_once_at_most(clock: list[int]) -> None:
+    """Peers that no wire leads to stand in no table: they are known when something has come from them."""
+    loop, sockets, endpoint = stamped_port(DelayLine({"10.0.0.3": 10 * MS}), gathers=True)
+    for number in range(5):
+        sockets.arrive(b"%d" % number, at=clock[0])
+        loop.run_once(clock[0])
+        assert (sockets.calls, len(endpoint.inbox)) == (number + 1, number + 1)
+        clock[0] += MS
+    close_port(loop, sockets)
+
+
+@pytest.mark.interpreted
+def test_what_was_trimmed_does_not_hold_up_what_came_before_it(clock: list[int]) -> None:
+    """It comes to another descriptor, and the kernel does not say when."""
+    loop, sockets, endpoint = Loop(), TrimmingSockets(), FakeEndpoint("10.0.0.1")
+    loop.set_tick(MS, gathers=True)
+    loop.add(endpoint, sockets, DelayLine(20 * MS), Pacer(100_000_000, 1000))
+    sockets.arrive(b"first", at=clock[0])
+    loop.run_once(clock[0])
+    sockets.arrive(b"second", at=clock[0])
+    clock[0] += 6 * MS
+    sockets.trim(b"trimmed")
+    loop.run_once(clock[0])
+    clock[0] += 14 * MS
+    loop.run_once(clock[0])
+    assert [bytes(item.data) for item in endpoint.inbox] == [b"first", b"second"]
+    clock[0] += 6 * MS
+    loop.run_once(clock[0])
+    assert [bytes(item.data) for item in endpoint.inbox] == [b"first", b"second", b"trimmed"]
+    close_port(loop, sockets)
 
 
 # --- room --------------------------------------------------------------------------------------------

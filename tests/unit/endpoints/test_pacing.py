@@ -72,6 +72,21 @@ def test_the_loop_keeps_to_the_rate_and_lets_acknowledgements_pass() -> None:
         assert sender.pulls < count
 
 
+@pytest.mark.parametrize(("gathers", "sent"), [(False, AHEAD_PACKETS), (True, 50)])
+def test_small_packets_leave_many_at_a_time_where_the_loop_gathers(gathers: bool, sent: int) -> None:
+    with ExitStack() as cleanup:
+        loop = Loop()
+        cleanup.callback(loop.close)
+        sockets = SocketGroup(own_address(), SocketConfig(trimmed=False))
+        cleanup.callback(sockets.close)
+        loop.set_tick(0, gathers=gathers)
+        endpoint = FakeEndpoint(sockets.address)
+        endpoint.outbox = [datagram(sockets.address, number, 16) for number in range(200)]
+        loop.add(endpoint, sockets, pacer=Pacer(8 * 10**6, PACKET))  # a packet of 58 bytes takes 58 us, a full one 1 ms
+        loop.serve()
+        assert 200 - len(endpoint.outbox) == sent
+
+
 @pytest.mark.parametrize(
     ("packet_bytes", "truesize"), [(1_082, 2_304), (2_106, 4_352), (4_154, 8_448), (8_250, 16_640)]
 )

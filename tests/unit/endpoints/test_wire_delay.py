@@ -40,6 +40,14 @@ def test_the_longest_prefix_decides() -> None:
     assert line.delay_of("2001:db8::1") == 5
 
 
+def test_the_least_delay_counts_others_once_they_are_known() -> None:
+    line = DelayLine({"10.0.0.1": 3 * MS, "10.0.0.2": 2 * MS})
+    assert line.least_ns == 2 * MS
+    line.hold([incoming(1), incoming(2, "10.0.0.9")], now=0)
+    assert line.least_ns == 0
+    assert DelayLine(4 * MS).least_ns == 4 * MS
+
+
 def test_order_is_by_due_time_and_then_by_arrival() -> None:
     line = DelayLine({"10.0.0.1/32": 2 * MS, "10.0.0.2/32": 1 * MS}, default_ns=1 * MS)
     line.hold([incoming(1, "10.0.0.1"), incoming(2, "10.0.0.2"), incoming(3, "10.0.0.1")], now=0)

@@ -135,9 +135,9 @@ def test_a_barrier_that_a_rank_cannot_come_to_any_more_is_known() -> None:
     pmi = server(3)
     for rank in (0, 1):
         asked(pmi, rank, "cmd=init pmi_version=1 pmi_subversion=1\n")
-    assert (pmi.waiting, pmi.lost, pmi.not_begun) == ([], [], [])
+    assert (pmi.waiting, pmi.lost, pmi.not_begun, pmi.waits_for_start) == ([], [], [], False)
     asked(pmi, 0, "cmd=barrier_in\n")
-    assert (pmi.waiting, pmi.lost, pmi.not_begun) == ([0], [], [2])
+    assert (pmi.waiting, pmi.lost, pmi.not_begun, pmi.waits_for_start) == ([0], [], [2], True)
     pmi.on_end(2)
     assert (pmi.waiting, pmi.lost, pmi.not_begun) == ([0], [2], [2])
 

@@ -66,3 +66,34 @@ def test_a_scenario_reads_no_topology_outside_of_the_start_directories(tmp_path:
     found = _check(call(inside, {"path": name, "text": SCENARIO % written.format(tmp_path)}))
     assert not found["valid"] and "no directory of this console" in found["problems"][0]["message"]
     assert "xyzzy" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("line", "setting"),
+    [
+        ("", "topology.file={}/secret.yml"),
+        ("", "topology={}/secret.yml"),
+        ("", "topology={{file: ../secret.yml}}"),
+        ("matrix: {{topology.file: [lab.yml, ../secret.yml]}}", ""),
+        ("", "workload={{kind: inference, trace: {}/secret.yml}}"),
+    ],
+)
+def test_nor_does_what_is_set_of_it_or_swept(tmp_path: Path, line: str, setting: str) -> None:
+    (tmp_path / "secret.yml").write_text("password: xyzzy\n")
+    inside = tmp_path / "files"
+    inside.mkdir()
+    (inside / "lab.yml").write_text(TOPOLOGY)
+    (inside / "s.yml").write_text(SCENARIO % "lab.yml" + line.format())
+    found = _check(call(inside, {"path": "files/s.yml", "set": setting.format(tmp_path)}))
+    assert not found["valid"] and "no directory of this console" in found["problems"][0]["message"]
+    assert "xyzzy" not in str(found)
+
+
+def test_a_link_leads_out_of_no_directory(tmp_path: Path) -> None:
+    (tmp_path / "secret.yml").write_text("password: xyzzy\n")
+    inside = tmp_path / "files"
+    inside.mkdir()
+    (inside / "lab.yml").symlink_to(tmp_path / "secret.yml")
+    (inside / "s.yml").write_text(SCENARIO % "lab.yml")
+    found = _check(call(inside, {"path": "files/s.yml"}))
+    assert "no directory of this console" in found["problems"][0]["message"] and "xyzzy" not in str(found)
