@@ -57,6 +57,11 @@ class FabricRouting:
             self._between[source, target].append(line)
             if source in planned and target in planned:
                 self._neighbours[target].add(source)
+        self._back: dict[str, str] = {}
+        """By line, the other direction of its link. Parallel links are named in the same order both ways."""
+        for (source, target), parallel in list(self._between.items()):
+            for line, back in zip(parallel, self._between.get((target, source), []), strict=False):
+                self._back[line] = back
         self._by_line: defaultdict[str, list[str]] = defaultdict(list)
         """By line, the destinations that its source reaches by it."""
         for table in planned.values():
@@ -133,10 +138,9 @@ class FabricRouting:
 
     def _tell(self, line: str, come: set[str], gone: set[str]) -> None:
         """Send an update to the source of a line."""
-        source, target = self._ends[line]
         known = set(self._by_line[line])
         come, gone = come & known, gone & known
-        back = next((one for one in self._between[target, source]), None)
+        back = self._back.get(line)
         if back is None or not (come or gone) or line in self._lost or back in self._lost:
             return
         delay_ns = self._reaction_ns + int(self._network.lines[back].delay_ns)

@@ -113,9 +113,9 @@ class WeightedRouting(FabricRouting):
 
     def _announce(self, line: str, sums: Mapping[str, int]) -> None:
         """Send the source of a line the sums of its target."""
-        source, target = self._ends[line]
+        source = self._ends[line][0]
         known = {destination: found for destination, found in sums.items() if destination in self._planned[source]}
-        back = next(iter(self._between[target, source]), None)
+        back = self._back.get(line)
         if back is None or not known or line in self._lost or back in self._lost:
             return
         delay_ns = self._reaction_ns + int(self._network.lines[back].delay_ns)

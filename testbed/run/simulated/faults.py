@@ -103,7 +103,8 @@ class _Set(_Fault):
             if line is None:
                 continue
             line.rate_bps, line.delay_ns = port.rate_bps, self.site.fabric.delays[name]
-            line.impair(Impairments(loss=port.loss) if port.loss else None)
+            declared = self.site.links.impairments[name] = Impairments(loss=port.loss)
+            line.impair(declared if port.loss else None)
         self.site.links.speak(now, self._names)
 
     @property
@@ -121,14 +122,17 @@ class _Set(_Fault):
         if change.rate_share is not None:
             line.rate_bps = max(1, round(port.rate_bps * change.rate_share))
         if change.delay is not None:
-            line.delay_ns += change.delay.scaled(self.site.fabric.k).ns - port.delay_ns
-        impairments = Impairments(loss=port.loss if change.loss is None else change.loss)
+            line.delay_ns = self.site.fabric.delays[name] + change.delay.scaled(self.site.fabric.k).ns - port.delay_ns
+        before = impairments = self.site.links.impairments.get(name, Impairments(loss=port.loss))
+        if change.loss is not None:
+            impairments = replace(impairments, loss=change.loss)
         if change.loss_every is not None:
             impairments = replace(impairments, loss_every=change.loss_every)
         if change.corruption is not None:
             impairments = replace(impairments, corrupt=change.corruption)
-        if impairments != Impairments():
+        if impairments != before:
             line.impair(impairments)
+            self.site.links.impairments[name] = impairments
 
 
 class _Storm(_Fault):
@@ -171,16 +175,24 @@ class _Storm(_Fault):
 
 
 class _NodeKill(_Fault):
-    """All ports of a switch lose their carrier, one after the other."""
+    """All ports of a switch lose their carrier, one after the other, until it has power again."""
+
+    _dead = False
 
     def do(self, now: int) -> None:
         links, times = self.site.links, self.site.links.convergence
+        self._dead = True
         for number, name in enumerate(links.of_node(self.target)):
             first = max(0, times.power_ns - times.carrier_ns)
-            self._at(now + first + number * times.next_port_ns, partial(_at_port, links.down, name))
+            self._at(now + first + number * times.next_port_ns, partial(_at_port, self._down, name))
+
+    def _down(self, now: int, name: str) -> None:
+        if self._dead:
+            self.site.links.down(now, name)
 
     def undo(self, now: int) -> None:
         links, times = self.site.links, self.site.links.convergence
+        self._dead = False
         for number, name in enumerate(links.of_node(self.target)):
             self._at(
                 now + number * times.next_port_ns,

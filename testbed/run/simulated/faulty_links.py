@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
+from testbed.protocols.simulation.faults import Impairments
 from testbed.protocols.simulation.routing import FabricRouting
 from testbed.protocols.simulation.weighted_routing import WeightedRouting
 from testbed.record.samples import RunEvent
@@ -36,6 +37,8 @@ class FaultyLinks:
         self.convergence = convergence
         self.begin_ns = begin_ns
         self.ports = {f"{port.node}:{port.name}": port for port in plan.ports}
+        self.impairments: dict[str, Impairments] = {}
+        """By line, what faults have made of it: of several at once, each changes what it names."""
         self._network = fabric.network
         self.random = Random(f"{seed} faults")
         self._sessions = {

@@ -102,6 +102,19 @@ def test_a_spine_that_loses_the_whole_bundle_gets_nothing() -> None:
     assert shares(routing) == {"leaf1>spine1.1": 1, "leaf1>spine1.2": 1}
 
 
+def test_over_a_bundle_whose_first_link_is_lost_the_others_tell() -> None:
+    network, routing = fabric()
+    for line in ("leaf1>spine2.1", "spine2>leaf1.1"):
+        routing.lose(line)
+    network.run(until=10_000)
+    network.at(10_001, lambda now: routing.lose("spine2>leaf2.1"))
+    network.run(until=20_000)
+    assert shares(routing) == {"leaf1>spine1.1": 40, "leaf1>spine1.2": 40, "leaf1>spine2.2": 20}
+    network.at(20_001, lambda now: routing.lose("spine2>leaf2.2"))
+    network.run(until=30_000)
+    assert shares(routing) == {"leaf1>spine1.1": 1, "leaf1>spine1.2": 1}, "spine2 has withdrawn what is behind leaf2"
+
+
 def test_a_link_of_the_leafs_own_is_one_path_less() -> None:
     network, routing = fabric()
     network.at(10, lambda now: routing.lose("leaf1>spine2.1"))

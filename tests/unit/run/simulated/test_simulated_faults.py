@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from testbed.api.sweeps import read_sweep
-from testbed.base.errors import ScenarioError
+from testbed.base.errors import ScenarioError, SpecError
+from testbed.base.units import Duration
+from testbed.protocols.simulation.faults import Impairments
 from testbed.record.record import Outcome, Record, RunResult
+from testbed.run.faults.registry import lab_fault
+from testbed.run.schema.model import Fault
+from testbed.run.simulated import faults
 from testbed.run.simulated.sweep import run_simulated
 from testbed.run.sweep.runner import RecordOptions
 
@@ -81,6 +88,12 @@ def test_the_times_of_convergence_can_be_stated() -> None:
     assert "carrier 20 ms" in " ".join(said.environment.approximations)
 
 
+def test_keepalives_that_take_no_time_are_refused() -> None:
+    text = SMALL.replace("{ROUTING}", "{bfd: off}").replace("FAULT", f"{{at: 1s, link: '{UPLINK}', down: true}}")
+    with pytest.raises(SpecError, match="keepalive"):
+        read_sweep(text.replace("repeat:", "convergence: {keepalive: 0}\nrepeat:"), {})
+
+
 def test_a_silent_link_is_missed_by_bfd_and_nobody_else_loses_by_it() -> None:
     one = run_of(f"{{at: 500ms, link: '{UPLINK}', set: {{silent: true, both: true}}}}")
     detected = seen(one, "detected")
@@ -134,6 +147,13 @@ def test_a_switch_without_power_takes_its_hosts_along_and_is_back_with_its_daemo
     assert one.metrics["blackhole_time_loss"] == pytest.approx(1.81, abs=0.15), "1 s, and 0.81 s for its routing"
 
 
+def test_a_switch_that_has_power_again_before_its_ports_go_keeps_them() -> None:
+    one = run_of("{at: 500ms, until: 501ms, node: p1-s1-rail1, kill: true}")
+    assert not seen(one, "carrier-lost") and all(end is not None for end in one.transfers.end_s)
+    one = run_of("{at: 500ms, until: 504ms, node: p1-s1-rail1, kill: true}")
+    assert all(end is not None for end in one.transfers.end_s), "no port stays down"
+
+
 def test_a_spine_without_power_is_left_by_all() -> None:
     one = run_of("{at: 500ms, until: 1500ms, node: p1-spine1, kill: true}")
     assert one.metrics["streams_hit"] is not None and one.metrics["streams_hit"] < 1
@@ -158,6 +178,43 @@ def test_a_rate_that_changes_for_a_while_costs_its_share() -> None:
     whole = run_of(f"{{at: 500ms, until: 501ms, link: '{NIC}', set: {{rate: 99%, both: true}}}}")
     longer = (one.metrics["tail_fct"] or 0) - (whole.metrics["tail_fct"] or 0)
     assert 0.6 < longer < 1.4, "3/4 of a second's worth is later"
+
+
+class Wire:
+    """A line, with the impairments that it is given."""
+
+    def __init__(self) -> None:
+        self.rate_bps, self.delay_ns = 10**9, 1_050
+        self.given: list[Impairments | None] = []
+
+    def impair(self, impairments: Impairments | None) -> None:
+        self.given.append(impairments)
+
+
+def test_of_two_changes_of_a_link_each_changes_what_it_names() -> None:
+    wire = Wire()
+    site: Any = SimpleNamespace(
+        fabric=SimpleNamespace(network=SimpleNamespace(lines={"a:p": wire}), delays={"a:p": 1_050}, k=1.0),
+        links=SimpleNamespace(
+            ports={"a:p": SimpleNamespace(rate_bps=10**9, delay_ns=1_000, loss=0.01)},
+            impairments={},
+            speak=lambda now, names: None,
+        ),
+    )
+
+    def changed(settings: Mapping[str, str]) -> Any:
+        made = faults._make(lab_fault(Fault(at=Duration(0), kind="link-set", target="a:p", settings=settings)), site)
+        made.do(0)
+        return made
+
+    changed({"delay": "5us"})
+    assert wire.delay_ns == 5_050 and not wire.given, "the link goes on to lose what it is declared to"
+    changed({"delay": "2us", "corruption": "2%"})
+    assert wire.delay_ns == 2_050 and wire.given[-1] == Impairments(loss=0.01, corrupt=0.02)
+    last = changed({"loss": "0%"})
+    assert wire.given[-1] == Impairments(corrupt=0.02)
+    last.undo(0)
+    assert wire.delay_ns == 1_050 and wire.given[-1] == Impairments(loss=0.01)
 
 
 STORM = (
