@@ -182,6 +182,7 @@ class _NodeKill(_Fault):
     def do(self, now: int) -> None:
         links, times = self.site.links, self.site.links.convergence
         self._dead = True
+        links.end_bgp(self.target)
         for number, name in enumerate(links.of_node(self.target)):
             first = max(0, times.power_ns - times.carrier_ns)
             self._at(now + first + number * times.next_port_ns, partial(_at_port, self._down, name))
@@ -193,6 +194,7 @@ class _NodeKill(_Fault):
     def undo(self, now: int) -> None:
         links, times = self.site.links, self.site.links.convergence
         self._dead = False
+        links.begin_bgp(now + times.start_ns, self.target)
         for number, name in enumerate(links.of_node(self.target)):
             self._at(
                 now + number * times.next_port_ns,
@@ -237,6 +239,7 @@ class _DaemonKill(_Fault):
         self._dead = True
         links.note(now, "daemon-ended", self.target, self._daemon)
         if self._daemon == "bgpd":
+            links.end_bgp(self.target)
             links.end_sessions(now, [end for name in self._ports for end in (name, links.peer(name))], "session closed")
         elif self._daemon == "bfdd":
             due = links.begin_ns + links.convergence.silence_ns(now - links.begin_ns, links.random)
@@ -252,6 +255,7 @@ class _DaemonKill(_Fault):
     def undo(self, now: int) -> None:
         links = self.site.links
         self._dead = False
+        links.begin_bgp(now + links.convergence.start_ns, self.target)
         links.begin_sessions_of(now + links.convergence.start_ns, self._ports)
 
     @property

@@ -59,6 +59,10 @@ class FaultyLinks:
         self._down: set[str] = set()
         self._silent: dict[str, int] = {}
         """Ports whose packets are lost, and the change of their link since when."""
+        self._without_bgp: set[str] = set()
+        """Nodes whose bgpd has ended: none of their sessions comes back."""
+        self._waiting: dict[frozenset[str], None] = {}
+        """Links whose sessions would have come back, had both ends a bgpd."""
         self._lost: set[str] = set()
         """Ports whose session is down."""
         self._changes: defaultdict[frozenset[str], int] = defaultdict(int)
@@ -174,6 +178,21 @@ class FaultyLinks:
 
             self._network.at(heard, lose)
 
+    def end_bgp(self, node: str) -> None:
+        """The bgpd of a node ends: its sessions do not come back before it runs again."""
+        self._without_bgp.add(node)
+
+    def begin_bgp(self, when: int, node: str) -> None:
+        """The bgpd of a node runs again from a time on."""
+
+        def begin(now: int) -> None:
+            self._without_bgp.discard(node)
+            for key in [key for key in self._waiting if node in _nodes(key)]:
+                del self._waiting[key]
+                self.begin_sessions(now, sorted(key))
+
+        self._network.at(when, begin)
+
     def begin_sessions_of(self, now: int, names: Iterable[str]) -> None:
         """The sessions of these ports, and of those at the other ends of their links, come back."""
         for name in names:
@@ -189,6 +208,9 @@ class FaultyLinks:
 
         def establish(_: int) -> None:
             if self._changes[key] != change or key & (self._down | self._silent.keys()):
+                return
+            if self._without_bgp & _nodes(key):
+                self._waiting[key] = None
                 return
             for end in wanted:
                 self._lost.discard(end)
@@ -229,6 +251,10 @@ class FaultyLinks:
         if (port := self._network.outputs.get(name)) is not None:
             for queue in port.queues:
                 port.resume(now, int(queue.priority))
+
+
+def _nodes(ends: Iterable[str]) -> set[str]:
+    return {end.partition(":")[0] for end in ends}
 
 
 def _bandwidths(plan: LabPlan) -> dict[str, tuple[int, int]]:

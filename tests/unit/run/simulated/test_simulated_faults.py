@@ -168,6 +168,15 @@ def test_a_daemon_that_ends_takes_the_sessions_along(daemon: str, words: str) ->
     assert all((0.5 < at_s < 0.51) == (daemon == "bgpd") for at_s in detected.values())
 
 
+def test_a_link_that_is_back_has_no_session_while_bgpd_is_dead() -> None:
+    killed = "{at: 500ms, until: 1200ms, node: p1-s1-rail1, daemon: bgpd, kill: true}"
+    flap = f"{{at: 600ms, until: 1150ms, link: '{UPLINK}', flap: {{period: 400ms}}}}"
+    one = run_of(f"{killed}, {flap}", changes=(("repeat:", "convergence: {establish: 100ms}\nrepeat:"),))
+    assert len([event for event in one.events if event.kind == "link-flap"]) == 2
+    assert {name.rpartition(" ")[2] for name in seen(one, "detected")} == {"closed"}, "none that a carrier could end"
+    assert all(end is not None for end in one.transfers.end_s), "they come back with bgpd"
+
+
 def test_without_zebra_the_kernel_goes_on() -> None:
     one = run_of("{at: 500ms, until: 1500ms, node: p1-s1-rail1, daemon: zebra, kill: true}")
     assert not seen(one, "detected") and one.metrics["streams_hit"] == 0
