@@ -169,14 +169,21 @@ class FaultyLinks:
                 continue
             self._lost.add(end)
             port = self.ports[end]
-            heard = now + self.convergence.reaction_ns
+            times = self.convergence
+            heard = now + times.reaction_ns
 
             def lose(at: int, end: str = end, port: PortPlan = port) -> None:
                 if end in self._lost:
                     self.note(at, "detected", port.node, f"{port.name} {why}")
                     self.routing.lose(end, at_once=why == CARRIER)
 
+            def leave(_: int, end: str = end) -> None:
+                if end in self._lost:
+                    self._use(end, usable=False)
+
             self._network.at(heard, lose)
+            if why != CARRIER:  # a host that speaks BGP goes by its other ports when its table is another one
+                self._network.at(heard + times.process_ns + times.install_ns, leave)
 
     def end_bgp(self, node: str) -> None:
         """The bgpd of a node ends: its sessions do not come back before it runs again."""

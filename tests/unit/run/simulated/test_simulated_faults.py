@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +23,7 @@ from testbed.run.sweep.runner import RecordOptions
 
 pytestmark = pytest.mark.process
 
+SCENARIOS = Path(__file__).parents[4] / "scenarios"
 UPLINK = "p1-s1-rail1:uplink1"
 NIC = "p1-s1-h1:rail1"
 SMALL = """
@@ -175,6 +177,17 @@ def test_a_link_that_is_back_has_no_session_while_bgpd_is_dead() -> None:
     assert len([event for event in one.events if event.kind == "link-flap"]) == 2
     assert {name.rpartition(" ")[2] for name in seen(one, "detected")} == {"closed"}, "none that a carrier could end"
     assert all(end is not None for end in one.transfers.end_s), "they come back with bgpd"
+
+
+def test_a_host_that_speaks_bgp_leaves_the_port_whose_session_is_gone() -> None:
+    shipped = (SCENARIOS / "leaf-dies-dual-homed.yml").read_text()
+    killed = "node: fe-leaf1, kill: true"
+    assert killed in shipped
+    text = shipped.replace(killed, "node: fe-leaf1, daemon: bgpd, kill: true")
+    outcome = run_simulated(read_sweep(text, {}, {"homing": "routed"}), RecordOptions(), processes=1)
+    [point] = outcome.record.points
+    lost = point.runs[0].metrics["blackhole_time_loss"]
+    assert lost is not None and lost < 0.3, "not the four seconds for which bgpd is dead"
 
 
 def test_without_zebra_the_kernel_goes_on() -> None:
