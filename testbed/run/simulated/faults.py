@@ -10,6 +10,7 @@ from functools import partial
 from testbed.base.errors import ScenarioError
 from testbed.base.names import plane_of_switch
 from testbed.lab.core.deploy.links.changes import LinkChange
+from testbed.lab.core.model import Lab, LinkKind
 from testbed.protocols.simulation import OutputPort
 from testbed.protocols.simulation.faults import Impairments
 from testbed.record.samples import RunEvent
@@ -40,7 +41,7 @@ class SimulatedSite:
     domains: SimulatedDomains
 
 
-def check_fault(fault: Fault) -> None:
+def check_fault(fault: Fault, lab: Lab) -> None:
     """Raise `ScenarioError` for a fault that cannot be simulated."""
     found = lab_fault(fault)
     if isinstance(found, AgentKill):
@@ -58,6 +59,23 @@ def check_fault(fault: Fault) -> None:
             f"--backend simulation has links of a constant delay, and that of {fault.target} is to vary",
             hint=f"a link-set without jitter, or {INSTEAD}",
         )
+    if _needs_peer_link(found, lab):
+        raise ScenarioError(
+            f"--backend simulation has no peer links and no LACP, by which a pair of leaves goes on after {fault.kind}"
+            f" of {fault.target}",
+            hint=f"node: LEAF, kill: true, or {INSTEAD}",
+        )
+
+
+def _needs_peer_link(found: LabFault, lab: Lab) -> bool:
+    """Tell whether a leaf of a pair lives on with hosts of link groups, but without a link to one or without routes."""
+    if isinstance(found, DaemonKill):
+        pairs = {end.node for link in lab.links if link.kind is LinkKind.PEER for end in (link.a, link.b)}
+        return found.fault.settings.get("daemon") == "bgpd" and found.target in pairs
+    if not isinstance(found, LinkDown) and not (isinstance(found, LinkSet) and found.fault.settings.get("silent")):
+        return False
+    of_pairs = (link for link in lab.links if link.kind in (LinkKind.MEMBER, LinkKind.PEER))
+    return any(found.target in (str(link.a), str(link.b)) for link in of_pairs)
 
 
 class _Fault(ABC):

@@ -18,7 +18,9 @@ from testbed.record.record import Outcome, Record, RunResult
 from testbed.run.faults.registry import lab_fault
 from testbed.run.schema.model import Fault
 from testbed.run.simulated import faults
+from testbed.run.simulated.support import check_supported
 from testbed.run.simulated.sweep import run_simulated
+from testbed.run.sweep.points import Sweep
 from testbed.run.sweep.runner import RecordOptions
 
 pytestmark = pytest.mark.process
@@ -179,15 +181,31 @@ def test_a_link_that_is_back_has_no_session_while_bgpd_is_dead() -> None:
     assert all(end is not None for end in one.transfers.end_s), "they come back with bgpd"
 
 
-def test_a_host_that_speaks_bgp_leaves_the_port_whose_session_is_gone() -> None:
+def dual_homed(homing: str, fault: str) -> Sweep:
+    """Return the shipped scenario with another fault of four seconds than the death of the leaf."""
     shipped = (SCENARIOS / "leaf-dies-dual-homed.yml").read_text()
-    killed = "node: fe-leaf1, kill: true"
-    assert killed in shipped
-    text = shipped.replace(killed, "node: fe-leaf1, daemon: bgpd, kill: true")
-    outcome = run_simulated(read_sweep(text, {}, {"homing": "routed"}), RecordOptions(), processes=1)
-    [point] = outcome.record.points
+    dies = "node: fe-leaf1, kill: true"
+    assert dies in shipped
+    return read_sweep(shipped.replace(dies, fault), {}, {"homing": homing})
+
+
+def test_a_host_that_speaks_bgp_leaves_the_port_whose_session_is_gone() -> None:
+    sweep = dual_homed("routed", "node: fe-leaf1, daemon: bgpd, kill: true")
+    [point] = run_simulated(sweep, RecordOptions(), processes=1).record.points
     lost = point.runs[0].metrics["blackhole_time_loss"]
     assert lost is not None and lost < 0.3, "not the four seconds for which bgpd is dead"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["link: 'fe-leaf1:down1', down: true", "link: 'p1-s1-h1:fe1', down: true",
+     "node: fe-leaf1, daemon: bgpd, kill: true"],
+)  # fmt: skip
+def test_what_takes_a_peer_link_is_refused(fault: str) -> None:
+    check_supported(dual_homed("mlag", "node: fe-leaf1, kill: true"))
+    with pytest.raises(ScenarioError, match="has no peer links") as caught:
+        check_supported(dual_homed("mlag", fault))
+    assert caught.value.hint
 
 
 def test_without_zebra_the_kernel_goes_on() -> None:
