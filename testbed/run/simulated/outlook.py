@@ -179,6 +179,9 @@ def _count_packets(traffic: RunTraffic, transport: LabTransport, duration_s: flo
             if source not in ring.inside:
                 chunk_bytes = -(-ring.size_bytes // ring.chunks)
                 add(nics[source], nics[destination], chunk_bytes, ring.rounds * ring.chunks)
+    for one in workload.requests:
+        add(nics[one.client], nics[one.server], one.request_bytes, 1)
+        add(nics[one.server], nics[one.client], one.chunk_bytes, one.output_tokens)
     packets = hops = 0
     size = sum(count * key[2] for key, count in alike.items())
     for key, count in alike.items():

@@ -41,22 +41,6 @@ INSIDE = RING.replace("gpus: 1", "gpus: 2")
 PATTERN = RING.replace("kind: all-reduce, bytes: 300kB, iterations: 2", "kind: permutation, bytes: 1MB").replace(
     "metric: jct_ratio", "metric: tail_fct_ratio"
 )
-STORAGE = """
-name: storage
-topology:
-  inline:
-    name: store
-    scale: {time: 10000}
-    fabric: {design: rail-optimized, segments: 1, hosts: 2, gpus: 1, spines: 1, routing: {bfd: off}}
-    networks:
-      storage: {leaves: 2, nic: {rate: 100G}, mtu: 4200, routing: {bfd: off},
-                targets: {flash: {count: 1, capacity: 1GB, medium: {rate: 400G, latency: 5us}}}}
-transport: {kind: nvme-tcp, io_bytes: 65536}
-workload: {kind: checkpoint, bytes: 300kB, storage: 1, ranks: {network: storage, targets: ["*"]}}
-repeat: {runs: 1, seed: 3}
-expect:
-  - {metric: jct_ratio, min: 1.0, max: 2.0, source: "the medium's latency beside the wire's time"}
-"""
 
 
 def point_of(text: str) -> PointResult:
@@ -117,11 +101,6 @@ def test_a_ring_of_1024_ranks_is_foreseen_without_its_transfers() -> None:
     assert one.ranks == 1024 and one.transfers == 2 * 1023 * 1024
     assert one.hops > 2 * 16 * one.transfers, "16 packets through a leaf, at least"
     assert one.memory_bytes < 2e9 and one.estimated_s > 10
-
-
-def test_of_transfers_to_storage_targets_hops_are_foreseen_as_those_of_tcp() -> None:
-    [one] = foresee_simulated(read_sweep(STORAGE))
-    assert one.transfers > 0 and one.hops > one.transfers and one.estimated_s > 0
 
 
 def test_runs_are_spread_over_processes() -> None:
