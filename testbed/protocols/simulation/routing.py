@@ -65,8 +65,7 @@ class FabricRouting:
         self._back: dict[str, str] = {}
         """By line, the other direction of its link. Parallel links are named in the same order both ways."""
         for (source, target), parallel in list(self._between.items()):
-            for line, back in zip(parallel, self._between.get((target, source), []), strict=False):
-                self._back[line] = back
+            self._back |= dict(zip(parallel, self._between.get((target, source), []), strict=False))
         self._by_line: defaultdict[str, list[str]] = defaultdict(list)
         """By line, the destinations that its source reaches by it."""
         for table in planned.values():
