@@ -3,9 +3,9 @@
 Every switch has the routes that were planned for it: by destination, lines of equal cost. It uses those of them whose
 line it has not lost, and whose far end has not withdrawn the destination. Where none is left it withdraws the
 destination from the neighbours that come to it by this switch, and it announces it to them when one is back. An update
-is sent `reaction_ns` after what it is about, takes the delay of its line, and does not arrive by a line that is down;
-`install_ns` after it has arrived the table is another one. No way is longer than a
-planned one: switches of a tier share an AS number, so that BGP takes no path that would go up twice.
+is sent `reaction_ns` after what it is about, takes the delay of its line, and does not arrive by a line that is down:
+TCP sends it again, unless the session ends before. `install_ns` after it has arrived the table is another one. No way
+is longer than a planned one: switches of a tier share an AS number, so that BGP takes no path that would go up twice.
 
 Who loses a line, and when, is told from outside: carrier, BFD and timers are of links, not of routes.
 """
@@ -14,11 +14,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 from testbed.protocols.simulation.network import FabricNetwork
 
 Planned = Mapping[str, Mapping[str, tuple[str, ...]]]
 """By switch and destination, the lines of equal cost."""
+AGAIN_NS: Final = 200_000_000
+"""The time after which TCP sends again what has not arrived: the least that Linux waits."""
 
 
 class FabricRouting:
@@ -48,6 +51,8 @@ class FabricRouting:
         self._at_once = False
         self._announced = frozenset(announced)
         self._lost: set[str] = set()
+        self._untold: set[str] = set()
+        """Lines by whose link an update is to be sent again."""
         self._withdrawn: defaultdict[str, set[str]] = defaultdict(set)
         """By line, the destinations that its target has withdrawn."""
         self._between: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
@@ -57,6 +62,10 @@ class FabricRouting:
             self._between[source, target].append(line)
             if source in planned and target in planned:
                 self._neighbours[target].add(source)
+        self._back: dict[str, str] = {}
+        """By line, the other direction of its link. Parallel links are named in the same order both ways."""
+        for (source, target), parallel in list(self._between.items()):
+            self._back |= dict(zip(parallel, self._between.get((target, source), []), strict=False))
         self._by_line: defaultdict[str, list[str]] = defaultdict(list)
         """By line, the destinations that its source reaches by it."""
         for table in planned.values():
@@ -93,8 +102,7 @@ class FabricRouting:
         had = self._reached(source, self._by_line[line])
         self._lost.discard(line)
         if target in self._planned:
-            reached = self._reached(target, self._by_line[line])
-            self._withdrawn[line] = set(self._by_line[line]) - reached
+            self._withdrawn[line] = set(self._by_line[line]) - self._offered(target, self._by_line[line])
         self._at_once = True
         self._apply(source, self._by_line[line], had)
         self._at_once = False
@@ -103,6 +111,10 @@ class FabricRouting:
 
     def _reached(self, switch: str, destinations: Iterable[str]) -> set[str]:
         return {one for one in destinations if self.routes(switch, one)}
+
+    def _offered(self, switch: str, destinations: Iterable[str]) -> set[str]:
+        """Return those of some destinations that a switch announces."""
+        return {one for one in destinations if self.routes(switch, one) or self._is_local(switch, one)}
 
     def _apply(self, switch: str, destinations: Iterable[str], had: set[str]) -> None:
         """Install the routes of a switch, and tell its neighbours what it reaches anew or no more."""
@@ -133,21 +145,37 @@ class FabricRouting:
 
     def _tell(self, line: str, come: set[str], gone: set[str]) -> None:
         """Send an update to the source of a line."""
-        source, target = self._ends[line]
         known = set(self._by_line[line])
         come, gone = come & known, gone & known
-        back = next((one for one in self._between[target, source]), None)
+        back = self._back.get(line)
         if back is None or not (come or gone) or line in self._lost or back in self._lost:
             return
         delay_ns = self._reaction_ns + int(self._network.lines[back].delay_ns)
         self._network.at(self._network.now + delay_ns, lambda now: self._hear(line, back, come, gone))
 
     def _hear(self, line: str, back: str, come: set[str], gone: set[str]) -> None:
-        if line in self._lost or not self._network.lines[back].up:
-            return  # the session is down, or will be; when it is back all is announced
+        if line in self._lost:
+            return  # the session is down; when it is back all is announced
+        if not self._network.lines[back].up:
+            self._tell_again(line, back)
+            return
         self.updates += 1
         source = self._ends[line][0]
         changed = sorted(come | gone)
         had = self._reached(source, changed)
         self._withdrawn[line] = (self._withdrawn[line] | gone) - come
         self._apply(source, changed, had)
+
+    def _tell_again(self, line: str, back: str) -> None:
+        """Have the source of a line told later what its target reaches then."""
+        if line not in self._untold:
+            self._untold.add(line)
+            self._network.at(self._network.now + AGAIN_NS, lambda now: self._retell(line, back))
+
+    def _retell(self, line: str, back: str) -> None:
+        self._untold.discard(line)
+        if line in self._lost or back in self._lost:
+            return
+        known = set(self._by_line[line])
+        come = self._offered(self._ends[line][1], known)
+        self._hear(line, back, come, known - come)

@@ -113,19 +113,29 @@ class WeightedRouting(FabricRouting):
 
     def _announce(self, line: str, sums: Mapping[str, int]) -> None:
         """Send the source of a line the sums of its target."""
-        source, target = self._ends[line]
+        source = self._ends[line][0]
         known = {destination: found for destination, found in sums.items() if destination in self._planned[source]}
-        back = next(iter(self._between[target, source]), None)
+        back = self._back.get(line)
         if back is None or not known or line in self._lost or back in self._lost:
             return
         delay_ns = self._reaction_ns + int(self._network.lines[back].delay_ns)
         self._network.at(self._network.now + delay_ns, lambda now: self._hear_sums(line, back, known))
 
     def _hear_sums(self, line: str, back: str, sums: Mapping[str, int]) -> None:
-        if line in self._lost or not self._network.lines[back].up:
+        if line in self._lost:
+            return
+        if not self._network.lines[back].up:
+            self._tell_again(line, back)
             return
         source = self._ends[line][0]
         changed = sorted(sums)
         had = self._reached(source, changed)
         self._told[line].update(sums)
         self._apply(source, changed, had)
+
+    def _retell(self, line: str, back: str) -> None:
+        super()._retell(line, back)
+        if line not in self._untold and line not in self._lost and back not in self._lost:
+            target = self._ends[line][1]
+            sums = {destination: self._sums.get((target, destination), 0) for destination in self._by_line[line]}
+            self._hear_sums(line, back, sums)

@@ -12,6 +12,7 @@ from testbed.base.validation.model import SpecModel
 from testbed.base.validation.quantities import Span
 
 _Time = Written[Annotated[Duration, Span()]]
+_Interval = Written[Annotated[Duration, Span(1)]]
 
 
 class ConvergenceSpec(SpecModel):
@@ -30,7 +31,7 @@ class ConvergenceSpec(SpecModel):
     establish: _Time = Field(default=None, description="Gives the time until a session has its routes again.")
     start: _Time = Field(default=None, description="Gives the time in which the daemons of a switch start.")
     hold: _Time = Field(default=None, description="Gives BGP's hold time, where a network has no BFD.")
-    keepalive: _Time = Field(default=None, description="Gives the time between two keepalives.")
+    keepalive: _Interval = Field(default=None, description="Gives the time between two keepalives.")
 
     def times_ns(self) -> dict[str, int]:
         """Return the times that are written, in ns, by their names."""

@@ -219,8 +219,9 @@ class _Builder:
         tenants = {name: address for name, address in self._nics.items() if self._placed[name].tenant}
         if not tenants:
             return
-        numbers = frozenset(nics[address].number for address in tenants.values())
-        vteps = {target for _, (source, target) in self._fabric.ends.items() if source in tenants.values()}
+        addresses = set(tenants.values())
+        numbers = frozenset(nics[address].number for address in addresses)
+        vteps = {target for source, target in self._fabric.ends.values() if source in addresses}
         for line, (source, _) in self._fabric.ends.items():
             if source in vteps:
                 port = self._network.outputs[line]

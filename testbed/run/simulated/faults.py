@@ -10,6 +10,7 @@ from functools import partial
 from testbed.base.errors import ScenarioError
 from testbed.base.names import plane_of_switch
 from testbed.lab.core.deploy.links.changes import LinkChange
+from testbed.lab.core.model import Lab, LinkKind
 from testbed.protocols.simulation import OutputPort
 from testbed.protocols.simulation.faults import Impairments
 from testbed.record.samples import RunEvent
@@ -40,7 +41,7 @@ class SimulatedSite:
     domains: SimulatedDomains
 
 
-def check_fault(fault: Fault) -> None:
+def check_fault(fault: Fault, lab: Lab) -> None:
     """Raise `ScenarioError` for a fault that cannot be simulated."""
     found = lab_fault(fault)
     if isinstance(found, AgentKill):
@@ -58,6 +59,23 @@ def check_fault(fault: Fault) -> None:
             f"--backend simulation has links of a constant delay, and that of {fault.target} is to vary",
             hint=f"a link-set without jitter, or {INSTEAD}",
         )
+    if _needs_peer_link(found, lab):
+        raise ScenarioError(
+            f"--backend simulation has no peer links and no LACP, by which a pair of leaves goes on after {fault.kind}"
+            f" of {fault.target}",
+            hint=f"node: LEAF, kill: true, or {INSTEAD}",
+        )
+
+
+def _needs_peer_link(found: LabFault, lab: Lab) -> bool:
+    """Tell whether a leaf of a pair lives on with hosts of link groups, but without a link to one or without routes."""
+    if isinstance(found, DaemonKill):
+        pairs = {end.node for link in lab.links if link.kind is LinkKind.PEER for end in (link.a, link.b)}
+        return found.fault.settings.get("daemon") == "bgpd" and found.target in pairs
+    if not isinstance(found, LinkDown) and not (isinstance(found, LinkSet) and found.fault.settings.get("silent")):
+        return False
+    of_pairs = (link for link in lab.links if link.kind in (LinkKind.MEMBER, LinkKind.PEER))
+    return any(found.target in (str(link.a), str(link.b)) for link in of_pairs)
 
 
 class _Fault(ABC):
@@ -103,7 +121,8 @@ class _Set(_Fault):
             if line is None:
                 continue
             line.rate_bps, line.delay_ns = port.rate_bps, self.site.fabric.delays[name]
-            line.impair(Impairments(loss=port.loss) if port.loss else None)
+            declared = self.site.links.impairments[name] = Impairments(loss=port.loss)
+            line.impair(declared if port.loss else None)
         self.site.links.speak(now, self._names)
 
     @property
@@ -121,14 +140,17 @@ class _Set(_Fault):
         if change.rate_share is not None:
             line.rate_bps = max(1, round(port.rate_bps * change.rate_share))
         if change.delay is not None:
-            line.delay_ns += change.delay.scaled(self.site.fabric.k).ns - port.delay_ns
-        impairments = Impairments(loss=port.loss if change.loss is None else change.loss)
+            line.delay_ns = self.site.fabric.delays[name] + change.delay.scaled(self.site.fabric.k).ns - port.delay_ns
+        before = impairments = self.site.links.impairments.get(name, Impairments(loss=port.loss))
+        if change.loss is not None:
+            impairments = replace(impairments, loss=change.loss)
         if change.loss_every is not None:
             impairments = replace(impairments, loss_every=change.loss_every)
         if change.corruption is not None:
             impairments = replace(impairments, corrupt=change.corruption)
-        if impairments != Impairments():
+        if impairments != before:
             line.impair(impairments)
+            self.site.links.impairments[name] = impairments
 
 
 class _Storm(_Fault):
@@ -171,16 +193,26 @@ class _Storm(_Fault):
 
 
 class _NodeKill(_Fault):
-    """All ports of a switch lose their carrier, one after the other."""
+    """All ports of a switch lose their carrier, one after the other, until it has power again."""
+
+    _dead = False
 
     def do(self, now: int) -> None:
         links, times = self.site.links, self.site.links.convergence
+        self._dead = True
+        links.end_bgp(self.target)
         for number, name in enumerate(links.of_node(self.target)):
             first = max(0, times.power_ns - times.carrier_ns)
-            self._at(now + first + number * times.next_port_ns, partial(_at_port, links.down, name))
+            self._at(now + first + number * times.next_port_ns, partial(_at_port, self._down, name))
+
+    def _down(self, now: int, name: str) -> None:
+        if self._dead:
+            self.site.links.down(now, name)
 
     def undo(self, now: int) -> None:
         links, times = self.site.links, self.site.links.convergence
+        self._dead = False
+        links.begin_bgp(now + times.start_ns, self.target)
         for number, name in enumerate(links.of_node(self.target)):
             self._at(
                 now + number * times.next_port_ns,
@@ -225,6 +257,7 @@ class _DaemonKill(_Fault):
         self._dead = True
         links.note(now, "daemon-ended", self.target, self._daemon)
         if self._daemon == "bgpd":
+            links.end_bgp(self.target)
             links.end_sessions(now, [end for name in self._ports for end in (name, links.peer(name))], "session closed")
         elif self._daemon == "bfdd":
             due = links.begin_ns + links.convergence.silence_ns(now - links.begin_ns, links.random)
@@ -240,6 +273,7 @@ class _DaemonKill(_Fault):
     def undo(self, now: int) -> None:
         links = self.site.links
         self._dead = False
+        links.begin_bgp(now + links.convergence.start_ns, self.target)
         links.begin_sessions_of(now + links.convergence.start_ns, self._ports)
 
     @property

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
+from testbed.protocols.simulation.faults import Impairments
 from testbed.protocols.simulation.routing import FabricRouting
 from testbed.protocols.simulation.weighted_routing import WeightedRouting
 from testbed.record.samples import RunEvent
@@ -36,6 +37,8 @@ class FaultyLinks:
         self.convergence = convergence
         self.begin_ns = begin_ns
         self.ports = {f"{port.node}:{port.name}": port for port in plan.ports}
+        self.impairments: dict[str, Impairments] = {}
+        """By line, what faults have made of it: of several at once, each changes what it names."""
         self._network = fabric.network
         self.random = Random(f"{seed} faults")
         self._sessions = {
@@ -56,6 +59,10 @@ class FaultyLinks:
         self._down: set[str] = set()
         self._silent: dict[str, int] = {}
         """Ports whose packets are lost, and the change of their link since when."""
+        self._without_bgp: set[str] = set()
+        """Nodes whose bgpd has ended: none of their sessions comes back."""
+        self._waiting: dict[frozenset[str], None] = {}
+        """Links whose sessions would have come back, had both ends a bgpd."""
         self._lost: set[str] = set()
         """Ports whose session is down."""
         self._changes: defaultdict[frozenset[str], int] = defaultdict(int)
@@ -162,14 +169,36 @@ class FaultyLinks:
                 continue
             self._lost.add(end)
             port = self.ports[end]
-            heard = now + self.convergence.reaction_ns
+            times = self.convergence
+            heard = now + times.reaction_ns
 
             def lose(at: int, end: str = end, port: PortPlan = port) -> None:
                 if end in self._lost:
                     self.note(at, "detected", port.node, f"{port.name} {why}")
                     self.routing.lose(end, at_once=why == CARRIER)
 
+            def leave(_: int, end: str = end) -> None:
+                if end in self._lost:
+                    self._use(end, usable=False)
+
             self._network.at(heard, lose)
+            if why != CARRIER:  # a host that speaks BGP goes by its other ports when its table is another one
+                self._network.at(heard + times.process_ns + times.install_ns, leave)
+
+    def end_bgp(self, node: str) -> None:
+        """The bgpd of a node ends: its sessions do not come back before it runs again."""
+        self._without_bgp.add(node)
+
+    def begin_bgp(self, when: int, node: str) -> None:
+        """The bgpd of a node runs again from a time on."""
+
+        def begin(now: int) -> None:
+            self._without_bgp.discard(node)
+            for key in [key for key in self._waiting if node in _nodes(key)]:
+                del self._waiting[key]
+                self.begin_sessions(now, sorted(key))
+
+        self._network.at(when, begin)
 
     def begin_sessions_of(self, now: int, names: Iterable[str]) -> None:
         """The sessions of these ports, and of those at the other ends of their links, come back."""
@@ -186,6 +215,9 @@ class FaultyLinks:
 
         def establish(_: int) -> None:
             if self._changes[key] != change or key & (self._down | self._silent.keys()):
+                return
+            if self._without_bgp & _nodes(key):
+                self._waiting[key] = None
                 return
             for end in wanted:
                 self._lost.discard(end)
@@ -226,6 +258,10 @@ class FaultyLinks:
         if (port := self._network.outputs.get(name)) is not None:
             for queue in port.queues:
                 port.resume(now, int(queue.priority))
+
+
+def _nodes(ends: Iterable[str]) -> set[str]:
+    return {end.partition(":")[0] for end in ends}
 
 
 def _bandwidths(plan: LabPlan) -> dict[str, tuple[int, int]]:

@@ -24,7 +24,7 @@ from testbed.run.placed.placement import RankPlacement
 from testbed.run.placed.rings import transfers_of
 from testbed.run.placed.traffic import RunTraffic, make_traffic
 from testbed.run.schema.model import Transport
-from testbed.run.schema.transports import TransportKind
+from testbed.run.schema.transports import TRANSPORTS, TransportKind
 from testbed.run.simulated.execution import execute
 from testbed.run.simulated.fabric import planned_lab
 from testbed.run.simulated.processes import cores
@@ -106,7 +106,7 @@ def foresee_simulated_point(point: Point, model: Lab) -> SimulatedOutlook:
     lab = whole.of_network(*scenario.workload.ranks.networks_in(model))
     traffic = make_traffic(scenario, lab, seed=scenario.repeat.seed, folds_large=True)
     transport = transport_on(lab, scenario.transport)
-    cost = measure_hop(scenario.transport.kind)
+    cost = measure_hop(_measured_by(scenario.transport.kind))
     timed = scenario.workload.duration
     amount = _count_packets(traffic, transport, None if timed is None else timed.seconds)
     hops = round(amount.hops * cost.per_packet)
@@ -179,6 +179,9 @@ def _count_packets(traffic: RunTraffic, transport: LabTransport, duration_s: flo
             if source not in ring.inside:
                 chunk_bytes = -(-ring.size_bytes // ring.chunks)
                 add(nics[source], nics[destination], chunk_bytes, ring.rounds * ring.chunks)
+    for one in workload.requests:
+        add(nics[one.client], nics[one.server], one.request_bytes, 1)
+        add(nics[one.server], nics[one.client], one.chunk_bytes, one.output_tokens)
     packets = hops = 0
     size = sum(count * key[2] for key, count in alike.items())
     for key, count in alike.items():
@@ -204,6 +207,11 @@ def _memory_bytes(lab: LiveLab, traffic: RunTraffic, transport: LabTransport, am
         + (amount.transfers - amount.streamed) * TRANSFER_BYTES
         + under_way * PACKET_BYTES
     )
+
+
+def _measured_by(kind: TransportKind) -> TransportKind:
+    """Return the transport that a hop is measured with: TCP for those to storage targets, which go over it."""
+    return TransportKind.TCP if TRANSPORTS[kind.value].to_targets else kind
 
 
 @cache

@@ -64,7 +64,7 @@ def _check_scenario(point: Point, lab: Lab) -> None:
     if any(goes_by_packets(lab, one) for one in scenario.transports):
         build_domain()  # so that a compiler that is missing is told of before anything runs
     for fault in scenario.faults:
-        check_fault(fault)
+        check_fault(fault, lab)
 
 
 def _check_transport(point: Point, transport: Transport) -> None:

@@ -8,7 +8,7 @@ from testbed.base.datapath.abi import BalancingMode
 from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.protocols.datagram import Incoming, Outgoing, Priority
 from testbed.protocols.simulation import FabricNetwork, FabricPortSettings, LinkSettings, SwitchSettings
-from testbed.protocols.simulation.routing import FabricRouting
+from testbed.protocols.simulation.routing import AGAIN_NS, FabricRouting
 
 A, B = "10.0.0.1", "10.0.0.2"
 LINK = LinkSettings(rate_bps=10**9, delay_ns=1000)
@@ -122,6 +122,19 @@ def test_no_update_arrives_by_a_line_that_is_lost_and_what_was_missed_is_known_w
     routing.regain("spine1>leaf2")
     network.run(until=20 * UPDATE_NS)
     assert routing.routes("leaf1", B) == ("leaf1>spine1", "leaf1>spine2")
+
+
+def test_an_update_that_met_a_silent_link_is_sent_again() -> None:
+    network, routing, _, _ = fabric()
+    network.set_up("spine1>leaf1", up=False)
+    routing.lose("spine1>leaf2")
+    network.at(3 * AGAIN_NS // 2, lambda now: network.set_up("spine1>leaf1", up=True))
+    network.run(until=3 * AGAIN_NS // 2)
+    assert routing.routes("leaf1", B) == ("leaf1>spine1", "leaf1>spine2") and not routing.updates
+    network.run(until=2 * AGAIN_NS + UPDATE_NS)
+    assert routing.routes("leaf1", B) == ("leaf1>spine2",) and routing.updates == 1
+    network.run(until=10 * AGAIN_NS)
+    assert routing.updates == 1, "once is enough"
 
 
 def test_a_leaf_goes_on_to_announce_the_subnet_of_a_port_that_is_down_but_not_a_host_route() -> None:

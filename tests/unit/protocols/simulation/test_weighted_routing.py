@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.protocols.datagram import Incoming, Outgoing
 from testbed.protocols.simulation import FabricNetwork, FabricPortSettings, LinkSettings, SwitchSettings
+from testbed.protocols.simulation.routing import AGAIN_NS
 from testbed.protocols.simulation.weighted_routing import WeightedRouting
 
 A, B = "10.0.0.1", "10.0.0.2"
@@ -100,6 +101,31 @@ def test_a_spine_that_loses_the_whole_bundle_gets_nothing() -> None:
     network.at(10, lambda now: (routing.lose("spine2>leaf2.1"), routing.lose("spine2>leaf2.2"))[0])
     network.run(until=10_000)
     assert shares(routing) == {"leaf1>spine1.1": 1, "leaf1>spine1.2": 1}
+
+
+def test_sums_that_met_a_silent_link_are_told_again() -> None:
+    network, routing = fabric()
+    silent = ["spine2>leaf1.1", "spine2>leaf1.2"]
+    network.set_up(silent, up=False)
+    network.at(10, lambda now: routing.lose("spine2>leaf2.1"))
+    network.at(10_000, lambda now: network.set_up(silent, up=True))
+    network.run(until=20_000)
+    assert shares(routing) == ALIKE
+    network.run(until=AGAIN_NS + 20_000)
+    assert shares(routing) == UNEVEN
+
+
+def test_over_a_bundle_whose_first_link_is_lost_the_others_tell() -> None:
+    network, routing = fabric()
+    for line in ("leaf1>spine2.1", "spine2>leaf1.1"):
+        routing.lose(line)
+    network.run(until=10_000)
+    network.at(10_001, lambda now: routing.lose("spine2>leaf2.1"))
+    network.run(until=20_000)
+    assert shares(routing) == {"leaf1>spine1.1": 40, "leaf1>spine1.2": 40, "leaf1>spine2.2": 20}
+    network.at(20_001, lambda now: routing.lose("spine2>leaf2.2"))
+    network.run(until=30_000)
+    assert shares(routing) == {"leaf1>spine1.1": 1, "leaf1>spine1.2": 1}, "spine2 has withdrawn what is behind leaf2"
 
 
 def test_a_link_of_the_leafs_own_is_one_path_less() -> None:

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from testbed.api.sweeps import read_sweep
-from testbed.base.errors import ScenarioError
+from testbed.base.errors import ScenarioError, SpecError
+from testbed.base.units import Duration
+from testbed.protocols.simulation.faults import Impairments
 from testbed.record.record import Outcome, Record, RunResult
+from testbed.run.faults.registry import lab_fault
+from testbed.run.schema.model import Fault
+from testbed.run.simulated import faults
+from testbed.run.simulated.support import check_supported
 from testbed.run.simulated.sweep import run_simulated
+from testbed.run.sweep.points import Sweep
 from testbed.run.sweep.runner import RecordOptions
 
 pytestmark = pytest.mark.process
 
+SCENARIOS = Path(__file__).parents[4] / "scenarios"
 UPLINK = "p1-s1-rail1:uplink1"
 NIC = "p1-s1-h1:rail1"
 SMALL = """
@@ -81,6 +92,12 @@ def test_the_times_of_convergence_can_be_stated() -> None:
     assert "carrier 20 ms" in " ".join(said.environment.approximations)
 
 
+def test_keepalives_that_take_no_time_are_refused() -> None:
+    text = SMALL.replace("{ROUTING}", "{bfd: off}").replace("FAULT", f"{{at: 1s, link: '{UPLINK}', down: true}}")
+    with pytest.raises(SpecError, match="keepalive"):
+        read_sweep(text.replace("repeat:", "convergence: {keepalive: 0}\nrepeat:"), {})
+
+
 def test_a_silent_link_is_missed_by_bfd_and_nobody_else_loses_by_it() -> None:
     one = run_of(f"{{at: 500ms, link: '{UPLINK}', set: {{silent: true, both: true}}}}")
     detected = seen(one, "detected")
@@ -134,6 +151,13 @@ def test_a_switch_without_power_takes_its_hosts_along_and_is_back_with_its_daemo
     assert one.metrics["blackhole_time_loss"] == pytest.approx(1.81, abs=0.15), "1 s, and 0.81 s for its routing"
 
 
+def test_a_switch_that_has_power_again_before_its_ports_go_keeps_them() -> None:
+    one = run_of("{at: 500ms, until: 501ms, node: p1-s1-rail1, kill: true}")
+    assert not seen(one, "carrier-lost") and all(end is not None for end in one.transfers.end_s)
+    one = run_of("{at: 500ms, until: 504ms, node: p1-s1-rail1, kill: true}")
+    assert all(end is not None for end in one.transfers.end_s), "no port stays down"
+
+
 def test_a_spine_without_power_is_left_by_all() -> None:
     one = run_of("{at: 500ms, until: 1500ms, node: p1-spine1, kill: true}")
     assert one.metrics["streams_hit"] is not None and one.metrics["streams_hit"] < 1
@@ -148,6 +172,42 @@ def test_a_daemon_that_ends_takes_the_sessions_along(daemon: str, words: str) ->
     assert all((0.5 < at_s < 0.51) == (daemon == "bgpd") for at_s in detected.values())
 
 
+def test_a_link_that_is_back_has_no_session_while_bgpd_is_dead() -> None:
+    killed = "{at: 500ms, until: 1200ms, node: p1-s1-rail1, daemon: bgpd, kill: true}"
+    flap = f"{{at: 600ms, until: 1150ms, link: '{UPLINK}', flap: {{period: 400ms}}}}"
+    one = run_of(f"{killed}, {flap}", changes=(("repeat:", "convergence: {establish: 100ms}\nrepeat:"),))
+    assert len([event for event in one.events if event.kind == "link-flap"]) == 2
+    assert {name.rpartition(" ")[2] for name in seen(one, "detected")} == {"closed"}, "none that a carrier could end"
+    assert all(end is not None for end in one.transfers.end_s), "they come back with bgpd"
+
+
+def dual_homed(homing: str, fault: str) -> Sweep:
+    """Return the shipped scenario with another fault of four seconds than the death of the leaf."""
+    shipped = (SCENARIOS / "leaf-dies-dual-homed.yml").read_text()
+    dies = "node: fe-leaf1, kill: true"
+    assert dies in shipped
+    return read_sweep(shipped.replace(dies, fault), {}, {"homing": homing})
+
+
+def test_a_host_that_speaks_bgp_leaves_the_port_whose_session_is_gone() -> None:
+    sweep = dual_homed("routed", "node: fe-leaf1, daemon: bgpd, kill: true")
+    [point] = run_simulated(sweep, RecordOptions(), processes=1).record.points
+    lost = point.runs[0].metrics["blackhole_time_loss"]
+    assert lost is not None and lost < 0.3, "not the four seconds for which bgpd is dead"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["link: 'fe-leaf1:down1', down: true", "link: 'p1-s1-h1:fe1', down: true",
+     "node: fe-leaf1, daemon: bgpd, kill: true"],
+)  # fmt: skip
+def test_what_takes_a_peer_link_is_refused(fault: str) -> None:
+    check_supported(dual_homed("mlag", "node: fe-leaf1, kill: true"))
+    with pytest.raises(ScenarioError, match="has no peer links") as caught:
+        check_supported(dual_homed("mlag", fault))
+    assert caught.value.hint
+
+
 def test_without_zebra_the_kernel_goes_on() -> None:
     one = run_of("{at: 500ms, until: 1500ms, node: p1-s1-rail1, daemon: zebra, kill: true}")
     assert not seen(one, "detected") and one.metrics["streams_hit"] == 0
@@ -158,6 +218,43 @@ def test_a_rate_that_changes_for_a_while_costs_its_share() -> None:
     whole = run_of(f"{{at: 500ms, until: 501ms, link: '{NIC}', set: {{rate: 99%, both: true}}}}")
     longer = (one.metrics["tail_fct"] or 0) - (whole.metrics["tail_fct"] or 0)
     assert 0.6 < longer < 1.4, "3/4 of a second's worth is later"
+
+
+class Wire:
+    """A line, with the impairments that it is given."""
+
+    def __init__(self) -> None:
+        self.rate_bps, self.delay_ns = 10**9, 1_050
+        self.given: list[Impairments | None] = []
+
+    def impair(self, impairments: Impairments | None) -> None:
+        self.given.append(impairments)
+
+
+def test_of_two_changes_of_a_link_each_changes_what_it_names() -> None:
+    wire = Wire()
+    site: Any = SimpleNamespace(
+        fabric=SimpleNamespace(network=SimpleNamespace(lines={"a:p": wire}), delays={"a:p": 1_050}, k=1.0),
+        links=SimpleNamespace(
+            ports={"a:p": SimpleNamespace(rate_bps=10**9, delay_ns=1_000, loss=0.01)},
+            impairments={},
+            speak=lambda now, names: None,
+        ),
+    )
+
+    def changed(settings: Mapping[str, str]) -> Any:
+        made = faults._make(lab_fault(Fault(at=Duration(0), kind="link-set", target="a:p", settings=settings)), site)
+        made.do(0)
+        return made
+
+    changed({"delay": "5us"})
+    assert wire.delay_ns == 5_050 and not wire.given, "the link goes on to lose what it is declared to"
+    changed({"delay": "2us", "corruption": "2%"})
+    assert wire.delay_ns == 2_050 and wire.given[-1] == Impairments(loss=0.01, corrupt=0.02)
+    last = changed({"loss": "0%"})
+    assert wire.given[-1] == Impairments(corrupt=0.02)
+    last.undo(0)
+    assert wire.delay_ns == 1_050 and wire.given[-1] == Impairments(loss=0.01)
 
 
 STORM = (

@@ -9,6 +9,8 @@ import pytest
 from testbed.api.sweeps import read_sweep
 from testbed.base.errors import ScenarioError
 from testbed.record.record import Outcome, Record
+from testbed.run.simulated.outlook import foresee_simulated
+from testbed.run.simulated.point import SimulatedPoint
 from testbed.run.simulated.support import REAL_PROGRAMS, check_supported
 from testbed.run.simulated.sweep import run_simulated
 from testbed.run.sweep.runner import RecordOptions
@@ -87,6 +89,18 @@ def passes(record: Record) -> None:
 @pytest.mark.parametrize("text", [BYTES, INCAST, DURATION, REQUESTS, STORAGE], ids=lambda text: text.split()[1])
 def test_a_scenario_passes(text) -> None:
     passes(simulate(text))
+
+
+def test_hops_are_foreseen_to_storage_targets_too() -> None:
+    [one] = foresee_simulated(read_sweep(STORAGE))
+    assert one.transfers > 0 and one.hops > one.transfers and one.estimated_s > 0
+
+
+def test_requests_and_answers_are_foreseen() -> None:
+    sweep = read_sweep(REQUESTS)
+    [one] = foresee_simulated(sweep)
+    asked = SimulatedPoint(sweep.points[0], sweep.lab_of(sweep.points[0])).traffic[0].workload.requests
+    assert asked and one.hops >= 2 * 5 * len(asked), "a request and four tokens, over two lines at least"
 
 
 @pytest.mark.parametrize("name", ["overlay-cost", "model-staging", "storm-spares-others"])
