@@ -170,7 +170,8 @@ class Responder:
         if not self._qp.control.precise_marks:
             self.marking = self.marking or marked
         elif marked != self.marking:
-            if self.expected > self._acknowledged and not self._responses and not self._kept:
+            owes = self._reliable and self.expected > self._acknowledged
+            if owes and not self._responses and not self._kept:
                 self._qp.emit(self._acknowledgement(self._arrived - 1, syndrome.ack()))
             self.marking = marked
 
