@@ -175,7 +175,7 @@ def _weights(
         for sender in senders:
             for interface in graph.hops[sender][receiver].interfaces:
                 own, taken = graph.bandwidths.get((receiver, interface), (0, 0))
-                values[interface] = taken or (own if sender in origins else told[sender])
+                values[interface] = taken or own or told[sender]
         interfaces = graph.interfaces(receiver, senders)
         shares = [values[interface] for interface in interfaces]
         if not all(shares):
