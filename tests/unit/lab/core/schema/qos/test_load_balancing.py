@@ -140,7 +140,8 @@ def test_the_queues_behind_interfaces_keep_the_numbers_of_a_lab_that_is_up() -> 
 @pytest.mark.parametrize("mode", ["static", "adaptive"])
 def test_more_paths_than_a_switch_sees_are_refused(mode: str) -> None:
     text = (
-        "name: wide\nfabric: {design: rail-optimized, segments: 2, hosts: 1, gpus: 1, spines: 65, routing: {ecmp: 65}}\n"
+        "name: wide\n"
+        "fabric: {design: rail-optimized, segments: 2, hosts: 1, gpus: 1, spines: 65, routing: {ecmp: 65}}\n"
         f"qos: {{preset: uec, load_balancing: {{mode: {mode}}}}}\n"
     )
     with pytest.raises(PlanError, match="has 65 ways up") as caught:
