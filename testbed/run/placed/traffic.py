@@ -264,10 +264,11 @@ def _check_homing(kind: TransportKind, nics: Sequence[PortPlan], *, outside: boo
     homed = next((nic for nic in nics if nic.nic_ports > 1), None)
     if homed is not None and not TRANSPORTS[kind.value].routed_by_kernel:
         able = next(name for name, one in TRANSPORTS.items() if one.routed_by_kernel)
+        subnets = "nic: {multihoming: subnets}" if homed.network == BACKEND else "homing: subnets"
         raise ScenarioError(
             f"{kind.value} sends by one port, and {homed.node} has one address behind {homed.nic_ports} ports of"
             f" network {homed.network}",
-            hint=f"transport: {{kind: {able}}}, or homing: subnets in the topology",
+            hint=f"transport: {{kind: {able}}}, or {subnets} in the topology",
         )
 
 
