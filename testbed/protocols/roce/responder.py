@@ -386,6 +386,7 @@ class Responder:
 
     def _say_not_ready(self) -> None:
         qp = self._qp
+        self._restart()  # a NAK acknowledges what is before it
         self._nak = syndrome.rnr_nak(qp.config.min_rnr_timer)
         self._nak_sent = True  # what comes behind it is no sequence error
         qp.count("not-ready")
