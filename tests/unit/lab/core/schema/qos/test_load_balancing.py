@@ -12,7 +12,7 @@ from testbed.base.datapath.abi import FIVE_TUPLE, AdaptPer, BalancingMode, HashF
 from testbed.base.errors import PlanError, SpecError
 from testbed.base.units import Duration
 from testbed.lab.core.model import HashEngine, Lab, LoadBalancing
-from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.plan.lab import outline_lab, plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import InstallPort, SetSysctl
 from testbed.lab.core.plan.qos.numbers import keep_numbers, numbers_of
@@ -110,6 +110,14 @@ def test_hosts_of_a_leaf_are_divided_evenly_over_the_paths_to_it() -> None:
     buffer = replace(plan.tables.buffers[1], stride=1)
     first = [IPv4Address(one) for one, _ in plan.tables.destinations[:8]]
     assert [pinned_path(plan.tables, buffer, one, 4) for one in first] == [0, 1, 2, 3, 0, 1, 2, 3]
+
+
+def test_an_outline_pins_the_same_destinations() -> None:
+    """Without their numbers all of them would be the first, on one path."""
+    lab, plan = multi_pod("static")
+    outlined = outline_lab(lab, k=1).tables
+    assert outlined is not None and plan.tables is not None
+    assert outlined.destinations == plan.tables.destinations and len(outlined.destinations) > 1
 
 
 @pytest.mark.parametrize(
