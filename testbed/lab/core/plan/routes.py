@@ -55,7 +55,7 @@ class PlannedSession:
     to_client: bool = False
     from_client: bool = False
     told_bandwidth: int = 0
-    """The sender announces its own prefixes with this link bandwidth; 0: with none."""
+    """The sender announces all that it does with this link bandwidth; 0: its own prefixes with none."""
     taken_bandwidth: int = 0
     """The receiver puts this in the place of what it is told; 0: it takes what it is told."""
 
