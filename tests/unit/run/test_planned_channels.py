@@ -101,6 +101,14 @@ def test_where_others_choose_among_links_nothing_is_planned(what: dict[str, Any]
     assert "paths: hashed" in str(caught.value.hint)
 
 
+def test_flows_that_leave_their_path_have_none_planned() -> None:
+    on = lab()
+    leaving = Transport(kind=TransportKind.ROCE, paths="planned", cc="swift", options={"parameters": "plb"})
+    nics = [host.nics[0] for host in on.plan.hosts]
+    with pytest.raises(ScenarioError, match="leaves a path that stays congested"):
+        transport_on(on, leaving).plan_channels(generate_tornado(ranks=8, size_bytes=1000, shift=4), nics, seed=1)
+
+
 def test_pinned_destinations_leave_nothing_to_plan() -> None:
     on = lab(mode="static")
     with pytest.raises(ScenarioError, match="no source port leads"):
