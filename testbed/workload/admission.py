@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field, replace
 
-from testbed.workload.steps import Collective, Compute, Step, Transfer, Workload
+from testbed.base.errors import WorkloadError
+from testbed.workload.steps import Collective, Compute, FoldedRing, Step, Transfer, Workload
 
 CLEAR_BYTES = 64
 """The size of a clear-to-send message: an entry of NCCL's FIFO of receives (ncclIbSendFifo of transport/net_ib.cc)."""
@@ -36,8 +37,16 @@ def with_admission(workload: Workload, window_bytes: int) -> Workload:
     """Return a workload whose ranks let at most `window_bytes` come over the fabric at a time.
 
     Reads, which their receiver begins, and jobs of fio are no pushes, and come as before. Steps that nothing is put
-    before stay what they are, but for their numbers.
+    before stay what they are, but for their numbers. Raises `WorkloadError` for a ring that is one step.
     """
+    folded = next((step for step in workload.steps if isinstance(step, FoldedRing)), None)
+    if folded is not None:
+        raise WorkloadError(
+            f"admission holds back transfers one by one, and those of a ring of {len(folded.ranks):,} ranks are one"
+            " step",
+            field="admission",
+            hint="fewer ranks, or the workload without admission",
+        )
     receivers: dict[int, _Receiver] = {}
     steps: list[Step] = []
     moved: list[int] = []

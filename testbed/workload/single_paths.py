@@ -73,8 +73,11 @@ def _coloured(graph: FabricGraph, flows: Sequence[Flow], candidates: Sequence[Se
 
 
 def _edge(graph: FabricGraph, number: int, paths: Sequence[Path]) -> _Edge | None:
-    """A flow whose paths are all of four links, over one spine each; the n-th link up goes with the n-th link down."""
-    if any(len(path) != 4 for path in paths):
+    """A flow whose paths are all of four links, over one spine each; the n-th link up goes with the n-th link down.
+
+    They begin and end with the same link: a NIC with several ports is on several leaves.
+    """
+    if any(len(path) != 4 or path[::3] != paths[0][::3] for path in paths):
         return None
     links = graph.links
     ups: defaultdict[str, dict[int, None]] = defaultdict(dict)

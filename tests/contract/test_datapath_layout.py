@@ -28,6 +28,7 @@ CONSTANTS = {
     **{f"EVENT_{item.name}": item.value for item in abi.EventKind},
     **{f"FATE_{item.name}": item.value for item in abi.SampleFate},
     "SAMPLE_BYTES": abi.SAMPLE_BYTES,
+    "MOST_PATHS": abi.MOST_PATHS,
 }
 
 

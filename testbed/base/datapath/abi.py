@@ -114,6 +114,8 @@ class SampleFate(enum.IntEnum):
 
 SAMPLE_BYTES = 128
 """The most that is copied of a packet that telemetry is told of."""
+MOST_PATHS = 64
+"""The paths of a packet that a switch with `BalancingMode.ADAPTIVE` or `STATIC` chooses among; it sees no more."""
 
 MAP_NAMES = ("lab", "profiles", "ports", "buffers", "queues", "ingress", "pauses", "curves", "addresses", "egresses")
 QUEUE_MAPS = frozenset({"queues", "ingress", "pauses", "curves"})

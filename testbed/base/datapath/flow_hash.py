@@ -26,6 +26,11 @@ class FiveTuple:
     destination_port: int
     queue_pair: int = 0
 
+    @property
+    def is_roce(self) -> bool:
+        """Tell whether its packets are RoCEv2's, and so have a queue pair."""
+        return self.protocol == _UDP and self.destination_port == ROCE_PORT
+
 
 def port_hash(five: FiveTuple, seed: int, fields: Collection[HashField] = FIVE_TUPLE) -> int:
     """The hash that the kernel is told of a packet, 32 bits, at a port whose switch has this seed and heeds `fields`.
@@ -43,8 +48,7 @@ def port_hash(five: FiveTuple, seed: int, fields: Collection[HashField] = FIVE_T
     ports = _loaded(source_port.to_bytes(2, "big") + destination_port.to_bytes(2, "big"))
     flow = _mix((source << 32 | destination) ^ seed << 17)
     flow = _mix((flow + (ports << 8 | heeded(HashField.PROTOCOL, five.protocol)) + seed) & _WORD)
-    is_roce = five.protocol == _UDP and five.destination_port == ROCE_PORT
-    queue_pair = heeded(HashField.ROCE_QP, five.queue_pair) if is_roce else 0
+    queue_pair = heeded(HashField.ROCE_QP, five.queue_pair) if five.is_roce else 0
     return (_mix(flow ^ queue_pair << 32) if queue_pair else flow) >> 32
 
 

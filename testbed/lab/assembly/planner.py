@@ -191,6 +191,7 @@ class LabPlanner:
     def outline(self) -> LabPlan:
         """Make a plan of ports, hosts and queues alone: enough to place ranks and to follow the shortest paths."""
         ports, hosts = self._ports_and_hosts()
+        tables = self.queues.tables
         return LabPlan(
             lab=self.lab.name,
             slot=self.slot,
@@ -202,7 +203,7 @@ class LabPlanner:
             expected_routes={},
             qos=self.queues.plans.get(BACKEND),
             qos_beside={name: plan for name, plan in self.queues.plans.items() if name != BACKEND},
-            tables=self.queues.tables,
+            tables=None if tables is None else with_paths(tables, hosts, ()),
         )
 
     def _ports_and_hosts(self) -> tuple[list[PortPlan], tuple[HostPlan, ...]]:

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from testbed.base.datapath.abi import BALANCING_CODES, HASH_BITS, BalancingMode, HashField
-from testbed.base.datapath.flow_hash import ROCE_PORT, FiveTuple, port_hash
+from testbed.base.datapath.flow_hash import FiveTuple, port_hash
 from testbed.base.linux.route_lookup import RouteAnswer, RouteHop, chosen_route, hop_of_hash, matching_route
 from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.lab.core.deploy.live import RunningLab
@@ -249,7 +249,7 @@ class FlowTracer:
             return every, "hash of an unknown port", False
         if mode is BalancingMode.FLOW:
             fields = [field for field, bit in HASH_BITS.items() if int(record["hash_fields"]) & bit]
-            if HashField.ROCE_QP in fields and at.packet.destination_port == ROCE_PORT and not at.packet.queue_pair:
+            if HashField.ROCE_QP in fields and at.packet.is_roce and not at.packet.queue_pair:
                 return every, "hash of an unknown queue pair", False
             return (
                 [hop_of_hash(route.hops, port_hash(at.packet, int(record["seed"]), fields))],

@@ -170,7 +170,8 @@ class Responder:
         if not self._qp.control.precise_marks:
             self.marking = self.marking or marked
         elif marked != self.marking:
-            if self.expected > self._acknowledged and not self._responses and not self._kept:
+            owes = self._reliable and self.expected > self._acknowledged
+            if owes and not self._responses and not self._kept:
                 self._qp.emit(self._acknowledgement(self._arrived - 1, syndrome.ack()))
             self.marking = marked
 
@@ -385,6 +386,7 @@ class Responder:
 
     def _say_not_ready(self) -> None:
         qp = self._qp
+        self._restart()  # a NAK acknowledges what is before it
         self._nak = syndrome.rnr_nak(qp.config.min_rnr_timer)
         self._nak_sent = True  # what comes behind it is no sequence error
         qp.count("not-ready")

@@ -15,7 +15,7 @@ from testbed.protocols.simulation.network import FabricNetwork
 from testbed.protocols.simulation.routing import FabricRouting, Planned
 
 Bandwidths = Mapping[str, tuple[int, int]]
-"""By line: what its target announces its own destinations with to its source, and what the source takes in the place of
+"""By line: what its target announces all that it does with to its source, and what the source takes in the place of
 whatever it is told over it; 0 is nothing."""
 
 
@@ -81,11 +81,7 @@ class WeightedRouting(FabricRouting):
 
     def _share(self, line: str, destination: str) -> int:
         own, taken = self._bandwidths.get(line, (0, 0))
-        target = self._ends[line][1]
-        if taken:
-            return taken
-        local = target in self._planned and self._delivers(target, destination)
-        return own if local else self._told[line].get(destination, 0)
+        return taken or own or self._told[line].get(destination, 0)
 
     def _delivers(self, switch: str, destination: str) -> bool:
         lines = self._planned[switch].get(destination, ())

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from testbed.base.datapath.flow_hash import FiveTuple
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.ideals.fabric_graph import fabric_graph
-from testbed.run.ideals.switch_choices import lab_choice
+from testbed.run.ideals.switch_choices import hashes_are_known, lab_choice
 from testbed.run.placed.channels import ChannelPlan, ChannelRules
 from testbed.run.placed.lab import LiveLab
 from testbed.workload.oracles.fabric_graph import FabricGraph, NoPath
 from testbed.workload.oracles.prediction import Flow
 from testbed.workload.single_paths import Path, plan_single_paths
 from testbed.workload.steps import Transfer, Workload
+
+if TYPE_CHECKING:
+    from testbed.endpoints.worker.program import Channel
 
 
 def plan_channel_paths(
@@ -34,9 +38,15 @@ def plan_channel_paths(
 ) -> ChannelPlan:
     """Return the channels of the run of this seed with source ports that lead them along planned paths.
 
-    Raises `ScenarioError` where switches do not hash the ports of flows as the lab's plan says, where some pair has no
-    path or too many, or where no source port leads along the planned one.
+    Raises `ScenarioError` where switches do not hash the ports of flows as the lab's plan says, where something else
+    chooses among links, where some pair has no path or too many, or where no source port leads along the planned one.
     """
+    if not hashes_are_known(ranks[rank] for one in plan.channels for rank in (one.source, one.destination)):
+        raise ScenarioError(
+            "transport.paths: planned: ranks are in tenants, or on NICs with several ports: switches hash VXLAN's outer"
+            " packets, and hosts choose the port, by hashes that are not ours",
+            hint="paths: hashed, or ranks outside of tenants whose NICs have an address for each port",
+        )
     graph = fabric_graph(lab.model, lab.plan)
     sizes = [0] * len(plan.channels)
     for step in workload.steps:
@@ -46,34 +56,44 @@ def plan_channel_paths(
         Flow(source=_endpoint(ranks[one.source]), destination=_endpoint(ranks[one.destination]), size_bytes=size)
         for one, size in zip(plan.channels, sizes, strict=True)
     ]
-    search = _PortSearch(lab, graph, rules.source_ports, run=seed)
+    drawn = [_five_tuple(one, ranks, protocol) for one in plan.channels]
+    search = _PortSearch(lab, graph, drawn, rules.source_ports, run=seed)
     try:
         paths = plan_single_paths(graph, flows)
     except (NoPath, ValueError) as error:
         raise ScenarioError(f"transport.paths: planned: {error}", hint="paths: hashed") from error
-    channels = []
-    for channel, flow, path in zip(plan.channels, flows, paths, strict=True):
-        near, far = ranks[channel.source].address, ranks[channel.destination].address
-        assert near is not None and far is not None
-        drawn = FiveTuple(
-            source=near.ip,
-            destination=far.ip,
-            protocol=protocol,
-            source_port=channel.source_port,
-            destination_port=channel.destination_port,
-        )
-        channels.append(channel.changed(source_port=search.port(flow, path, drawn)))
+    channels = [
+        channel.changed(source_port=search.port(flow, path, five))
+        for channel, flow, path, five in zip(plan.channels, flows, paths, drawn, strict=True)
+    ]
     return replace(plan, channels=tuple(channels))
+
+
+def _five_tuple(channel: Channel, ranks: Sequence[PortPlan], protocol: int) -> FiveTuple:
+    """The five-tuple of a channel with the source port that was drawn for it."""
+    near, far = ranks[channel.source].address, ranks[channel.destination].address
+    assert near is not None and far is not None
+    return FiveTuple(
+        source=near.ip,
+        destination=far.ip,
+        protocol=protocol,
+        source_port=channel.source_port,
+        destination_port=channel.destination_port,
+    )
 
 
 class _PortSearch:
     """Finds source ports that no other channel between the same addresses has."""
 
-    def __init__(self, lab: LiveLab, graph: FabricGraph, ports: tuple[int, int], *, run: int) -> None:
+    def __init__(
+        self, lab: LiveLab, graph: FabricGraph, drawn: Sequence[FiveTuple], ports: tuple[int, int], *, run: int
+    ) -> None:
+        """`drawn` are the flows that ports are going to be asked for. Raises `ScenarioError` where switches do not hash
+        these."""
         self._graph = graph
         self._ports = ports
-        self._tried: list[FiveTuple] = []
-        """The one that `_choose` is asked about."""
+        self._tried = list(drawn)
+        """The one that `_choose` is asked about comes first."""
         try:
             self._choose = lab_choice(lab.plan, self._tried, run=run)
         except ScenarioError as error:

@@ -21,7 +21,7 @@ from testbed.lab.core.model import BalancingMode
 from testbed.record.record import PredictedMetric
 from testbed.record.samples import Channel
 from testbed.run.ideals.fabric_graph import fabric_graph
-from testbed.run.ideals.switch_choices import lab_choice
+from testbed.run.ideals.switch_choices import hashes_are_known, lab_choice, tells_flows_apart
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.placement import RankPlacement
 from testbed.run.schema.model import Scenario
@@ -142,7 +142,7 @@ def _predict(
             for some, paths in zip(flows, routes, strict=True)
         ]
         return predict(f"max-min shares of these very flows, placed by {_placed_by(lab)}", found)
-    if _pins(lab):
+    if _pins(lab) or not tells_flows_apart(lab.plan):
         return None
     return predict_ecmp(graph, lambda seed: flows[seed % len(flows)], seeds=range(SEEDS), base_rtt_s=base_rtt_s)
 
@@ -164,7 +164,7 @@ def _predict_loads(
             for some, paths in zip(flows, routes, strict=True)
         ]
         return predict(f"the bytes of these very flows, placed by {_placed_by(lab)}", found)
-    if _pins(lab) or any(len(some) > MOST_FLOWS for some in flows):
+    if _pins(lab) or not tells_flows_apart(lab.plan) or any(len(some) > MOST_FLOWS for some in flows):
         return None
     found = []
     for seed in range(SEEDS):
@@ -186,13 +186,8 @@ def _placed_by(lab: LiveLab) -> str:
 def _own_routes(
     scenario: Scenario, lab: LiveLab, graph: FabricGraph, flows: Sequence[Sequence[Flow]], runs: Sequence[Carried]
 ) -> list[list[tuple[int, ...]]] | None:
-    """The links that the switches' hash gives these very flows, by run; None where that cannot be known.
-
-    It is not known of what is in a tenant: switches hash the outer packet, whose UDP source port the leaf's VXLAN
-    device draws from the inner one by a hash of its own (RFC 7348, section 5). Nor is it of a link group, whose host
-    chooses the port by a hash of its kernel.
-    """
-    if any(nic.tenant or nic.member for run in runs for nic in run.placement.nics):
+    """The links that the switches' hash gives these very flows, by run; None where that cannot be known."""
+    if not all(hashes_are_known(run.placement.nics) for run in runs):
         return None
     protocol = transport_on(lab, scenario.transport).protocol
     found = []

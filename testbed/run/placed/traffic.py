@@ -77,8 +77,7 @@ def make_traffic(
     by_packets = goes_by_packets(lab.model, scenario.transport) and not scenario.tenant_transports
     workload = inside_domains(workload, [domains.of(node) for node in nodes] if by_packets else nodes)
     check_in_switch(lab.model, workload)
-    if scenario.workload.admission_bytes:
-        workload = with_admission(workload, scenario.workload.admission_bytes)
+    workload = _admitted(scenario, workload)
     nics = placement.nics
     carriers: dict[int, LabTransport] = {}
     parts = split_traffic(lab, workload, nics, scenario.transport, scenario.tenant_transports)
@@ -104,6 +103,16 @@ def make_traffic(
     if asking is not workload:
         parts = split_traffic(lab, asking, nics, scenario.transport, scenario.tenant_transports)
     return RunTraffic(workload=asking, placement=placement, seed=seed, parts=parts)
+
+
+def _admitted(scenario: Scenario, workload: Workload) -> Workload:
+    """Return the workload with the windows of receivers, where it has any. Raises `ScenarioError`."""
+    if not scenario.workload.admission_bytes:
+        return workload
+    try:
+        return with_admission(workload, scenario.workload.admission_bytes)
+    except WorkloadError as error:
+        raise ScenarioError(f"workload.{error.field}: {error.message}", hint=error.hint) from error
 
 
 def lab_transports(scenario: Scenario, lab: LiveLab) -> list[LabTransport]:
@@ -255,10 +264,11 @@ def _check_homing(kind: TransportKind, nics: Sequence[PortPlan], *, outside: boo
     homed = next((nic for nic in nics if nic.nic_ports > 1), None)
     if homed is not None and not TRANSPORTS[kind.value].routed_by_kernel:
         able = next(name for name, one in TRANSPORTS.items() if one.routed_by_kernel)
+        subnets = "nic: {multihoming: subnets}" if homed.network == BACKEND else "homing: subnets"
         raise ScenarioError(
             f"{kind.value} sends by one port, and {homed.node} has one address behind {homed.nic_ports} ports of"
             f" network {homed.network}",
-            hint=f"transport: {{kind: {able}}}, or homing: subnets in the topology",
+            hint=f"transport: {{kind: {able}}}, or {subnets} in the topology",
         )
 
 

@@ -218,6 +218,9 @@ class LabTransport(ABC):
         plan = plan_channels(workload, ranks, self.channel_rules, seed=seed)
         if self.transport.paths != PLANNED:
             return plan
+        if self.path_choice is PathChoice.REPATHED:
+            message = "transport.paths: planned: the congestion control leaves a path that stays congested"
+            raise ScenarioError(message, hint="paths: hashed, or parameters with repath_rounds 0")
         from testbed.run.ideals.planned_channels import plan_channel_paths
 
         return plan_channel_paths(

@@ -159,6 +159,24 @@ def test_what_sends_by_one_port_has_no_ranks_where_an_address_is_behind_several(
         of_hosts(homing, kind)
 
 
+def test_link_groups_of_the_back_end_are_named_by_its_own_key() -> None:
+    text = (
+        "name: m\nfabric: {design: rail-optimized, segments: 1, hosts: 2, gpus: 1, spines: 1,"
+        " nic: {ports: 2, multihoming: mlag}}\n"
+    )
+    model = load_topology_text(text, file="m.yml")
+    lab = PlannedLab(model=model, plan=plan_lab(model, k=1000))
+    scenario = Scenario(
+        name="m",
+        topology=TopologyRef(file="m.yml"),
+        transport=Transport(kind=TransportKind.ROCE),
+        workload=Workload(kind="permutation", parameters={"bytes": ByteCount(1_000_000)}, ranks=Ranks()),
+    )
+    with pytest.raises(ScenarioError, match="sends by one port") as caught:
+        make_traffic(scenario, lab, seed=1)
+    assert "nic: {multihoming: subnets}" in str(caught.value.hint)
+
+
 def test_nobody_sends_from_one_network_to_another() -> None:
     across = {"name": "across", "ranks": (0, 7), "workload": {"kind": "point-to-point", "bytes": ByteCount(4096)}}
     with pytest.raises(ScenarioError, match=r"rank 0 \(p1-s1-h1:rail1\) is in network backend, and rank 7"):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from ipaddress import IPv4Address
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,6 +82,31 @@ def test_switches_that_do_not_hash_flows_are_refused(mode: str) -> None:
     with pytest.raises(ScenarioError, match="paths: planned") as caught:
         uplink_loads(lab(mode=mode), TransportKind.ROCE, "planned", 1)
     assert "mode: flow" in str(caught.value.hint)
+
+
+def test_queue_pairs_that_switches_hash_are_not_known_before_a_run() -> None:
+    on = lab(hash={"fields": ["source", "destination", "source_port", "roce_qp"]})
+    with pytest.raises(ScenarioError, match="hashes queue pairs"):
+        uplink_loads(on, TransportKind.ROCE, "planned", 1)
+    assert set(uplink_loads(on, TransportKind.TCP, "planned", 1).values()) == {1}, "TCP has none"
+
+
+@pytest.mark.parametrize("what", [{"tenant": "red"}, {"member": "fe1"}, {"nic_ports": 2}])
+def test_where_others_choose_among_links_nothing_is_planned(what: dict[str, Any]) -> None:
+    on = lab()
+    nics = [replace(host.nics[0], **what) for host in on.plan.hosts]
+    transport = transport_on(on, Transport(kind=TransportKind.TCP, paths="planned"))
+    with pytest.raises(ScenarioError, match="in tenants, or on NICs with several ports") as caught:
+        transport.plan_channels(generate_tornado(ranks=8, size_bytes=1000, shift=4), nics, seed=1)
+    assert "paths: hashed" in str(caught.value.hint)
+
+
+def test_flows_that_leave_their_path_have_none_planned() -> None:
+    on = lab()
+    leaving = Transport(kind=TransportKind.ROCE, paths="planned", cc="swift", options={"parameters": "plb"})
+    nics = [host.nics[0] for host in on.plan.hosts]
+    with pytest.raises(ScenarioError, match="leaves a path that stays congested"):
+        transport_on(on, leaving).plan_channels(generate_tornado(ranks=8, size_bytes=1000, shift=4), nics, seed=1)
 
 
 def test_pinned_destinations_leave_nothing_to_plan() -> None:

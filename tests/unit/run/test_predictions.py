@@ -12,10 +12,13 @@ import pytest
 from run_rows import channel
 
 from testbed.base.datapath.abi import FIVE_TUPLE, HashField
+from testbed.base.datapath.flow_hash import ROCE_PORT, FiveTuple
+from testbed.base.errors import ScenarioError
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology
 from testbed.run.ideals.point_ideals import PointIdeals, _way_class
 from testbed.run.ideals.predictions import SEEDS, Carried, predict_point
+from testbed.run.ideals.switch_choices import lab_choice, tells_flows_apart
 from testbed.run.placed.channels import plan_channels
 from testbed.run.placed.lab import PlannedLab
 from testbed.run.placed.placement import RankPlacement, flow_end
@@ -119,10 +122,10 @@ def test_before_a_run_the_hash_is_drawn(lab: PlannedLab) -> None:
     assert "hashed at random" in said.oracle and said.seeds == SEEDS and said.stdev > 0
 
 
-@pytest.mark.parametrize("what", [{"tenant": "red"}, {"member": "fe1"}])
+@pytest.mark.parametrize("what", [{"tenant": "red"}, {"member": "fe1"}, {"nic_ports": 2}])
 def test_a_hash_that_is_not_known_is_drawn(lab: PlannedLab, what: dict[str, Any]) -> None:
-    """Switches hash the outer packet of VXLAN, whose source port the run does not have; a host with a link group hashes
-    as its kernel does."""
+    """Switches hash the outer packet of VXLAN, whose source port the run does not have; a host with a link group, or
+    that speaks BGP, hashes as its kernel does."""
     known = carried(lab, mice(1))
     nics = tuple(replace(nic, **what) for nic in known.placement.nics)
     inside = replace(known, placement=replace(known.placement, nics=nics))
@@ -224,4 +227,50 @@ def test_the_fields_of_the_hash_are_followed() -> None:
         other = replace(model, qos=qos)
         found[fields] = shares(PlannedLab(model=other, plan=plan_lab(other, k=10_000)))
     assert found[HashField.PROTOCOL,][1] < found[FIVE_TUPLE][1], "all flows of a leaf on one uplink"
-    assert f"{SEEDS} seeds" in found[tuple(HashField)][0], "of queue pairs nothing is known before the run"
+    assert "own hash" in found[tuple(HashField)][0], "TCP has no queue pairs"
+
+
+def roce(lab: PlannedLab, flows: int) -> list[FiveTuple]:
+    """RoCE from each NIC of the first leaf to each of the second."""
+    ends = [host.nics[0].address for host in lab.plan.hosts]
+    pairs = [(near, far) for near in ends[:4] for far in ends[4:] if near is not None and far is not None]
+    return [
+        FiveTuple(
+            source=near.ip, destination=far.ip, protocol=17, source_port=50_000 + number, destination_port=ROCE_PORT
+        )
+        for number, (near, far) in enumerate(pairs[:flows])
+    ]
+
+
+def test_queue_pairs_are_not_known_before_a_run() -> None:
+    lab = balanced(mode="flow", hash={"fields": ["source", "roce_qp"]})
+    flows = roce(lab, 2)
+    with pytest.raises(ScenarioError, match="hashes queue pairs"):
+        lab_choice(lab.plan, flows, run=1)
+    lab_choice(lab.plan, [replace(flow, queue_pair=7) for flow in flows], run=1)
+    assert tells_flows_apart(lab.plan)
+
+
+def test_flows_that_the_kernel_does_not_tell_apart_are_not_drawn_one_by_one() -> None:
+    """Each pair of hosts has one path, which a hash drawn for each flow would not give it."""
+    workload = generate_permutation(ranks=8, size_bytes=100_000, rng=random.Random(1), flows=3)
+    for fields, drawn in ((["source", "destination"], False), (["source", "destination", "source_port"], True)):
+        lab = balanced(mode="flow", hash={"by": "kernel", "fields": fields})
+        said = predict_point(asked(), lab, [carried(lab, workload)], framing=tcp_framing(4500), base_rtt_s=0.0)
+        assert bool(said) is drawn
+
+
+def test_a_pin_is_to_a_next_hop_whatever_that_weighs() -> None:
+    """Leaf 1 has four next hops to leaf 2, of weights 16, 16, 33 and 33; four destinations would have one each."""
+    model = load_topology(TOPOLOGY.with_name("uneven-bundle.yml"), overrides={"qos.load_balancing.mode": "static"})
+    plan = plan_lab(model, k=10_000)
+    near, *_, a, b, c = (host.nics[0].address for host in plan.hosts)
+    assert near is not None
+    flows = [
+        FiveTuple(source=near.ip, destination=one.ip, protocol=6, source_port=1, destination_port=2)
+        for one in (a, b, c)
+        if one is not None
+    ]
+    choose = lab_choice(plan, flows, run=1)
+    found = {choose(number, "leaf1", 98) for number in range(len(flows))}
+    assert len(found) == 3 and found <= {0, 16, 32, 65}

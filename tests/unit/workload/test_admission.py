@@ -7,7 +7,9 @@ import random
 
 import pytest
 
+from testbed.base.errors import WorkloadError
 from testbed.workload.admission import CLEAR_BYTES, with_admission
+from testbed.workload.builder import StepBuilder
 from testbed.workload.patterns import generate_incast, generate_permutation
 from testbed.workload.steps import Compute, Transfer, Workload
 
@@ -106,3 +108,11 @@ def test_what_stays_in_a_domain_or_is_read_is_not_held() -> None:
     )
     held = with_admission(Workload(name="x", ranks=8, steps=steps), 1_000)
     assert held.steps == steps and "by 0 messages" in held.notes[-1]
+
+
+def test_a_ring_that_is_one_step_is_refused() -> None:
+    """Its transfers would come all the same, and the note would be wrong."""
+    builder = StepBuilder(4, folds=True)
+    builder.ring((0, 1, 2, 3), 1_000, rounds=3)
+    with pytest.raises(WorkloadError, match="one step"):
+        with_admission(builder.build("x"), 1_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -114,3 +115,16 @@ def test_large_flows_are_kept_apart() -> None:
     ]
     paths = plan_single_paths(graph, flows)
     assert paths[0][1] != paths[1][1]
+
+
+def test_a_nic_on_two_leaves_is_on_one_of_them_with_each_flow() -> None:
+    """Its flows leave by either leaf: a path never goes on by a spine's link of the other one."""
+    links = [*_both("h0", "leaf0", 1.0), *_both("h0", "leaf1", 1.0), *_both("h1", "leaf2", 1.0)]
+    for leaf in range(3):
+        for spine in range(2):
+            links += _both(f"leaf{leaf}", f"spine{spine}", 1.0)
+    graph = shortest_path_graph(links, ["h0", "h1"])
+    flows = [Flow(source="h0", destination="h1", size_bytes=1000) for _ in range(4)]
+    for path in plan_single_paths(graph, flows):
+        ends = [graph.links[link] for link in path]
+        assert all(one.destination == other.source for one, other in pairwise(ends))

@@ -15,6 +15,7 @@
 #define MARK_TRIMMED 0x00080000u
 #define MARK_CLASS_SHIFT 16
 #define MARK_PORT 0x0000ffffu
+#define MOST_PATHS 64 /* of a packet whose path is not chosen by a hash */
 
 /* The modes of testbed.lab.core.model.qos.BalancingMode in their order, then LB_KERNEL. */
 enum load_balancing { LB_FLOW, LB_FLOWLET, LB_SPRAY, LB_ADAPTIVE, LB_STATIC, LB_KERNEL };

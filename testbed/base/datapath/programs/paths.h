@@ -13,7 +13,6 @@
 #ifndef TESTBED_PATHS_H
 #define TESTBED_PATHS_H
 
-#define MOST_PATHS 64
 #define SEARCH_STEPS 17 /* of 65,536 entries */
 #ifndef AF_INET
 #define AF_INET 2
@@ -237,10 +236,12 @@ __noinline int compare_paths(__u32 buffer, __u32 first, __u32 before)
 
 /* The hash, of 31 bits, of the path with the least bytes queued; of several with as few, the one that comes next after
  * a place that moves on with each packet. Where flows have a memory, one stays while that is no worse than the
- * hysteresis, and by flowlets in any case until a gap. */
+ * hysteresis, and by flowlets in any case until a gap. Of paths behind no port of the switch, as in a VRF, nothing is
+ * known: these packets go by the hash of their flow. */
 static __always_inline __u32 least_loaded(struct paths *found, struct port_config *config, __u64 flow)
 {
-	__u32 slot = flow & (FLOWLETS - 1), first;
+	/* Switches of one hash seed have the same flows, and each its own place for them. */
+	__u32 slot = (flow + config->buffer * 0x9e3779b1u) & (FLOWLETS - 1), first;
 	int by_gap = config->flags & PORT_FLOWLETS;
 	__u64 now, number = config->sprayed++;
 	struct flowlet *place = NULL;
@@ -249,6 +250,8 @@ static __always_inline __u32 least_loaded(struct paths *found, struct port_confi
 		place = bpf_map_lookup_elem(&flowlets, &slot);
 	first = (__u64)((__u32)(number * 0x9e3779b1u) + config->seed) * found->count >> 32;
 	compare_paths(config->buffer, first, place ? place->port : 0);
+	if (!found->best_port)
+		return flow >> 33;
 	if (!place)
 		return found->best;
 	now = bpf_ktime_get_ns();

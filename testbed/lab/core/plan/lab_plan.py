@@ -92,7 +92,7 @@ class Neighbor:
     bfd: bool = True
     """The session has BFD where its switch has."""
     tells_bandwidth: int = 0
-    """The link bandwidth that its own prefixes are announced with, in units of the network; 0: none."""
+    """The link bandwidth that all that is announced to it has, in units of the network; 0: what it has anyhow."""
     takes_bandwidth: int = 0
     """The link bandwidth that all that is heard from it has, whatever it says; 0: what it says."""
 

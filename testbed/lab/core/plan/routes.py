@@ -55,7 +55,7 @@ class PlannedSession:
     to_client: bool = False
     from_client: bool = False
     told_bandwidth: int = 0
-    """The sender announces its own prefixes with this link bandwidth; 0: with none."""
+    """The sender announces all that it does with this link bandwidth; 0: its own prefixes with none."""
     taken_bandwidth: int = 0
     """The receiver puts this in the place of what it is told; 0: it takes what it is told."""
 
@@ -175,7 +175,7 @@ def _weights(
         for sender in senders:
             for interface in graph.hops[sender][receiver].interfaces:
                 own, taken = graph.bandwidths.get((receiver, interface), (0, 0))
-                values[interface] = taken or (own if sender in origins else told[sender])
+                values[interface] = taken or own or told[sender]
         interfaces = graph.interfaces(receiver, senders)
         shares = [values[interface] for interface in interfaces]
         if not all(shares):

@@ -146,7 +146,7 @@ def render_switch(
         for name, section in deal_out(own, variables_of(switch), managed=managed).items():
             sections[name] += section
     else:
-        kept = {"zebra": "" if managed else OWN_NEXT_HOPS, "bfdd": OWN_PEERS}
+        kept = {"zebra": OWN_NEXT_HOPS if switch.asks_kernel or not managed else "", "bfdd": OWN_PEERS}
         dealt = deal_out(own, variables_of(switch), managed=managed)
         sections = {name: kept.get(name, "") + dealt.get(name, "") for name in names}
         sections["bgpd"] = log_neighbours(sections["bgpd"])

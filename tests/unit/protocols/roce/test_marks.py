@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from rnic_pair import FIRST, RnicPair, Wire
+from rnic_pair import FIRST, SECOND, RnicPair, Wire
 
 from testbed.protocols.congestion.control import CongestionControl
 from testbed.protocols.datagram import Outgoing
 from testbed.protocols.roce.config import RoceConfig
+from testbed.protocols.roce.packets.opcodes import Service
 from testbed.protocols.roce.qp import QueuePair
 
 MTU = 256
@@ -78,3 +79,13 @@ def test_the_mark_of_an_acknowledgement_is_the_becn_bit_and_cnps_are_not_touched
     pair.drop = lambda source, datagram: source != FIRST and bool(seen.append(datagram))
     pair.finish(here.write(bytes(MTU), pair.register(MTU), 0))
     assert seen and all(item.header[4] & 0x40 for item in seen)
+
+
+def test_an_unreliable_connection_acknowledges_nothing_whatever_is_marked() -> None:
+    pair = RnicPair(RoceConfig(mtu=MTU, cc="none"), Wire(mark=0.5))
+    here, there = pair.connect(Service.UC)
+    there.control = Listener(precise=True)
+    received = there.receive(bytearray(32 * MTU), 0)
+    here.send(bytes(32 * MTU), 0)
+    pair.run(lambda: received.status is not None)
+    assert received.ok and pair.opcodes(SECOND) == []

@@ -106,6 +106,21 @@ def test_a_receive_is_there_for_the_message_when_it_comes_again() -> None:
     assert request.ok and received.status is not None and room == message
 
 
+def test_a_message_that_finds_no_receive_at_its_end_comes_again_whole() -> None:
+    """Its last packet alone would acknowledge the others, of which the responder may have to forget all."""
+    wire = pair("go-back-0")
+    here, there = wire.connect()
+    memory, message = bytearray(PACKETS * MTU), bytes(range(256)) * PACKETS
+    request = here.write(message, wire.register(memory), 0, immediate=7)
+    wire.pass_time(MILLISECOND // 10)
+    assert request.status is None, "there is no receive for the immediate data"
+    received = there.receive(bytearray(1), wire.now)
+    wire.drop = once(12)
+    wire.finish(request)
+    assert request.ok and received.ok and memory == message
+    assert here.retransmitted > PACKETS
+
+
 @pytest.mark.parametrize(
     ("settings", "why"), [({"ooo": True}, "ooo"), ({"cc": "swift"}, "swift"), ({"cc": "dctcp"}, "dctcp")]
 )

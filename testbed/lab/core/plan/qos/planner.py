@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any
 
-from testbed.base.datapath.abi import MAX_PORTS
+from testbed.base.datapath.abi import MAX_PORTS, MOST_PATHS
 from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.base.errors import PlanError
 from testbed.base.keys import said_in
@@ -71,7 +71,7 @@ class QosPlanner:
     """Plans the QoS of a lab that has `qos`, at time scale `k`, and knows the profile of each port.
 
     `reaction_ns` is the lab time from crossing XOFF until the sender's gate is closed. Raises `PlanError` where a
-    switch's buffer cannot hold what its queues reserve.
+    switch's buffer cannot hold what its queues reserve, or one has more paths than it sees.
     """
 
     def __init__(self, lab: Lab, k: float, reaction_ns: int = DEFAULT_REACTION_NS, *, any_size: bool = False) -> None:
@@ -83,6 +83,8 @@ class QosPlanner:
                 field="qos",
                 code="too-many-ports",
             )
+        if not any_size:
+            _check_paths(lab, lab.qos)
         self._lab = lab
         self._policy: QosPolicy = lab.qos
         self._k = k
@@ -355,6 +357,20 @@ def _buffer(node: str, profile: QosProfile, headroom: int, k: float) -> BufferPl
         watchdog_detect_ns=0 if watchdog is None else watchdog.detect.ns,
         watchdog_restore_ns=0 if watchdog is None else watchdog.restore.ns,
     )
+
+
+def _check_paths(lab: Lab, policy: QosPolicy) -> None:
+    """Raise `PlanError` where a switch that chooses a path by itself may have more than it sees."""
+    upwards = Counter(link.a.node for link in lab.links if link.kind is LinkKind.FABRIC)
+    for node, links in upwards.items():
+        balancing, paths = policy.of(node).load_balancing, min(links, lab.routing.ecmp)
+        if paths > MOST_PATHS and balancing.asks_kernel:
+            raise PlanError(
+                f"{node} has {paths} ways up; with mode: {balancing.mode} a switch chooses among {MOST_PATHS} at most",
+                field="qos.load_balancing.mode",
+                code="not-built",
+                hint=f"routing: {{ecmp: {MOST_PATHS}}}, or mode: flow",
+            )
 
 
 def _strides(lab: Lab) -> dict[Role | None, int]:

@@ -50,6 +50,16 @@ def test_added_lines_stand_behind_what_is_rendered() -> None:
     assert more.daemons["zebra"] == plain.daemons["zebra"]
 
 
+@pytest.mark.parametrize(("asks", "version", "own"), [(False, OLD, True), (False, NEW, False), (True, NEW, True)])
+def test_a_whole_configuration_keeps_next_hops_as_the_data_path_reads_them(
+    asks: bool, version: FrrVersion, own: bool
+) -> None:
+    whole = StartupConfig(whole=ConfigText(text="ip prefix-list A permit 10.0.0.0/8\n", place="w"))
+    plan = replace(leaf(), startup=whole, asks_kernel=asks)
+    found = render_switch(plan, lab="x", version=version, log_directory="/x").daemons["zebra"]
+    assert ("no zebra nexthop kernel enable\n" in found) is own
+
+
 def test_each_daemon_gets_its_lines() -> None:
     config = rendered(
         whole="""\

@@ -43,6 +43,7 @@ from testbed.lab.core.plan.changes import Allow, ChangeRow, Effect
 from testbed.lab.core.plan.lab_plan import LabPlan, SwitchPlan
 from testbed.lab.core.render import FrrVersion, SwitchConfig, render_switch
 from testbed.lab.core.render.difference import difference, only_at_start
+from testbed.lab.core.render.frr import OWN_NEXT_HOPS
 
 WITH_ITS_NAMESPACE = "no vrf "
 AFTERWARDS = ("no interface ", WITH_ITS_NAMESPACE)
@@ -163,6 +164,8 @@ def _changes_of(
     both = [daemon for daemon, text in new.daemons.items() if old.daemons.get(daemon, text) != text]
     anew = [line for daemon in both for line in only_at_start(old.daemons[daemon], new.daemons[daemon])]
     anew += [f"module {name}" for name in _modules(new) - _modules(old)]
+    if OWN_NEXT_HOPS in new.daemons["zebra"] and OWN_NEXT_HOPS not in old.daemons["zebra"]:
+        anew += OWN_NEXT_HOPS.splitlines()[:1]  # zebra takes it at any time, and routes keep the groups that they have
     if anew:
         return {}, _anew(speaker, new, anew)
     commands: dict[str, Sequence[str]] = {

@@ -104,6 +104,27 @@ def test_a_value_is_told_and_files_follow(tmp_path: Path, new: str, lines: list[
     assert list(found.rows()) == []
 
 
+class RunningNewer(Running):
+    """One whose zebra makes groups of next hops."""
+
+    def frr_version(self, node: str) -> str:
+        return "10.3"
+
+
+def test_where_a_switch_is_to_see_next_hops_zebra_is_started_anew(tmp_path: Path) -> None:
+    hashed, adaptive = (
+        lab(more=f"qos: {{preset: uec, load_balancing: {{mode: {mode}}}}}\n") for mode in ("flow", "adaptive")
+    )
+    plans = plan_lab(hashed, k=1000), plan_lab(adaptive, k=1000)
+    running = cast(RunningLab, RunningNewer(model=hashed, directory=tmp_path))
+    found = routing_changes(running, *plans, adaptive)
+    assert len(found.nodes) == 3 and {node.anew for node in found.nodes} == {("no zebra nexthop kernel enable",)}
+    back = routing_changes(running, *plans[::-1], hashed)
+    assert not any(node.anew for node in back.nodes)
+    older = changes(tmp_path, hashed, adaptive)
+    assert not any(node.anew for node in older.nodes), "its routes have no groups in any case"
+
+
 def test_bfd_is_a_daemon_more_and_one_less(tmp_path: Path) -> None:
     watched = "{bfd: {interval: 300ms}}"
     on, off = changes(tmp_path, lab(), lab(watched)), changes(tmp_path, lab(watched), lab())

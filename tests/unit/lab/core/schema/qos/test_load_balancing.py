@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from testbed.base.datapath.abi import FIVE_TUPLE, AdaptPer, BalancingMode, HashField
-from testbed.base.errors import SpecError
+from testbed.base.errors import PlanError, SpecError
 from testbed.base.units import Duration
 from testbed.lab.core.model import HashEngine, Lab, LoadBalancing
-from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.plan.lab import outline_lab, plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import InstallPort, SetSysctl
 from testbed.lab.core.plan.qos.numbers import keep_numbers, numbers_of
@@ -112,6 +112,14 @@ def test_hosts_of_a_leaf_are_divided_evenly_over_the_paths_to_it() -> None:
     assert [pinned_path(plan.tables, buffer, one, 4) for one in first] == [0, 1, 2, 3, 0, 1, 2, 3]
 
 
+def test_an_outline_pins_the_same_destinations() -> None:
+    """Without their numbers all of them would be the first, on one path."""
+    lab, plan = multi_pod("static")
+    outlined = outline_lab(lab, k=1).tables
+    assert outlined is not None and plan.tables is not None
+    assert outlined.destinations == plan.tables.destinations and len(outlined.destinations) > 1
+
+
 @pytest.mark.parametrize(
     ("mode", "pins", "adapts"), [("flow", False, False), ("static", True, False), ("adaptive", False, True)]
 )
@@ -135,3 +143,17 @@ def test_the_queues_behind_interfaces_keep_the_numbers_of_a_lab_that_is_up() -> 
     assert {(nodes[buffer], ifindex): port for buffer, ifindex, port in after.tables.egresses} == {
         place: port for place, port in ports.items() if place[0] in nodes
     }
+
+
+@pytest.mark.parametrize("mode", ["static", "adaptive"])
+def test_more_paths_than_a_switch_sees_are_refused(mode: str) -> None:
+    text = (
+        "name: wide\n"
+        "fabric: {design: rail-optimized, segments: 2, hosts: 1, gpus: 1, spines: 65, routing: {ecmp: 65}}\n"
+        f"qos: {{preset: uec, load_balancing: {{mode: {mode}}}}}\n"
+    )
+    with pytest.raises(PlanError, match="has 65 ways up") as caught:
+        plan_lab(load_topology_text(text, file="t.yml"), k=1)
+    assert (caught.value.field, caught.value.code) == ("qos.load_balancing.mode", "not-built")
+    assert plan_lab(load_topology_text(text, file="t.yml"), k=1, any_size=True).tables is not None, "it is simulated"
+    plan_lab(load_topology_text(text.replace("ecmp: 65", "ecmp: 64"), file="t.yml"), k=1)
