@@ -215,7 +215,8 @@ class TcpConnection:
             self._challenge(segment)
             return
         self._challenges = 0
-        if segment.has_timestamps and first <= receiver.next:
+        # the echoed timestamp never goes back (RFC 7323, section 4.3): a copy that comes late has an old one
+        if segment.has_timestamps and first <= receiver.next and (segment.tsval - self._peer_tsval) % WORD < WORD >> 1:
             self._peer_tsval = segment.tsval
         if self.state is TcpState.SYN_RECEIVED:
             self._establish(now)
@@ -249,6 +250,15 @@ class TcpConnection:
         self._challenges += 1
         if self._challenges <= MOST_CHALLENGES:
             self.receiver.ack_now = True
+
+    def is_refused(self, segment: TcpSegment) -> bool:
+        """Tell whether a segment acknowledges what the SYN of this connection was not, and is answered by a reset.
+
+        Its peer still has an earlier connection with the same ends (RFC 9293, sections 3.5.1 and 3.10.7.3).
+        """
+        if self.state is not TcpState.SYN_SENT or segment.flags & (ACK | RST) != ACK:
+            return False
+        return segment.ack != (self._first + 1) % WORD
 
     def _on_answer(self, segment: TcpSegment, now: int) -> None:
         """Take the answer to a SYN (RFC 9293, section 3.10.7.3); both ends opening at once is none here."""
@@ -293,7 +303,7 @@ class TcpConnection:
             echoed_ns = now // MS * MS - ago * MS if ago < WORD >> 1 else -1
         marked = self.ecn and bool(segment.flags & ECE)
         sender.on_ack(
-            max(ack, sender.unacknowledged),
+            ack,
             sacks,
             now,
             marked=marked,
