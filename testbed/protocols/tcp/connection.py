@@ -31,6 +31,9 @@ from testbed.protocols.tcp.sender import TcpSender
 
 MOST_HANDSHAKES: Final = 6
 """A SYN is sent again so often (tcp_syn_retries)."""
+FORGIVEN_HANDSHAKES: Final = 2
+"""Where more were sent, the path loses packets: the window begins with one segment (RFC 5681, section 3.1, and Linux'
+tcp_init_transfer, which forgives one that was sent again)."""
 DEFAULT_MSS: Final = 536
 LEAST_MSS: Final = 88
 TIME_WAIT_NS: Final = 60_000 * MS
@@ -281,6 +284,8 @@ class TcpConnection:
         self._handshake_due_ns = -1
         if self._handshakes == 1:
             self.rtt.sample(now - self._handshake_ns, self.sender.unacknowledged, self.sender.next)
+        elif self._handshakes > FORGIVEN_HANDSHAKES:
+            self.control.window = 1
 
     def _take_ack(self, segment: TcpSegment, ack: int, first: int, now: int) -> bool:
         """Take what it acknowledges, and the peer's window. Whether the connection is still there."""

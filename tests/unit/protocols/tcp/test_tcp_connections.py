@@ -175,6 +175,16 @@ def test_a_syn_is_sent_seven_times() -> None:
     assert times == pytest.approx([0, 1, 3, 7, 15, 31, 63])
 
 
+def test_the_window_begins_with_one_segment_where_two_syns_were_lost() -> None:
+    # RFC 5681, section 3.1; Linux forgives the first (tcp_init_transfer)
+    for lost, window in ((0, INITIAL_WINDOW), (1, INITIAL_WINDOW), (2, 1)):
+        wire = TcpWire(drop=lambda source, count, segment, lost=lost: source == HERE and count < lost)
+        connection = wire.connect()
+        wire.run(10 * SECOND)
+        assert connection.state is TcpState.ESTABLISHED
+        assert connection.control.window == window
+
+
 def test_a_spurious_time_out_is_undone() -> None:
     late = {"ns": 0}
     wire = TcpWire(late=lambda: late["ns"])
