@@ -355,6 +355,8 @@ class StackSocket:
         if not self._port:
             free = (port for port in range(*_EPHEMERAL) if stack.is_free(port, address[0], address[1]))
             self._port = next(free, 0)
+            if not self._port:
+                raise _error(errno.EADDRNOTAVAIL)
         try:
             self._connection = stack.connect(self._port, address[0], address[1], self._congestion_control)
         except UsageError as error:

@@ -31,6 +31,9 @@ from testbed.protocols.tcp.sender import TcpSender
 
 MOST_HANDSHAKES: Final = 6
 """A SYN is sent again so often (tcp_syn_retries)."""
+FORGIVEN_HANDSHAKES: Final = 2
+"""Where more were sent, the path loses packets: the window begins with one segment (RFC 5681, section 3.1, and Linux'
+tcp_init_transfer, which forgives one that was sent again)."""
 DEFAULT_MSS: Final = 536
 LEAST_MSS: Final = 88
 TIME_WAIT_NS: Final = 60_000 * MS
@@ -215,7 +218,8 @@ class TcpConnection:
             self._challenge(segment)
             return
         self._challenges = 0
-        if segment.has_timestamps and first <= receiver.next:
+        # the echoed timestamp never goes back (RFC 7323, section 4.3): a copy that comes late has an old one
+        if segment.has_timestamps and first <= receiver.next and (segment.tsval - self._peer_tsval) % WORD < WORD >> 1:
             self._peer_tsval = segment.tsval
         if self.state is TcpState.SYN_RECEIVED:
             self._establish(now)
@@ -250,6 +254,15 @@ class TcpConnection:
         if self._challenges <= MOST_CHALLENGES:
             self.receiver.ack_now = True
 
+    def is_refused(self, segment: TcpSegment) -> bool:
+        """Tell whether a segment acknowledges what the SYN of this connection was not, and is answered by a reset.
+
+        Its peer still has an earlier connection with the same ends (RFC 9293, sections 3.5.1 and 3.10.7.3).
+        """
+        if self.state is not TcpState.SYN_SENT or segment.flags & (ACK | RST) != ACK:
+            return False
+        return segment.ack != (self._first + 1) % WORD
+
     def _on_answer(self, segment: TcpSegment, now: int) -> None:
         """Take the answer to a SYN (RFC 9293, section 3.10.7.3); both ends opening at once is none here."""
         is_ours = segment.flags & ACK and segment.ack == (self._first + 1) % WORD
@@ -271,6 +284,8 @@ class TcpConnection:
         self._handshake_due_ns = -1
         if self._handshakes == 1:
             self.rtt.sample(now - self._handshake_ns, self.sender.unacknowledged, self.sender.next)
+        elif self._handshakes > FORGIVEN_HANDSHAKES:
+            self.control.window = 1
 
     def _take_ack(self, segment: TcpSegment, ack: int, first: int, now: int) -> bool:
         """Take what it acknowledges, and the peer's window. Whether the connection is still there."""
@@ -293,7 +308,7 @@ class TcpConnection:
             echoed_ns = now // MS * MS - ago * MS if ago < WORD >> 1 else -1
         marked = self.ecn and bool(segment.flags & ECE)
         sender.on_ack(
-            max(ack, sender.unacknowledged),
+            ack,
             sacks,
             now,
             marked=marked,

@@ -110,7 +110,8 @@ class TcpReceiver:
         elif first > before:
             self.out_of_order += 1
             self.ack_now = True
-            self._keep(first, end, data)
+            if data or end == self._fin:
+                self._keep(first, end, data)
         else:
             if first < before:
                 self.duplicate = (first, before)
@@ -156,7 +157,8 @@ class TcpReceiver:
         if place and ends[place - 1] >= first:
             place -= 1
             if ends[place] >= end:
-                self.duplicate = (first, end)
+                if data:  # a FIN alone has none, and its block is longer by it
+                    self.duplicate = (first, end)
                 self._touch(firsts[place])
                 return
             pieces[place].append(data[ends[place] - first :])
@@ -189,7 +191,10 @@ class TcpReceiver:
         self._recent.insert(0, first)
 
     def _note_mark(self, marked: bool) -> None:
-        """Acknowledge what came before a change from marked to unmarked, or back, on its own (RFC 8257, 3.2)."""
+        """Acknowledge at once where marks begin or end, so that one segment, at most, is told in the other's state.
+
+        RFC 8257, section 3.2, has what came before acknowledged on its own, in its own state.
+        """
         if marked != self.ece:
             if self.ack_due_ns >= 0:
                 self.ack_now = True
@@ -257,12 +262,16 @@ class TcpReceiver:
         self.duplicate = None
 
     def sack_blocks(self) -> tuple[tuple[int, int], ...]:
-        """Return the blocks to be told: what came twice, then those out of order, of what changed last first."""
+        """Return the blocks to be told: what came twice, then those out of order, of what changed last first.
+
+        The peer's FIN has a number, too, and belongs to the block that it follows.
+        """
         found = [] if self.duplicate is None else [self.duplicate]
         for first in self._recent:
             if len(found) >= MOST_SACK_BLOCKS:
                 break
-            found.append((first, self._ends[bisect_right(self._firsts, first) - 1]))
+            end = self._ends[bisect_right(self._firsts, first) - 1]
+            found.append((first, end + 1 if end == self._fin else end))
         return tuple(found)
 
     # --- the window --------------------------------------------------------------------------------------

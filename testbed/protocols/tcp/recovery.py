@@ -64,7 +64,8 @@ class WindowRecovery:
         self._flight = flight
         self._rack = rack
         self._prior_window = 0
-        self._prior_threshold = NO_THRESHOLD
+        self._prior_threshold = 0
+        """The threshold to go back to where there was no loss after all; 0: the reduction stays, as marks ask for."""
         self._delivered = 0
         self._out = 0
         """Segments sent since the reduction began."""
@@ -96,6 +97,8 @@ class WindowRecovery:
         """Move on, and set the window where the state does so by itself."""
         if news.duplicates and self._undo_from >= 0 and self._undo_left > 0:
             self._undo_left = max(0, self._undo_left - news.duplicates)
+        if news.marked:
+            self._prior_threshold = 0
         if self.state != WindowState.OPEN and self._leaves(news, unacknowledged, following):
             return
         match self.state:
@@ -107,7 +110,7 @@ class WindowRecovery:
                 self._on_ack_in_loss(news, following)
             case _:
                 if self._flight.lost:
-                    self._enter_recovery(unacknowledged, following)
+                    self._enter_recovery(unacknowledged, following, marked=news.marked)
                 elif self.state != WindowState.CWR:
                     self._settle(unacknowledged, following)
         if news.marked and self.state < WindowState.CWR:
@@ -163,11 +166,16 @@ class WindowRecovery:
 
     # --- entering ----------------------------------------------------------------------------------------
 
-    def _enter_recovery(self, unacknowledged: int, following: int) -> None:
+    def _enter_recovery(self, unacknowledged: int, following: int, *, marked: bool) -> None:
         """Begin a fast recovery (RFC 6675, section 5)."""
+        control = self._control
+        self._prior_threshold = 0
         if self.state < WindowState.CWR:
-            self._prior_threshold = self._control.threshold
-            self._begin_reduction(following)
+            if not marked:
+                self._prior_threshold = control.threshold
+            self._begin_reduction(following, control.threshold_after_loss())
+        else:
+            control.threshold = control.threshold_after_loss()  # marks alone reduce by less (RFC 8257, section 3.5)
         self._undo_from = unacknowledged
         self._undo_left = -1
         self._first_again_ns = -1
@@ -178,9 +186,9 @@ class WindowRecovery:
         """Reduce the window once a round trip, since packets were marked."""
         if self.state >= WindowState.CWR:
             return
-        self._prior_threshold = NO_THRESHOLD
+        self._prior_threshold = 0
         self._undo_from = -1
-        self._begin_reduction(following)
+        self._begin_reduction(following, self._control.threshold_after_marks())
         self.state = WindowState.CWR
 
     def reduce_at_once(self, following: int) -> None:
@@ -190,12 +198,12 @@ class WindowRecovery:
             self._end_reduction()
             self.state = WindowState.OPEN
 
-    def _begin_reduction(self, following: int) -> None:
+    def _begin_reduction(self, following: int, threshold: int) -> None:
         control = self._control
         self.high = following
         self._prior_window = control.window
         self._delivered = self._out = 0
-        control.threshold = control.threshold_after_loss()
+        control.threshold = threshold
 
     def enter_loss(self, unacknowledged: int, following: int) -> None:
         """The retransmission timer has fired (RFC 5681, section 3.1; RFC 6298, section 5)."""
@@ -254,7 +262,7 @@ class WindowRecovery:
         control = self._control
         if unmark:
             self._flight.forget_losses()
-        if self._prior_window:
+        if self._prior_threshold:
             control.window = control.window_before(self._prior_window)
             control.threshold = max(control.threshold, self._prior_threshold)
         self._undo_from = -1

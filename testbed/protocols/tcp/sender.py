@@ -14,7 +14,7 @@ from testbed.protocols.tcp.congestion.control import INITIAL_WINDOW, TcpControl
 from testbed.protocols.tcp.flight import Flight, SentSegment
 from testbed.protocols.tcp.rack import Rack
 from testbed.protocols.tcp.recovery import AckNews, WindowRecovery, WindowState
-from testbed.protocols.tcp.rto import INITIAL_RTO_NS, MS, RttEstimator
+from testbed.protocols.tcp.rto import INITIAL_RTO_NS, MAX_RTO_NS, MS, RttEstimator
 from testbed.protocols.tcp.segment import FIN, PSH
 
 LEAST_SEND_BUFFER: Final = 87_380
@@ -70,6 +70,8 @@ class TcpSender:
         self.waiting_bytes = 0
         """Bytes that were not sent yet."""
         self._timeouts_in_row = 0
+        self._window_probes = 0
+        """Probes of a closed window since something new was last sent."""
         self._timer = NO_TIMER
         self._due_ns = -1
         self._base_ns = 0
@@ -110,7 +112,9 @@ class TcpSender:
         flight, control = self.flight, self.control
         if self._probe_now:
             self._probe_now = False
-            return self._probe(now)
+            probe = self._probe(now)
+            if probe is not None:
+                return probe
         if flight.lost and flight.in_flight < control.window:
             lost = flight.next_lost()
             if lost is not None:
@@ -126,7 +130,7 @@ class TcpSender:
             return None
         segment = self._fresh(now)
         if segment is None and not flight.sent and self._timer != WINDOW_PROBE_TIMER:
-            self._set_timer(WINDOW_PROBE_TIMER, now + self.rtt.rto_ns)
+            self._set_timer(WINDOW_PROBE_TIMER, now + self._window_wait_ns())
         return segment
 
     def _fresh(self, now: int) -> SentSegment | None:
@@ -151,6 +155,7 @@ class TcpSender:
         begins = not self.flight.sent
         self.flight.add(segment)
         self.next = end
+        self._window_probes = 0
         self.sent_segments += 1
         self.recovery.on_sent(1)
         self._last_sent_ns = now
@@ -245,12 +250,14 @@ class TcpSender:
     ) -> None:
         """Take an acknowledgement of all below `ack`, which is at most `next`, and of the blocks `sacks` beside.
 
-        `marked`: it tells of a mark; `dup`: it brings neither bytes nor another window.
+        `marked`: it tells of a mark; `dup`: it brings neither bytes nor another window. One that a later one has
+        overtaken has an `ack` below `unacknowledged`.
         """
-        flight, before = self.flight, self.unacknowledged
+        flight, before, told = self.flight, self.unacknowledged, ack
+        ack = max(ack, before)
         news = AckNews()
         news.marked, news.echoed_ns = marked, echoed_ns
-        rtt_ns = latest_ns = self._take_blocks(ack, sacks, news, now) if sacks else -1
+        rtt_ns = latest_ns = self._take_blocks(told, sacks, news, now) if sacks else -1
         if ack > before:
             of_first, of_last = self._take_acknowledged(ack, news, now)
             if of_first >= 0:
@@ -278,6 +285,7 @@ class TcpSender:
         if news.advanced or news.sacked:
             self._rearm(now)
         if not flight.sent:
+            self._timeouts_in_row = 0  # a peer that answers is there, whatever it takes (RFC 9293, section 3.8.6.1)
             self._set_timer(NO_TIMER, -1)
 
     def _may_grow(self) -> bool:
@@ -286,10 +294,14 @@ class TcpSender:
             return True
         return self.control.in_slow_start and self.control.window < 2 * self._most_sent
 
-    def _take_blocks(self, ack: int, sacks: tuple[tuple[int, int], ...], news: AckNews, now: int) -> int:
-        """Note the segments in blocks that have arrived. The round trip of the latest; -1: there is none."""
+    def _take_blocks(self, told: int, sacks: tuple[tuple[int, int], ...], news: AckNews, now: int) -> int:
+        """Note the segments in blocks that have arrived. The round trip of the latest; -1: there is none.
+
+        `told` is what the acknowledgement itself acknowledges: only a block below that came twice (RFC 2883, 4.1).
+        """
         first, end = sacks[0]
-        if end <= ack or (len(sacks) > 1 and sacks[1][0] <= first and end <= sacks[1][1]):
+        ack = max(told, self.unacknowledged)
+        if end <= told or (len(sacks) > 1 and sacks[1][0] <= first and end <= sacks[1][1]):
             news.duplicates += 1
             self.duplicate_sacks += 1
             self.rack.on_reordered()
@@ -337,8 +349,6 @@ class TcpSender:
     def on_window(self, end: int) -> None:
         """The peer takes what lies below `end`."""
         self.window_end = end
-        if not self.flight.sent:
-            self._timeouts_in_row = 0  # it answers, whatever it takes
 
     def _find_losses(self, news: AckNews, now: int) -> None:
         flight = self.flight
@@ -434,8 +444,13 @@ class TcpSender:
             self.failed = True
             return
         self.probe_wanted = True
-        self.rtt.on_timeout()
-        self._set_timer(WINDOW_PROBE_TIMER, now + self.rtt.rto_ns)
+        self._window_probes += 1
+        self._set_timer(WINDOW_PROBE_TIMER, now + self._window_wait_ns())
+
+    def _window_wait_ns(self) -> int:
+        """Return the time until the window is asked for: that of a time-out, doubled by each probe before."""
+        wait_ns: int = self.rtt.rto_ns << min(self._window_probes, MOST_TIMEOUTS)
+        return min(wait_ns, MAX_RTO_NS)
 
     # --- tail loss probes --------------------------------------------------------------------------------
 
@@ -456,6 +471,7 @@ class TcpSender:
             return None
         last = segments[-1]
         if last.sacked or last.retransmitted:
+            self._probe_high = -1
             return None
         self._probe_again = True
         last.sent_ns = now

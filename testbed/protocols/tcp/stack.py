@@ -155,6 +155,9 @@ class TcpStack:
             connection = self._greet(remote, segment, now)
             if connection is None:
                 return
+        elif connection.is_refused(segment):
+            self._refuse(remote, segment)
+            return
         else:
             self._take(connection, segment, marked, now)
         self._stir(connection)

@@ -11,6 +11,7 @@ from testbed.base.errors import ScenarioError
 from testbed.lab.core.model import Lab
 from testbed.lab.core.model.overlay import VXLAN_BYTES
 from testbed.lab.core.model.storage import ServedBy
+from testbed.lab.core.plan.user_space.uet import UDP_BYTES
 from testbed.protocols.scale_up.domain.build import build as build_domain
 from testbed.run.measuring.scale_up_loads import NOT_EMULATED
 from testbed.run.placed.lab import LiveLab
@@ -119,8 +120,8 @@ def simulated_approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
     found = [
         f"Simulated at k = {lab.plan.k:g}: packets, queues and links are events of a program; nothing of this"
         " machine's kernel, and none of its routing daemons, takes part.",
-        f"A datagram costs a port its payload and {OVERHEAD_BYTES} bytes of headers, as in an emulated lab: no"
-        " preamble, checksum and gap.",
+        f"A datagram costs a port its payload and {OVERHEAD_BYTES} bytes of headers, and a segment of TCP its own"
+        f" header and {OVERHEAD_BYTES - UDP_BYTES}, as in an emulated lab: no preamble, checksum and gap.",
         "A packet leaves its NIC up to "
         + (
             f"{NIC_JITTER_PACKETS:.0%} of a full packet's time"

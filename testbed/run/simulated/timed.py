@@ -6,13 +6,15 @@ Each has the ports that iperf3's would have, so that the same seed hashes it the
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
-from testbed.base.errors import TestbedError
+from testbed.base.errors import ScenarioError, TestbedError
 from testbed.base.units import Duration
+from testbed.endpoints.worker.curves import MOST_CHANNELS, MOST_SAMPLES
 from testbed.endpoints.worker.program import LARGEST_TRANSFER, Channel
 from testbed.endpoints.worker.worker import Event
 from testbed.run.measuring.measured import Measured
@@ -43,12 +45,23 @@ def execute_timed(
 ) -> SimulatedRun:
     """Run flows for a duration of the lab's time, behind a warm-up. `on_progress` as of `execution.execute`.
 
-    Raises `ScenarioError` where there is nothing to send.
+    Raises `ScenarioError` where there is nothing to send, or more than can be measured.
     """
     flows = plan_flows(traffic.workload, traffic.placement, seed=traffic.seed)
     require_flows(flows)
+    require_samples(flows)
     with without_collector():
         return _TimedExecution(lab, transport, traffic, flows, duration, on_progress).run(beside)
+
+
+def require_samples(flows: Sequence[IperfFlow]) -> None:
+    """Raise `ScenarioError` where a host sends more flows than it samples: what they carry is read off samples."""
+    [(host, count)] = Counter(flow.source.node for flow in flows).most_common(1)
+    if count > MOST_CHANNELS:
+        raise ScenarioError(
+            f"--backend simulation measures {MOST_CHANNELS} flows of a host for a given time, and {host} sends {count}",
+            hint="workload.bytes instead of workload.duration, or a workload of fewer flows",
+        )
 
 
 class _TimedExecution(Execution):
@@ -66,7 +79,13 @@ class _TimedExecution(Execution):
         self._flows = flows
         self._duration_s = duration.seconds
         lasts_s = duration.seconds + WARM_UP_S
+        self._sample_s = sample_s(lasts_s)
         fastest_bps = max(nic.nic_bps for nic in traffic.placement.nics)
+        if lasts_s * fastest_bps / 8 > LARGEST_TRANSFER:
+            raise ScenarioError(
+                f"a flow of {fastest_bps / 1e9:g} Gbit/s may send more than {LARGEST_TRANSFER} bytes in {lasts_s:g} s",
+                hint="a shorter workload.duration, or a larger scale.time",
+            )
         endless = min(LARGEST_TRANSFER, int(2 * lasts_s * fastest_bps / 8))
         self._numbers = [step.number for step, *_ in traffic.placement.over_fabric(traffic.workload)]
         steps = tuple(
@@ -78,7 +97,7 @@ class _TimedExecution(Execution):
 
     @property
     def _sample_ns(self) -> int:
-        return round(SAMPLE_S * _NS)
+        return round(self._sample_s * _NS)
 
     def _plan_channels(self) -> ChannelPlan:
         channels = tuple(
@@ -110,11 +129,11 @@ class _TimedExecution(Execution):
         lasted_s = min(self._duration_s, measured.observation.elapsed_s - WARM_UP_S)
         if lasted_s <= 0:
             return
-        measured.window_s = SAMPLE_S
+        measured.window_s = self._sample_s
         measured.channels = [
             channel_of(
                 flow,
-                report_of(flow, columns[index], lasted_s),
+                report_of(flow, columns[index], lasted_s, self._sample_s),
                 ideal_bps=self._transport.goodput_bps(flow.source, flow.destination),
                 measured_from_s=WARM_UP_S,
             )
@@ -124,10 +143,19 @@ class _TimedExecution(Execution):
         measured.flow_starts_s = [0.0] * len(self._flows)
 
 
-def report_of(flow: IperfFlow, columns: Mapping[str, Any], lasted_s: float) -> Iperf3Report:
+def sample_s(lasts_s: float) -> float:
+    """Return the time between two samples of a run: iperf3's, doubled until none of them has to go for others."""
+    step_s = SAMPLE_S
+    while lasts_s / step_s > MOST_SAMPLES - 2:
+        step_s *= 2
+    return step_s
+
+
+def report_of(flow: IperfFlow, columns: Mapping[str, Any], lasted_s: float, step_s: float = SAMPLE_S) -> Iperf3Report:
     """Return a flow's samples as iperf3 reports them: what was acknowledged, interval by interval, behind the warm-up.
 
-    `columns` are those of `endpoints.worker.curves`, which leave out samples at which nothing had changed.
+    `step_s` lies between two samples. `columns` are those of `endpoints.worker.curves`, which leave out samples at
+    which nothing had changed.
     """
     at_ns: list[int] = columns["at_ns"]
 
@@ -135,7 +163,7 @@ def report_of(flow: IperfFlow, columns: Mapping[str, Any], lasted_s: float) -> I
         place = bisect_right(at_ns, round(at_s * _NS))
         return int(columns[name][place - 1]) if place else 0
 
-    steps = max(1, round(lasted_s / SAMPLE_S))
+    steps = max(1, round(lasted_s / step_s))
     edges = [WARM_UP_S + lasted_s * step / steps for step in range(steps + 1)]
     intervals = tuple(
         Interval(

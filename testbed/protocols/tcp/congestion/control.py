@@ -52,8 +52,12 @@ class TcpControl:
         """So many segments have arrived; `marked`: their acknowledgement says that they were marked."""
 
     def threshold_after_loss(self) -> int:
-        """Return the window to go on with after a loss or a mark."""
+        """Return the window to go on with after a loss."""
         return max(self.window // 2, 2)
+
+    def threshold_after_marks(self) -> int:
+        """Return the window to go on with after marks, or after a loss that a probe has repaired."""
+        return self.threshold_after_loss()
 
     def window_before(self, prior: int) -> int:
         """Return the window to go back to where there was no loss after all; `prior` is that of before."""

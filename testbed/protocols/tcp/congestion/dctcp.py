@@ -1,6 +1,7 @@
-"""DCTCP (RFC 8257): the window shrinks by the share of bytes that were marked in the last round trip.
+"""DCTCP (RFC 8257): the window shrinks by half of the share of segments that were marked in the last round trip.
 
-As Linux has it (net/ipv4/tcp_dctcp.c): g is 1/16, and a flow begins with alpha 1.
+As Linux has it (net/ipv4/tcp_dctcp.c): g is 1/16, and a flow begins with alpha 1. After a loss the window is halved,
+whatever was marked (section 3.5).
 """
 
 from __future__ import annotations
@@ -46,6 +47,10 @@ class Dctcp(TcpControl):
         self._round_end = following
 
     def threshold_after_loss(self) -> int:
+        self._window_at_loss = self.window
+        return max(self.window >> 1, 2)
+
+    def threshold_after_marks(self) -> int:
         self._window_at_loss = self.window
         return max(self.window - ((self.window * self.alpha) >> 11), 2)
 

@@ -118,7 +118,15 @@ def test_dctcp_shrinks_by_half_of_the_marked_share() -> None:
         expected = expected * 15 / 16 + 0.25 / 16
     assert control.alpha / FULL == pytest.approx(expected, abs=0.03)
     control.window = 100
-    assert control.threshold_after_loss() == pytest.approx(100 * (1 - control.alpha / FULL / 2), abs=1)
+    assert control.threshold_after_marks() == pytest.approx(100 * (1 - control.alpha / FULL / 2), abs=1)
+
+
+def test_dctcp_halves_after_a_loss_whatever_was_marked() -> None:
+    # RFC 8257, section 3.5, and dctcp_react_to_loss of Linux
+    control = Dctcp()
+    control.window, control.alpha = 100, 0
+    assert control.threshold_after_marks() == 100
+    assert control.threshold_after_loss() == 50
 
 
 def test_a_control_that_there_is_not() -> None:

@@ -13,6 +13,7 @@ from testbed.protocols.tcp.congestion.control import INITIAL_WINDOW
 from testbed.protocols.tcp.connection import TcpState
 from testbed.protocols.tcp.recovery import WindowState
 from testbed.protocols.tcp.segment import ACK, ECE, FIN, RST, SYN
+from testbed.protocols.tcp.stack import TcpStack
 
 SECOND = 1000 * MS
 
@@ -174,6 +175,16 @@ def test_a_syn_is_sent_seven_times() -> None:
     assert times == pytest.approx([0, 1, 3, 7, 15, 31, 63])
 
 
+def test_the_window_begins_with_one_segment_where_two_syns_were_lost() -> None:
+    # RFC 5681, section 3.1; Linux forgives the first (tcp_init_transfer)
+    for lost, window in ((0, INITIAL_WINDOW), (1, INITIAL_WINDOW), (2, 1)):
+        wire = TcpWire(drop=lambda source, count, segment, lost=lost: source == HERE and count < lost)
+        connection = wire.connect()
+        wire.run(10 * SECOND)
+        assert connection.state is TcpState.ESTABLISHED
+        assert connection.control.window == window
+
+
 def test_a_spurious_time_out_is_undone() -> None:
     late = {"ns": 0}
     wire = TcpWire(late=lambda: late["ns"])
@@ -225,6 +236,21 @@ def test_what_nobody_reads_closes_the_window_and_opens_it_again() -> None:
     assert bytes(wire.received[THERE]) == data
 
 
+def test_a_window_may_stay_closed_for_as_long_as_the_peer_answers() -> None:
+    # RFC 9293, section 3.8.6.1: probes that are answered do not end a connection, however many there are
+    wire = TcpWire()
+    connection = wire.connect()
+    wire.reads = False
+    data = pattern(200_000)
+    wire.send(data)
+    wire.run(3000 * SECOND)
+    assert (connection.state, connection.error) == (TcpState.ESTABLISHED, "")
+    assert connection.rtt.rto_ns < SECOND  # that nobody reads says nothing of the path
+    wire.reads = True
+    wire.run(3400 * SECOND, stop=lambda: len(wire.received[THERE]) >= len(data))
+    assert bytes(wire.received[THERE]) == data
+
+
 def test_the_receiver_s_window_grows_with_what_is_read() -> None:
     wire = TcpWire(rate_bps=1_000_000_000, delay_ns=20 * MS, room=10_000)
     wire.connect()
@@ -247,6 +273,34 @@ def test_both_ends_close() -> None:
     wire.run(wire.now + 70 * SECOND)
     assert connection.state is TcpState.CLOSED
     assert not connection.error
+
+
+def test_a_loss_before_the_last_segment_is_seen_though_that_has_the_fin() -> None:
+    lost: list[int] = []
+    wire = TcpWire(drop=lambda source, count, segment: source == HERE and count in lost)
+    connection = wire.connect()
+    wire.run(SECOND)
+    lost.append(wire.counts[HERE] + 2)
+    data = pattern(1448 * 4)
+    wire.stacks[HERE].write(connection, data)
+    wire.stacks[HERE].close(connection)
+    wire.run(wire.now + SECOND)
+    assert wire.dropped == 1
+    assert bytes(wire.received[THERE]) == data
+    assert wire.accepted[0].state is TcpState.CLOSE_WAIT
+    assert (connection.sender.probes, connection.sender.timeouts) == (0, 0)
+
+
+def test_a_peer_with_an_earlier_connection_of_the_same_ends_is_told() -> None:
+    # RFC 9293, section 3.5.1: its answer acknowledges what the SYN was not, and is answered by a reset
+    wire = TcpWire()
+    wire.connect()
+    carried(wire, 5000)
+    wire.stacks[HERE] = TcpStack(HERE, Random(99), mtu_bytes=1500)  # it was started anew
+    connection = wire.connect()
+    wire.run(wire.now + 5 * SECOND)
+    assert wire.accepted[0].error == "reset"
+    assert connection.state is wire.accepted[1].state is TcpState.ESTABLISHED
 
 
 def test_a_reset_ends_both() -> None:
