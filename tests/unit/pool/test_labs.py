@@ -171,3 +171,36 @@ def test_a_point_is_tried_once_there_at_the_scale_that_is_told() -> None:
     assert point.topology.set[SCALE_KEY] == 5000.0
     assert alone.lab_of(point).scale.time == 5000.0
     assert at_scale(sweep, 2, None).lab_of(at_scale(sweep, 2, None).points[0]).scale.time is None
+
+
+@pytest.mark.parametrize(
+    ("scales_told", "message"),
+    [
+        ({"1": ScaleTold(k=1000.0, largest=20_000)}, "a does not tell the time scales of 2 points"),
+        (
+            {n: ScaleTold(k=1000.0, largest=20_000) for n in ("1", "2", "3", "all")},
+            "a tells the time scale of a point that there is not: 'all'",
+        ),
+    ],
+)
+def test_time_scales_are_told_of_all_points_and_no_others(scales_told: dict[str, ScaleTold], message: str) -> None:
+    def telling(key: str, machine: str, request: Mapping[str, Any]) -> Sequence[JobNews | MachineLost]:
+        return told(key, ScalesAnswer(scales=scales_told))
+
+    with pytest.raises(Exception, match=message):
+        run(FakeCrew(["a"], telling))
+
+
+def test_a_time_scale_is_a_number() -> None:
+    def telling(key: str, machine: str, request: Mapping[str, Any]) -> Sequence[JobNews | MachineLost]:
+        content = b'{"scales": {"1": {"k": NaN, "largest": 1}}}'
+        return [JobNews(key=key, answer=content), JobNews(key=key, ended=True)]
+
+    with pytest.raises(Exception, match="a gives no answer that can be read"):
+        run(FakeCrew(["a"], telling))
+
+
+def test_a_pool_that_was_lost_before_the_first_point_is_told() -> None:
+    text = TEXT.replace("spines: 2}}", "spines: 2}, scale: {time: 100}}")
+    with pytest.raises(Exception, match="no machine of the pool is left"):
+        run(FakeCrew([], works), text)

@@ -147,6 +147,41 @@ def test_an_answer_that_is_none_is_refused_with_the_name_of_its_machine() -> Non
         pooled(FakeCrew(["a"], lying))
 
 
+def test_an_answer_that_says_nothing_is_no_run_and_what_goes_on_is_given_up() -> None:
+    def empty(key: str, machine: str, request: Mapping[str, Any]) -> Sequence[JobNews]:
+        return [JobNews(key=key, began=machine), JobNews(key=key, answer=b"{}")]
+
+    crew = FakeCrew(["a", "b"], empty)
+    with pytest.raises(Exception, match="a has measured nothing in run 1 of point 1"):
+        pooled(crew)
+    assert crew.forgotten == ["job-2"]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        None,
+        [],
+        {"share": 0.5},
+        {"key": 7, "share": 0.5},
+        {"key": "job-1"},
+        {"key": "job-1", "share": "half"},
+        {"key": "job-1", "share": 2},
+        {"key": "job-1", "share": float("nan")},
+        {"key": "job-1", "answer": "{}"},
+        {"key": "job-1", "began": 1},
+    ],
+)
+def test_what_is_no_news_of_a_job_is_not_heard(told: object) -> None:
+    assert JobNews.told(told) is None
+
+
+def test_news_of_a_job_are_heard() -> None:
+    assert JobNews.told({"key": "job-1", "began": "a"}) == JobNews(key="job-1", began="a")
+    assert JobNews.told({"key": "job-1", "share": 1}) == JobNews(key="job-1", share=1.0)
+    assert JobNews.told({"key": "job-1", "answer": b"{}"}) == JobNews(key="job-1", answer=b"{}")
+
+
 def test_when_no_machine_is_left_the_record_keeps_what_there_is(tmp_path: Path) -> None:
     def dying(key: str, machine: str, request: Mapping[str, Any]) -> Sequence[JobNews | MachineLost]:
         if request["point"] == 1:
