@@ -47,7 +47,7 @@ _SETTINGS = {
     "distributed.worker.http.routes": [],
     "distributed.scheduler.work-stealing": False,
     "distributed.worker.profile.enabled": False,
-    "distributed.admin.low-level-log-length": 16,  # of the events, too, which have whole answers in them
+    "distributed.admin.low-level-log-length": 2,  # of events and messages, too, which have whole answers in them
     "distributed.comm.timeouts.connect": "60s",
     "distributed.comm.timeouts.tcp": "60s",
     "distributed.admin.tick.limit": "60s",

@@ -97,6 +97,8 @@ class MachineAtWork:
                     why = "" if code == 0 else f"its station ended with {code}"
                 except TestbedError as error:
                     why = error.message
+                except Exception as error:  # whatever it is, nothing comes from there any more
+                    why = f"{type(error).__name__}: {error}"
             self.seats = 0
             on_end(self, why)
 

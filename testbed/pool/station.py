@@ -10,6 +10,7 @@ and removes its files. When it is killed its workers die with it, and seats end 
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import select
@@ -186,6 +187,7 @@ def main() -> int:
     with _signals_told() as wake:
         order = json.loads(_first_line())
         prepare_answers()
+        gc.freeze()  # what is forked from here shares it, and need not look through it
         try:
             return _Station(order, wake).run()
         finally:
