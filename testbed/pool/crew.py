@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -56,6 +56,9 @@ class MachineLost:
 
 class Crew(Protocol):
     """The machines of a pool, as those see them who have jobs."""
+
+    warn: Callable[[str], None]
+    """Is told what is allowed, and works less well than it looks, on one of them."""
 
     @property
     def parts(self) -> Sequence[MachinePart]:

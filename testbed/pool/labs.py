@@ -259,6 +259,8 @@ class PooledTries:
         if point.index in self._scales:
             result = replace(result, lab=replace(result.lab, k_auto=True))
         self._keep(point, answer)
+        for said in answer.warnings:
+            self._crew.warn(f"{going.machine}: {said}")
         return PointOutcome(
             point=point,
             result=result,

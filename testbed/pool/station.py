@@ -4,7 +4,7 @@ It reads a line, which says where the scheduler is and how many runs there are t
 forks a worker and, beside it, a seat (`testbed.pool.seat`): the worker talks to the scheduler, and the seat does the
 runs. All of them have been forked from this process, which has imported what they need, and has no thread. A pair of
 which one dies is ended and started once more. When its input ends, or at SIGINT or SIGTERM, it ends all, and itself,
-and removes its files. When it is killed its workers die with it, and seats end with their workers.
+and removes its files. When it is killed all die with it, but for a seat with a lab, which removes that first.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ class _Station:
         station, seat = os.getpid(), os.fork()
         if not seat:
             of_worker.close()
-            _as_child(lambda: serve_seat(Seat(kind=kind, connection=of_seat, parcels=Path(PARCELS).absolute())))
+            told = Seat(kind=kind, connection=of_seat, parcels=Path(PARCELS).absolute())
+            _as_child(lambda: serve_seat(told), dies_with=None if kind == EMULATION else station)
         of_seat.close()
         worker = os.fork()
         if not worker:

@@ -80,6 +80,29 @@ def test_the_largest_k_counts_for_all_points_and_each_machine_has_a_part(tmp_pat
     assert list((tmp_path / "labs").glob("*.json"))
 
 
+def test_machines_of_an_earlier_session_stay_named_and_none_twice() -> None:
+    first = run(FakeCrew(["a", "b"], works)).record
+    previous = replace(first, points=first.points[:2], incomplete="interrupted")
+    options = RecordOptions(previous=previous)
+    record = run_on_labs_of(FakeCrew(["b"], works), ORDER, read_sweep(TEXT), options, ignore_progress).record
+    assert len(record.points) == 3
+    assert {part.name: part.points for part in record.machines} == {
+        "a": ["paths=oblivious"],
+        "b": ["paths=reps", "paths=single"],
+    }
+
+
+def test_what_a_machine_warns_of_is_told() -> None:
+    def warning(key: str, machine: str, request: Mapping[str, Any]) -> Sequence[JobNews | MachineLost]:
+        if request["what"] == "scales":
+            return scales(key, machine)
+        return told(key, TryAnswer(result=result(request), warnings=["it is slow"]))
+
+    crew = FakeCrew(["a"], warning)
+    run(crew)
+    assert crew.warned == ["a: it is slow"] * 3
+
+
 def test_one_machine_is_no_list_of_machines() -> None:
     assert run(FakeCrew(["a"], works)).record.machines == []
 
