@@ -256,6 +256,11 @@ class PooledTries:
             raise ScenarioError(
                 f"{going.machine} answers with the point {result.name!r} where {point.name!r} was asked"
             )
+        if failure is None and not answer.interrupted and len(result.runs) != point.scenario.repeat.runs:
+            raise ScenarioError(
+                f"{going.machine} answers with {len(result.runs)} runs of {point.name or 'the point'},"
+                f" which has {point.scenario.repeat.runs}"
+            )
         if point.index in self._scales:
             result = replace(result, lab=replace(result.lab, k_auto=True))
         self._keep(point, answer)

@@ -153,6 +153,16 @@ def test_what_a_machine_raises_and_what_it_answers_wrongly_ends_all() -> None:
         run(FakeCrew(["a"], another))
 
 
+def test_an_answer_with_fewer_runs_than_were_asked_for_is_none() -> None:
+    def short(key: str, machine: str, request: Mapping[str, Any]) -> Sequence[JobNews | MachineLost]:
+        if request["what"] == "scales":
+            return scales(key, machine)
+        return told(key, TryAnswer(result=replace(result(request), runs=[])))
+
+    with pytest.raises(Exception, match="a answers with 0 runs of paths=oblivious, which has 1"):
+        run(FakeCrew(["a"], short))
+
+
 def test_invalid_points_are_tried_again_at_a_larger_k_for_all() -> None:
     def overrun(key: str, machine: str, request: Mapping[str, Any]) -> Sequence[JobNews | MachineLost]:
         if request["what"] == "scales":
