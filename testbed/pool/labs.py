@@ -238,7 +238,8 @@ class PooledTries:
             del self._going[news.key]
             if news.given_up:
                 self._died[going.one.point.index] = TRIES
-            yield from self._failed(waiting, going, "its worker died; is there memory enough?")
+            broken = f"there was no answer ({news.why})" if news.why and not news.given_up else ""
+            yield from self._failed(waiting, going, broken or "its worker died; is there memory enough?")
 
     def _outcome(self, going: _Going, answer: TryAnswer) -> PointOutcome:
         """Return what a machine says of a point. Raises what it raised there."""

@@ -100,7 +100,10 @@ class PooledRuns:
             del self._going[news.key]
             if news.given_up:
                 self._died[job] = TRIES
-            yield from self._dead(job, f"its worker died {TRIES} times", "; is there memory enough?")
+            if news.why and not news.given_up:
+                yield from self._dead(job, f"there was no answer {TRIES} times ({news.why})")
+            else:
+                yield from self._dead(job, f"its worker died {TRIES} times", "; is there memory enough?")
 
     def _answered(self, job: Job, content: bytes) -> Iterator[tuple[Job, RunOutcome]]:
         where = self._places[job][-1] if self._places[job] else "a machine"

@@ -101,15 +101,20 @@ def test_a_process_that_is_killed_once_costs_no_more_than_its_run() -> None:
     assert len(crew.submitted) == 5
 
 
+def broken(key: str, machine: str) -> Sequence[JobNews]:
+    return [JobNews(key=key, ended=True, why="ValueError: no JSON")]
+
+
 @pytest.mark.parametrize(
     ("how", "message"),
     [
+        (broken, "there was no answer 2 times (ValueError: no JSON) on b and a"),
         (killed, "its process was ended 2 times by SIGKILL; is there memory enough? on b and a"),
         (given_up, "its worker died 2 times on b; is there memory enough?"),
     ],
 )
 def test_a_run_that_dies_twice_is_invalid_and_the_sweep_goes_on(how: Any, message: str) -> None:
-    record = pooled(FakeCrew(["a", "b"], Failing(how, 2 if how is killed else 1))).record
+    record = pooled(FakeCrew(["a", "b"], Failing(how, 1 if how is given_up else 2))).record
     assert record.incomplete == "" and record.verdict.outcome is Outcome.INVALID
     assert record.verdict.reasons[0] == f"paths=oblivious, run 2: {message}"
     assert [len(point.runs) for point in record.points] == [2, 2]
