@@ -6,6 +6,7 @@ It is the record that one run of all points would have made: of simulations it i
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -137,8 +138,11 @@ def _environment(records: Sequence[Record]) -> Environment:
 def _machines(parts: Mapping[str, Record], points: Mapping[str, Found]) -> list[MachinePart]:
     """Return the machines that measured them, told apart by what they are; none where they are one."""
     found: list[MachinePart] = []
+    measured: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    for name, (directory, _) in points.items():
+        measured[directory][name] = None
     for directory, record in parts.items():
-        names = [name for name, (place, _) in points.items() if place == directory]
+        names = measured[directory]
         if record.machines:
             found += [replace(one, points=[name for name in one.points if name in names]) for one in record.machines]
             continue
@@ -147,5 +151,5 @@ def _machines(parts: Mapping[str, Record], points: Mapping[str, Found]) -> list[
         if known is not None:
             known.points.extend(names)
         else:
-            found.append(MachinePart(name=directory, environment=environment, points=names))
+            found.append(MachinePart(name=directory, environment=environment, points=list(names)))
     return found if len(found) > 1 else []

@@ -5,6 +5,7 @@ Every machine is asked before anything runs, by `python -m testbed.pool.about` t
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from testbed.base.compiled.modules import build_key
 from testbed.base.errors import TestbedError
+from testbed.base.files import CHECKOUT
 from testbed.lab.core.deploy.packet_costs import PacketCosts
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.drivers.probing.doctor import probe_machine
@@ -36,6 +38,8 @@ class AboutMachine:
     environment: Environment
     build: str
     """The key of the build of its transports, which their sources and its Python make."""
+    sources: str
+    """The digest of all modules of testbed there: many that have a say in a figure are in no build."""
     engine: str
     """Version of Dask distributed; "" where it is not installed."""
     cores: int
@@ -66,6 +70,7 @@ def about_this_machine(*, probed: bool) -> AboutMachine:
     return AboutMachine(
         environment=collect_environment([]),
         build=build_key(),
+        sources=_digest_of_sources(),
         engine=_engine(),
         cores=len(os.sched_getaffinity(0)),
         root=root,
@@ -110,6 +115,8 @@ def differences(own: AboutMachine, other: AboutMachine) -> list[str]:
     ]
     if own.build != other.build and not any(word.startswith(("testbed", "Python")) for word in found):
         found.append("other sources of the transports than here")
+    elif own.sources != other.sources and not found:
+        found.append("other sources of testbed than here")
     if theirs.interpreted:
         found.append(f"{len(theirs.interpreted)} modules that were changed since they were compiled")
     return found
@@ -121,6 +128,15 @@ def kinds_of(machines: Mapping[str, AboutMachine]) -> list[Sequence[str]]:
     for name, about in machines.items():
         kinds.setdefault(about.kind, []).append(name)
     return sorted(kinds.values(), key=len, reverse=True)
+
+
+@cache
+def _digest_of_sources() -> str:
+    digest = hashlib.sha256()
+    for path in sorted((CHECKOUT / "testbed").rglob("*.py")):
+        if path.is_file():
+            digest.update(f"{path.relative_to(CHECKOUT)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:24]
 
 
 def _engine() -> str:

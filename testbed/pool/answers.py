@@ -9,6 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from testbed.base.errors import ScenarioError, TestbedError
 from testbed.record.record import PointResult, RunResult
+from testbed.record.samples import Number
 from testbed.record.store import MAX_RECORD_BYTES
 
 Answer = TypeVar("Answer")
@@ -69,8 +70,8 @@ class TryAnswer(SeatAnswer):
 class ScaleTold:
     """The time scale that a machine would choose for a lab, and the largest that its ports allow."""
 
-    k: float
-    largest: float
+    k: Number
+    largest: Number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import queue
+import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from testbed.lab.core.drivers.nodes.udp_prober import make_room
 from testbed.pool.about import AboutMachine
 from testbed.pool.crew import JobNews, MachineLost, PoolLost
 from testbed.pool.engine import Engine
-from testbed.pool.machines import MachineAtWork, StationOrder, named
+from testbed.pool.machines import END_S, MachineAtWork, StationOrder, named, with_each
 from testbed.record.record import Backend, MachinePart
+from testbed.vm.errors import ConnectionLost
 
 KINDS = {Backend.SIMULATION: "simulation", Backend.EMULATION: "emulation"}
 """The kind of the seats that runs on a backend need."""
+DESCRIPTORS = 16
+"""Descriptors here for a seat: its worker has two connections or three, through SSH and to the scheduler."""
 
 
 class MachinesAtWork:
@@ -32,6 +36,7 @@ class MachinesAtWork:
 
     def start(self) -> None:
         """Start the stations of all machines."""
+        make_room(DESCRIPTORS * sum(machine.seats for machine in self._machines.values()))
         for machine in self._machines.values():
             order = StationOrder(
                 name=machine.name,
@@ -48,23 +53,35 @@ class MachinesAtWork:
     def __exit__(self, *_: object) -> None:
         try:
             self.halt()
+            deadline = time.monotonic() + END_S  # of all together
             for machine in self._machines.values():
-                machine.wait()
+                machine.wait(max(0.0, deadline - time.monotonic()))
         finally:
-            self._engine.__exit__()
-            for machine in self._machines.values():
-                machine.close()
+            try:
+                self._engine.__exit__()
+            finally:
+                with_each(self._machines.values(), lambda machine: machine.close())
 
     @property
     def parts(self) -> Sequence[MachinePart]:
         return tuple(self._parts.values())
 
     def begin(self, archive: bytes, name: str) -> None:
-        """Begin with another sweep: unpack the archive of its files on every machine."""
+        """Begin with another sweep: unpack the archive of its files on every machine.
+
+        Raises `PoolLost` once all was ended, as by an interrupt of a sweep before it.
+        """
+        if self._halted:
+            raise PoolLost("the pool has been ended, as by an interrupt", hint="open another one")
         self._parts = {machine.name: part_of(machine) for machine in self._machines.values()}
-        with ThreadPoolExecutor(max_workers=16) as threads:
-            for _ in threads.map(lambda machine: machine.put(archive, name), self._here()):
-                pass
+
+        def put(machine: MachineAtWork) -> None:
+            try:
+                machine.put(archive, name)
+            except ConnectionLost:  # the others go on
+                machine.end()
+
+        with_each(self._here(), put)
 
     def machines(self) -> Mapping[str, AboutMachine]:
         return {machine.name: machine.about for machine in self._here() if machine.about is not None}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from testbed.base.errors import ExitCode, TestbedError
 from testbed.pool.about import AboutMachine
@@ -27,6 +27,18 @@ class JobNews:
     why: str = ""
     given_up: bool = False
 
+    @classmethod
+    def told(cls, by_worker: object) -> Self | None:
+        """Return what a worker tells of its job, read with suspicion; None for what is no such news."""
+        match by_worker:
+            case {"key": str(key), "began": str(machine)}:
+                return cls(key=key, began=machine)
+            case {"key": str(key), "answer": bytes(answer) | bytearray(answer)}:
+                return cls(key=key, answer=bytes(answer))
+            case {"key": str(key), "share": int(share) | float(share)} if 0 <= share <= 1:
+                return cls(key=key, share=float(share))
+        return None
+
 
 class PoolLost(TestbedError):
     """No machine of a pool is left."""
@@ -44,6 +56,9 @@ class MachineLost:
 
 class Crew(Protocol):
     """The machines of a pool, as those see them who have jobs."""
+
+    warn: Callable[[str], None]
+    """Is told what is allowed, and works less well than it looks, on one of them."""
 
     @property
     def parts(self) -> Sequence[MachinePart]:

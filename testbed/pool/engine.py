@@ -18,7 +18,8 @@ import os
 import queue
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ _SETTINGS = {
     "distributed.worker.http.routes": [],
     "distributed.scheduler.work-stealing": False,
     "distributed.worker.profile.enabled": False,
-    "distributed.admin.low-level-log-length": 16,  # of the events, too, which have whole answers in them
+    "distributed.admin.low-level-log-length": 2,  # of events and messages, too, which have whole answers in them
     "distributed.comm.timeouts.connect": "60s",
     "distributed.comm.timeouts.tcp": "60s",
     "distributed.admin.tick.limit": "60s",
@@ -81,8 +82,9 @@ class Engine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._client.close(timeout=5)
-        self._cluster.close(timeout=5)
+        for close in (self._client.close, self._cluster.close):
+            with suppress(TimeoutError, OSError):  # what was measured is safe, and all of this ends with the process
+                close(timeout=5)
 
     @property
     def port(self) -> int:
@@ -108,14 +110,9 @@ class Engine:
 
     def _heard(self, event: Any) -> None:
         _, told = event
-        self._news.put(
-            JobNews(
-                key=str(told["key"]),
-                began=str(told.get("began", "")),
-                share=told.get("share"),
-                answer=told.get("answer"),
-            )
-        )
+        news = JobNews.told(told)
+        if news is not None:
+            self._news.put(news)
 
     def _ended(self, key: str, future: distributed.Future) -> None:
         if self._futures.pop(key, None) is None:
@@ -146,7 +143,7 @@ class WorkerOrder:
     kind: str
     port: int
     certificate: str
-    key: str
+    key: str = field(repr=False)
     directory: str
 
 

@@ -67,6 +67,7 @@ def run_on_labs_of(
             with Interrupt() as interrupt:
                 tries = PooledTries(crew, order, sweep, told, options.directory)
                 tries.ask_scales(interrupt)
+                crew.seats()  # there is a machine
                 about = next(iter(crew.machines().values()))
                 so_far = SweepSoFar(
                     sweep.scenario, sweep.points, options.previous, options.command, environment=about.environment
@@ -122,7 +123,7 @@ class PooledTries:
         """Ask every machine for the k of the labs whose scale is chosen. The largest is that of all points, so that
         they compare. Raises `TestbedError` where a machine cannot tell.
         """
-        if all(self._sweep.lab_of(point).scale.time is not None for point in self._sweep.points):
+        if not self._chosen():
             return
         asked = {
             self._crew.submit({"what": "scales", "order": self._order}, name): name for name in self._crew.machines()
@@ -135,6 +136,10 @@ class PooledTries:
             elif news is not None and news.key in asked and (news.answer is not None or news.ended):
                 self._take_scales(asked.pop(news.key), news)
 
+    def _chosen(self) -> list[int]:
+        """Return the numbers of the points whose lab's scale is chosen."""
+        return [point.index for point in self._sweep.points if self._sweep.lab_of(point).scale.time is None]
+
     def _take_scales(self, machine: str, news: JobNews) -> None:
         if news.answer is None:
             raise ScenarioError(f"{machine} does not tell its time scale: {news.why}")
@@ -143,7 +148,11 @@ class PooledTries:
             raise answer.raised.error(machine)
         if answer.died is not None:
             raise ScenarioError(f"{machine} does not tell its time scale: its process ended with {answer.died}")
+        if missing := {str(number) for number in self._chosen()} - answer.scales.keys():
+            raise ScenarioError(f"{machine} does not tell the time scales of {len(missing)} points")
         for number, told in answer.scales.items():
+            if not number.isdecimal():
+                raise ScenarioError(f"{machine} tells the time scale of a point that there is not: {number!r}")
             before = self._scales.get(int(number), told)
             largest = min(before.largest, told.largest)
             self._scales[int(number)] = ScaleTold(k=max(before.k, told.k), largest=largest)
@@ -229,7 +238,8 @@ class PooledTries:
             del self._going[news.key]
             if news.given_up:
                 self._died[going.one.point.index] = TRIES
-            yield from self._failed(waiting, going, "its worker died; is there memory enough?")
+            broken = f"there was no answer ({news.why})" if news.why and not news.given_up else ""
+            yield from self._failed(waiting, going, broken or "its worker died; is there memory enough?")
 
     def _outcome(self, going: _Going, answer: TryAnswer) -> PointOutcome:
         """Return what a machine says of a point. Raises what it raised there."""
@@ -247,9 +257,16 @@ class PooledTries:
             raise ScenarioError(
                 f"{going.machine} answers with the point {result.name!r} where {point.name!r} was asked"
             )
+        if failure is None and not answer.interrupted and len(result.runs) != point.scenario.repeat.runs:
+            raise ScenarioError(
+                f"{going.machine} answers with {len(result.runs)} runs of {point.name or 'the point'},"
+                f" which has {point.scenario.repeat.runs}"
+            )
         if point.index in self._scales:
             result = replace(result, lab=replace(result.lab, k_auto=True))
         self._keep(point, answer)
+        for said in answer.warnings:
+            self._crew.warn(f"{going.machine}: {said}")
         return PointOutcome(
             point=point,
             result=result,

@@ -16,10 +16,11 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from testbed.base.errors import TestbedError
 from testbed.pool.about import PROBED, AboutMachine, about_this_machine, decode_about
@@ -28,7 +29,10 @@ from testbed.pool.parcel import unpack_parcel
 from testbed.vm.remote.ssh import SshSession
 from testbed.vm.remote.target import RemoteTarget, open_session, prepare_there
 
+Done = TypeVar("Done")
 STATION = "testbed.pool.station"
+MOST_AT_ONCE = 16
+"""Machines that something is done with at the same time."""
 _MAKE_WORK = 'mkdir -p .testbed-work/pool && cd .testbed-work/pool && mkdir -m 700 "$1" && cd "$1" && pwd -P'
 """Makes the directory of a station: in the home directory, as `--on` has those of verbs."""
 KEPT_WORDS = 20
@@ -50,7 +54,7 @@ class StationOrder:
     name: str
     port: int
     certificate: str
-    key: str
+    key: str = field(repr=False)
     seats: Mapping[str, int]
 
 
@@ -93,6 +97,8 @@ class MachineAtWork:
                     why = "" if code == 0 else f"its station ended with {code}"
                 except TestbedError as error:
                     why = error.message
+                except Exception as error:  # whatever it is, nothing comes from there any more
+                    why = f"{type(error).__name__}: {error}"
             self.seats = 0
             on_end(self, why)
 
@@ -228,6 +234,28 @@ class OwnMachine(MachineAtWork):
 def machine_at_work(machine: PoolMachine) -> MachineAtWork:
     """Return the machine, which is not reached yet."""
     return OwnMachine(machine) if machine.target is None else FarMachine(machine, machine.target)
+
+
+def with_each(machines: Iterable[MachineAtWork], do: Callable[[MachineAtWork], Done]) -> list[Done]:
+    """Do something with all machines, with several at a time; what came of each, in their order.
+
+    Raises what is raised for the first of them. An interrupt waits for none: their threads end with the process.
+    """
+    waiting = deque((machine, Future[Done]()) for machine in machines)
+    outcomes = [outcome for _, outcome in waiting]
+
+    def work() -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                machine, outcome = waiting.popleft()
+                try:
+                    outcome.set_result(do(machine))
+                except BaseException as error:  # for whoever waits
+                    outcome.set_exception(error)
+
+    for _ in outcomes[:MOST_AT_ONCE]:
+        threading.Thread(target=work, daemon=True).start()
+    return [outcome.result() for outcome in outcomes]
 
 
 def _line(order: StationOrder) -> bytes:

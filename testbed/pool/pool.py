@@ -7,7 +7,6 @@ with Pool.open("ssh://root@lab1,ssh://root@lab2", Backend.SIMULATION) as pool:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Self
 
@@ -15,7 +14,7 @@ from testbed.base.errors import ScenarioError, TestbedError
 from testbed.pool.about import AboutMachine, about_this_machine, differences
 from testbed.pool.at_work import MachinesAtWork
 from testbed.pool.file import PoolMachine, read_pool
-from testbed.pool.machines import MachineAtWork, machine_at_work
+from testbed.pool.machines import MachineAtWork, machine_at_work, with_each
 from testbed.pool.parcel import pack_sweep
 from testbed.record.record import Backend
 from testbed.run.programs.needs import check_needs
@@ -23,9 +22,6 @@ from testbed.run.simulated.support import check_supported
 from testbed.run.sweep.points import Sweep
 from testbed.run.sweep.progress import ProgressListener, ignore_progress
 from testbed.run.sweep.runner import RecordOptions, SweepOutcome
-
-MOST_AT_ONCE = 16
-"""Machines that are reached at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +75,9 @@ class Pool:
                 raise TestbedError(
                     f"no machine of the pool does any {backend.value}", hint="its file says how many runs each does"
                 )
+            for machine in machines:
+                if not machine.seats:
+                    machine.close()
             crew = MachinesAtWork([machine for machine in machines if machine.seats], backend)
         except BaseException:
             for machine in machines:
@@ -146,8 +145,7 @@ def look_at(machines: Sequence[MachineAtWork], own: AboutMachine, *, probed: boo
             return MachineFound(machine=machine.machine, problem=error.message)
         return MachineFound(machine=machine.machine, about=about, different=differences(own, about))
 
-    with ThreadPoolExecutor(max_workers=MOST_AT_ONCE) as threads:
-        return list(threads.map(look, machines))
+    return with_each(machines, look)
 
 
 def seats_of(machine: MachineAtWork, backend: Backend) -> int:

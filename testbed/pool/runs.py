@@ -46,6 +46,13 @@ class PooledRuns:
     def run(self, jobs: Sequence[Job], interrupt: Interrupt) -> Iterator[tuple[Job, RunOutcome]]:
         """Do all jobs, no more at once than there are seats."""
         self._waiting.extend(jobs)
+        try:
+            yield from self._run(interrupt)
+        except (Exception, GeneratorExit):
+            self._forget_all()
+            raise
+
+    def _run(self, interrupt: Interrupt) -> Iterator[tuple[Job, RunOutcome]]:
         while (self._waiting or self._going) and not interrupt.requested:
             try:
                 seats = self._crew.seats()
@@ -62,6 +69,12 @@ class PooledRuns:
                         self._waiting.clear()
         if interrupt.requested:
             self._crew.halt()
+
+    def _forget_all(self) -> None:
+        """Give up what goes on, which nobody waits for any more: the pool may have another sweep."""
+        for key in self._going:
+            self._crew.forget(key)
+        self._going.clear()
 
     def _submit(self, job: Job) -> None:
         request = {"what": "simulate", "order": self._order, "point": job.point, "run": job.run}
@@ -87,7 +100,10 @@ class PooledRuns:
             del self._going[news.key]
             if news.given_up:
                 self._died[job] = TRIES
-            yield from self._dead(job, f"its worker died {TRIES} times", "; is there memory enough?")
+            if news.why and not news.given_up:
+                yield from self._dead(job, f"there was no answer {TRIES} times ({news.why})")
+            else:
+                yield from self._dead(job, f"its worker died {TRIES} times", "; is there memory enough?")
 
     def _answered(self, job: Job, content: bytes) -> Iterator[tuple[Job, RunOutcome]]:
         where = self._places[job][-1] if self._places[job] else "a machine"
@@ -99,6 +115,8 @@ class PooledRuns:
             return
         if answer.result is not None and answer.result.index != job.run:
             raise ScenarioError(f"{where} answers with run {answer.result.index} where run {job.run} was asked for")
+        if answer.result is None and answer.failure is None and not answer.interrupted:
+            raise ScenarioError(f"{where} has measured nothing in run {job.run} of point {job.point}")
         self._crew.did(where, self._points(job.point).point.name)
         failure = None if answer.failure is None else answer.failure.error()
         yield job, RunOutcome(result=answer.result, failure=failure, interrupted=answer.interrupted)

@@ -99,11 +99,10 @@ class _Service:
 
     def _job(self, asked: Mapping[str, Any]) -> Do:
         """Return what a process of its own is to do. What many runs need is read and planned here, once for all."""
-        order = SweepOrder(**asked["order"])
-        sweep = self._sweep(order)
+        key, sweep = self._sweep(SweepOrder(**asked["order"]))
         match asked["what"]:
             case "simulate":
-                point = self._point(order, sweep, int(asked["point"]))
+                point = self._point(key, sweep, int(asked["point"]))
                 return lambda tell: simulate(point, int(asked["run"]), tell)
             case "emulate":
                 alone = at_scale(sweep, int(asked["point"]), asked["k"])
@@ -119,17 +118,18 @@ class _Service:
         if ready and not self._seat.connection.recv(1, socket.MSG_PEEK):
             raise WorkerGone
 
-    def _sweep(self, order: SweepOrder) -> Sweep:
+    def _sweep(self, order: SweepOrder) -> tuple[str, Sweep]:
+        """Return a sweep, and what it is known by: two of one parcel differ by what they override."""
         key = json.dumps([order.parcel, order.file, order.overrides, order.only], sort_keys=True, default=str)
         if key not in self._sweeps:
             self._sweeps[key] = read_order(order, self._seat.parcels)
             while len(self._sweeps) > MOST_SWEEPS:
                 self._sweeps.popitem(last=False)
             self._points.clear()
-        return self._sweeps[key]
+        return key, self._sweeps[key]
 
-    def _point(self, order: SweepOrder, sweep: Sweep, number: int) -> SimulatedPoint:
-        key = order.parcel, number
+    def _point(self, of_sweep: str, sweep: Sweep, number: int) -> SimulatedPoint:
+        key = of_sweep, number
         if key not in self._points:
             point = sweep.only(number).points[0]
             self._points[key] = found = SimulatedPoint(point, sweep.lab_of(point))
@@ -141,10 +141,10 @@ class _Service:
     def _forked(self, do: Do) -> bytes:
         """Do it in a process of its own, and return its answer; on the way pass on what it tells."""
         reader, writer = os.pipe()
-        pid = os.fork()
+        seat, pid = os.getpid(), os.fork()
         if not pid:
             os.close(reader)
-            _be_forked(do, writer, self._seat.kind)
+            _be_forked(do, writer, self._seat.kind, seat)
         os.close(writer)
         try:
             answer = self._relayed(reader)
@@ -159,7 +159,7 @@ class _Service:
 
     def _relayed(self, reader: int) -> bytes:
         """Pass shares on, and return the last line. Raises `WorkerGone`."""
-        connection, kept = self._seat.connection, b""
+        connection, kept = self._seat.connection, bytearray()
         watched: list[Any] = [reader, connection]
         while True:
             ready, _, _ = select.select(watched, [], [])
@@ -169,20 +169,28 @@ class _Service:
                 continue
             content = os.read(reader, 1 << 20)
             if not content:
-                return kept[:-1] if kept.endswith(b"\n") else b""
+                return bytes(kept[:-1]) if kept.endswith(b"\n") else b""
             kept += content
             while kept.startswith(SHARE) and b"\n" in kept:
-                line, _, kept = kept.partition(b"\n")
-                connection.sendall(line + b"\n")
+                end = kept.index(b"\n") + 1
+                connection.sendall(kept[:end])
+                del kept[:end]
 
 
-def _be_forked(do: Do, writer: int, kind: str) -> None:
-    """Be the process that does a job: write what it tells, and its answer, and end."""
+def die_with(parent: int, number: int = signal.SIGKILL) -> None:
+    """Have the kernel send this process a signal when its parent ends (prctl(2)); end now where it has ended."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _be_forked(do: Do, writer: int, kind: str, seat: int) -> None:
+    """Be the process that does a job of a seat: write what it tells, and its answer, and end."""
     try:
         os.setpgid(0, 0)  # an interrupt comes from the seat, and once
         emulates = kind == EMULATION
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT if emulates else signal.SIGKILL, 0, 0, 0)
         signal.signal(signal.SIGINT, signal.default_int_handler if emulates else signal.SIG_IGN)
+        die_with(seat, signal.SIGINT if emulates else signal.SIGKILL)
         with os.fdopen(writer, "wb") as stream:
 
             def tell(share: float) -> bool:
@@ -306,15 +314,8 @@ class LabClaim:
         `wait` is called as long as another seat has a lab.
         """
         [(key, lab)] = alone.labs.items()
-        while not self._held:
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                wait()
-                continue
-            self._held = True
-            if left := os.pread(self._file, 256, 0).decode(errors="replace"):
-                self._remove(left)
+        while not self._held and not self._take():
+            wait()
         if self._key and self._key != key:
             self._remove_ours()
         if not self._key:
@@ -323,11 +324,22 @@ class LabClaim:
             self._note(lab.name if self._ours else "")
 
     def let_go(self) -> None:
-        """Remove the lab that is up, and let others have one."""
-        if self._held:
+        """Remove the lab that is up, and one that a seat has left that was killed; then let others have one."""
+        if self._held or self._take():
             self._remove_ours()
             fcntl.flock(self._file, fcntl.LOCK_UN)
             self._held = False
+
+    def _take(self) -> bool:
+        """Take the right if nobody has it, and remove the lab that was left; whether it is ours now."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        self._held = True
+        if left := os.pread(self._file, 256, 0).decode(errors="replace"):
+            self._remove(left)
+        return True
 
     def _remove_ours(self) -> None:
         if self._ours:

@@ -3,20 +3,23 @@
 It reads a line, which says where the scheduler is and how many runs there are to be at once. For each of these it
 forks a worker and, beside it, a seat (`testbed.pool.seat`): the worker talks to the scheduler, and the seat does the
 runs. All of them have been forked from this process, which has imported what they need, and has no thread. A pair of
-which one dies is ended and started once more. When its input ends, or at SIGINT or SIGTERM, it ends all, and itself.
+which one dies is ended and started once more. When its input ends, or at SIGINT or SIGTERM, it ends all, and itself,
+and removes its files. When it is killed all die with it, but for a seat with a lab, which removes that first.
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +27,12 @@ from typing import Any
 
 from testbed.pool.answers import prepare_answers
 from testbed.pool.engine import WorkerOrder, work
-from testbed.pool.seat import Seat, serve_seat
+from testbed.pool.seat import EMULATION, Seat, die_with, serve_seat
 
 MOST_DEATHS = 20
 """Workers of this station that may die before it gives up: something is wrong with the machine then."""
+PARCELS, WORKERS = "parcels", "workers"
+"""The directories of a station, below that in which it is started."""
 PATIENCE_S = 130.0
 """The time that seats have to end what they do, labs included, before they are killed."""
 _PR_SET_CHILD_SUBREAPER = 36
@@ -41,6 +46,15 @@ class _Pair:
     number: int
     worker: int
     seat: int
+
+    def end(self, *, but: Container[int] = ()) -> None:
+        """End those of the two that are not in `but`, which were reaped. A seat with a lab sees the end of its worker,
+        and undoes what it does; another has nothing to undo, and may be planning a point for a while.
+        """
+        for number in (self.worker,) if self.kind == EMULATION else (self.worker, self.seat):
+            if number not in but:
+                with suppress(ProcessLookupError):
+                    os.kill(number, signal.SIGKILL)
 
 
 class _Station:
@@ -73,10 +87,11 @@ class _Station:
 
     def _start(self, kind: str, number: int) -> _Pair:
         of_worker, of_seat = socket.socketpair()
-        seat = os.fork()
+        station, seat = os.getpid(), os.fork()
         if not seat:
             of_worker.close()
-            _as_child(lambda: serve_seat(Seat(kind=kind, connection=of_seat, parcels=Path("parcels").absolute())))
+            told = Seat(kind=kind, connection=of_seat, parcels=Path(PARCELS).absolute())
+            _as_child(lambda: serve_seat(told), dies_with=None if kind == EMULATION else station)
         of_seat.close()
         worker = os.fork()
         if not worker:
@@ -87,9 +102,9 @@ class _Station:
                 port=int(self._order["port"]),
                 certificate=str(self._order["certificate"]),
                 key=str(self._order["key"]),
-                directory=str(Path("workers").absolute()),
+                directory=str(Path(WORKERS).absolute()),
             )
-            _as_child(lambda: work(order, of_worker))
+            _as_child(lambda: work(order, of_worker), dies_with=station)
         of_worker.close()
         return _Pair(kind=kind, number=number, worker=worker, seat=seat)
 
@@ -100,17 +115,14 @@ class _Station:
             if not dead & {pair.worker, pair.seat}:
                 continue
             self._deaths += 1
-            if pair.worker not in dead:  # a seat sees the end of its worker, and undoes what it does
-                with suppress(ProcessLookupError):
-                    os.kill(pair.worker, signal.SIGKILL)
+            pair.end(but=dead)
             if self._deaths <= MOST_DEATHS:
                 self._pairs[place] = self._start(pair.kind, pair.number)
 
     def _end(self) -> None:
-        """End the workers; their seats see it, undo what they do, and end. Then wait for all, orphans included."""
+        """End all pairs, and wait until they have undone what they do, orphans included."""
         for pair in self._pairs:
-            with suppress(ProcessLookupError):
-                os.kill(pair.worker, signal.SIGKILL)
+            pair.end()
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             try:
@@ -126,10 +138,14 @@ class _Station:
                 os.kill(pair.seat, signal.SIGKILL)
 
 
-def _as_child(do: Any) -> None:
-    """Do it as a child, and end: interrupts are for the station, which ends its children."""
+def _as_child(do: Any, *, dies_with: int | None = None) -> None:
+    """Do it as a child, and end: interrupts are for the station, which ends its children. `dies_with` is the station
+    where it is not to outlive that.
+    """
     code = 1
     try:
+        if dies_with is not None:
+            die_with(dies_with)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -172,7 +188,21 @@ def main() -> int:
     with _signals_told() as wake:
         order = json.loads(_first_line())
         prepare_answers()
-        return _Station(order, wake).run()
+        gc.freeze()  # what is forked from here shares it, and need not look through it
+        try:
+            return _Station(order, wake).run()
+        finally:
+            _remove_files()
+
+
+def _remove_files() -> None:
+    """Remove what is left of parcels and workers, and the directory itself if there is nothing else in it: whoever
+    started this may have been killed.
+    """
+    for name in (PARCELS, WORKERS):
+        shutil.rmtree(name, ignore_errors=True)
+    with suppress(OSError):
+        Path.cwd().rmdir()
 
 
 def _first_line() -> bytes:
@@ -187,4 +217,7 @@ def _first_line() -> bytes:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # to take all that was imported apart would take longer than to end what ran

@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 import re
-import shutil
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -27,7 +27,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from testbed.base.errors import RecordError
 from testbed.base.files import write_atomically
-from testbed.record.record import SCHEMA, PointResult, Record
+from testbed.record.record import SCHEMA, Outcome, PointResult, Record, Verdict
 
 MANY_POINTS = 200
 """A sweep of more points has files of them."""
@@ -74,11 +74,18 @@ class PointFiles:
     def write(self, record: Record) -> None:
         """Keep all that there is: in one file where the run is over, and that is not too large."""
         if not record.incomplete and self._write(record):
-            with suppress(FileNotFoundError):
-                shutil.rmtree(self._path)
+            self._remove()
             self._begun, self._digests = False, {}
             return
         self._begin(record)
+
+    def _remove(self) -> None:
+        """Remove the files of points and their index. A directory of this name may have other things of the user's."""
+        with suppress(OSError):
+            for path in list(self._path.iterdir()):
+                if path.name == INDEX_FILE or _NAME.fullmatch(path.name):
+                    path.unlink()
+            self._path.rmdir()
 
     def _begin(self, record: Record) -> None:
         """Write everything but points, and those points that are not there as they are."""
@@ -90,16 +97,24 @@ class PointFiles:
         self._write(replace(record, points=[]))
 
     def _make_directory(self, record: Record) -> None:
-        """Make the directory with an index that is empty, or go on with that of a session before this one."""
+        """Make the directory with an index that is empty, or go on with that of a session before this one.
+
+        Of that the points count whose files are as it says; a line that was cut short would spoil the next one.
+        """
         index = self._path / INDEX_FILE
-        heading = _heading(record)
+        sound = [_heading(record)]
         try:
             self._path.mkdir(exist_ok=True)
-            found = list(_lines(index))
-            if found[:1] == [heading]:
-                self._digests = {name: sha256 for name, _, sha256 in map(_entry, found[1:]) if name}
-            else:
-                write_atomically(index, heading + b"\n")
+            content = _content(index, MAX_INDEX_BYTES)
+            found = content.split(b"\n")[:-1]
+            for line in found[1:] if found[:1] == sound else ():
+                name, file, sha256 = _entry(line)
+                if file and _digest(self._path / file, MAX_ALL_BYTES) == sha256:
+                    self._digests[name] = sha256
+                    sound.append(line)
+            whole = b"".join(line + b"\n" for line in sound)
+            if whole != content:
+                write_atomically(index, whole)
         except OSError as error:
             raise RecordError(f"cannot write {self._path}: {error.strerror}") from error
 
@@ -126,7 +141,8 @@ def with_point_files(record: Record, record_path: Path, *, most_bytes: int) -> R
     """Return a record with the points that lie in files beside it; as it is where they are not of its scenario.
 
     Links are not followed, and no file of more than `most_bytes` is read. One that is missing, or is not the one that
-    the index speaks of, as after a power cut, is left out. Raises `RecordError` for points that are too many to read.
+    the index speaks of, as after a power cut, is left out; a run that is over is no verdict without it. Raises
+    `RecordError` for points that are too many to read.
     """
     directory = record_path.parent / DIRECTORY
     if directory.is_symlink() or not directory.is_dir():
@@ -144,7 +160,13 @@ def with_point_files(record: Record, record_path: Path, *, most_bytes: int) -> R
             entries[name] = file, sha256
     points = {point.name: point for point in record.points}
     points |= {point.name: point for point in _read_all(directory, entries, most_bytes)}
-    return replace(record, points=list(points.values()))
+    whole = replace(record, points=list(points.values()))
+    missing = len(entries.keys() - points.keys())
+    if not missing or record.incomplete:
+        return whole
+    said = f"{missing} of its {len(entries)} points cannot be read"
+    verdict = Verdict(outcome=Outcome.INVALID, reasons=[said, *record.verdict.reasons])
+    return replace(whole, incomplete=said, verdict=verdict)
 
 
 def _read_all(directory: Path, entries: dict[str, tuple[str, str]], most_bytes: int) -> Iterator[PointResult]:
@@ -166,13 +188,18 @@ def _read_all(directory: Path, entries: dict[str, tuple[str, str]], most_bytes: 
 
 
 def _content(path: Path, most_bytes: int) -> bytes:
-    """Return what is in a file; nothing for a link, or for one that cannot be read or is too large."""
+    """Return what is in a file; nothing for a link or a pipe, or for one that cannot be read or is too large."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return b""
     with os.fdopen(descriptor, "rb") as stream:
-        return stream.read(most_bytes) if os.fstat(descriptor).st_size <= most_bytes else b""
+        found = os.fstat(descriptor)
+        return stream.read(most_bytes) if stat.S_ISREG(found.st_mode) and found.st_size <= most_bytes else b""
+
+
+def _digest(path: Path, most_bytes: int) -> str:
+    return hashlib.sha256(_content(path, most_bytes)).hexdigest()
 
 
 def _lines(index: Path) -> Iterator[bytes]:

@@ -86,9 +86,9 @@ def merge(records: tuple[Path, ...], target: Path, report: bool, format: options
     merged = merge_records({str(path): load_record(path) for path in parts})
     try:
         target.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RecordError(f"cannot create {target}: {error.strerror}") from error
-    _copy_beside(parts, target)
+        _copy_beside(parts, target)
+    except OSError as error:  # that of several files has no word of the system's
+        raise RecordError(f"cannot write {target}: {error.strerror or error}") from error
     keep_record(target / RECORD_FILE, [point.name for point in merged.points]).write(merged)
     page = write_report_files(merged, target) if report else None
     if format is options.Format.TABLE:

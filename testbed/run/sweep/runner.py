@@ -7,7 +7,7 @@ marked incomplete; `previous` takes up such a record where it ended.
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
@@ -168,6 +168,7 @@ class SweepSoFar:
         self._environment = environment
         self.machines: Sequence[MachinePart] = ()
         """The machines of a pool that have measured points, and which."""
+        self._earlier_machines: list[MachinePart] = []
         self._earlier: list[EarlierSession] = []
         self._approximations: dict[str | None, list[str]] = {}
         """Approximations of each point; those that an earlier session told stand under None."""
@@ -202,6 +203,10 @@ class SweepSoFar:
             if len(result.runs) == runs and all(run.complete for run in result.runs):
                 self._done[result.name] = result
         self._earlier = _sessions_of(previous, self._done)
+        self._earlier_machines = [
+            replace(machine, points=[name for name in machine.points if name in self._done])
+            for machine in previous.machines
+        ]
         self._approximations[None] = previous.environment.approximations
 
     @property
@@ -257,7 +262,7 @@ class SweepSoFar:
         results = [self._done[point.name] for point in self._points if point.name in self._done]
         expectations = evaluate_expectations(judgeable(self.scenario.expect, self._points), results)
         environment, earlier = self._ran_on()
-        measured_by = [machine for machine in self.machines if machine.points]
+        measured_by = _once_each((*self._earlier_machines, *self.machines))
         # In the order of the points, whichever of them ended first.
         order = (None, *(point.name for point in self._points))
         said = chain.from_iterable(self._approximations.get(name, []) for name in order)
@@ -306,6 +311,20 @@ def _sessions_of(previous: Record, kept: Container[str]) -> list[EarlierSession]
         for session in (*previous.earlier, last)
     ]
     return [session for session in sessions if session.points]
+
+
+def _once_each(machines: Iterable[MachinePart]) -> list[MachinePart]:
+    """Return the machines that have measured something; one that did so in several sessions, and was the same, once."""
+    found: list[MachinePart] = []
+    for machine in machines:
+        if not machine.points:
+            continue
+        same = [place for place, one in enumerate(found) if replace(machine, points=one.points) == one]
+        for place in same:
+            found[place] = replace(machine, points=list(dict.fromkeys([*found[place].points, *machine.points])))
+        if not same:
+            found.append(replace(machine, points=list(machine.points)))
+    return found
 
 
 def _may_run_again(outcome: PointOutcome) -> bool:

@@ -299,15 +299,20 @@ def exchange_with(channel: paramiko.Channel, port: int) -> None:
         connection = socket.create_connection(("127.0.0.1", port))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with contextlib.closing(connection):
+            ways: dict[int, tuple[Any, Any]] = {
+                channel.fileno(): (channel, connection),
+                connection.fileno(): (connection, channel),
+            }
+            poll = select.poll()  # select(2) knows no descriptor above 1023, and a pool may have many connections
+            for number in ways:
+                poll.register(number, select.POLLIN)
             while True:
-                both: list[Any] = [channel, connection]
-                ready, _, _ = select.select(both, [], [])
-                for source, sink in (both, reversed(both)):
-                    if source in ready:
-                        content = source.recv(CHUNK)
-                        if not content:
-                            return
-                        sink.sendall(content)
+                for number, _ in poll.poll():
+                    source, sink = ways[number]
+                    content = source.recv(CHUNK)
+                    if not content:
+                        return
+                    sink.sendall(content)
 
 
 def writer(stream: BinaryIO) -> Sink:

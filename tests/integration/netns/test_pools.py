@@ -143,15 +143,17 @@ def test_an_interrupt_ends_all_and_resume_goes_on(
     assert len(whole.points) == 6 and whole.verdict.outcome is Outcome.PASS
 
 
-@pytest.mark.parametrize("how", ["cut off", pytest.param("switched off", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("how", ["cut off", "killed", pytest.param("switched off", marks=pytest.mark.thorough)])
 def test_a_machine_that_is_lost_is_told_and_the_other_does_its_runs(how: str, room: MachineRoom, work: Path) -> None:
-    """One that is switched off does not say so: it is silent for 45 s first."""
+    """One that is switched off does not say so: it is silent for 45 s first. Of one, the station is killed."""
     lives, dies = (room.start(f"m{word}{len(how)}") for word in ("lives", "dies"))
     pool = ",".join(machine.target for machine in (lives, dies))
     with started(room, work, *SIMULATE, "long.yml", "--pool", pool, "-o", "pooled") as running:
         until(lambda: runs_on(dies), "a run is under way there", timeout_s=120)
         if how == "cut off":
             dies.run("pkill", "-KILL", "sshd")
+        elif how == "killed":
+            dies.run("kill", "-KILL", str(station_of(dies)))
         else:
             dies.die()
         _, said = running.communicate(timeout=280)
@@ -159,8 +161,17 @@ def test_a_machine_that_is_lost_is_told_and_the_other_does_its_runs(how: str, ro
     assert f"{dies.address} is lost" in said
     assert content(work / "pooled") == here(room, work, "long")
     assert left_on(lives) == []
-    if how == "cut off":
-        until(lambda: not dies.processes(), "its tether has ended all there", timeout_s=30)
+    if how != "switched off":
+        until(lambda: not left_on(dies), "its tether has ended all there", timeout_s=30)
+
+
+def test_when_the_command_is_killed_nothing_is_left_on_the_machines(
+    room: MachineRoom, machines: list[NamespaceMachine], work: Path
+) -> None:
+    with started(room, work, *SIMULATE, "long.yml", "--pool", "pool.yml", "-o", "pooled") as running:
+        until(lambda: all(map(runs_on, machines)), "runs are under way", timeout_s=120)
+        running.kill()
+    until(lambda: not left_on(*machines), "all is quiet, and no file is left", timeout_s=30)
 
 
 def test_a_machine_of_another_build_is_refused_by_name(room: MachineRoom, work: Path) -> None:
@@ -231,6 +242,12 @@ def runs_on(machine: NamespaceMachine) -> bool:
 
 def worker_of(machine: NamespaceMachine) -> int:
     """The number of a worker there: the station forks a seat, and then its worker."""
+    station = station_of(machine)
+    return sorted(pid for pid, parent in at_work(machine).items() if parent == station)[1]
+
+
+def station_of(machine: NamespaceMachine) -> int:
+    """The number of the station there."""
     found = at_work(machine)
     [station] = [pid for pid, parent in found.items() if parent not in found]
-    return sorted(pid for pid, parent in found.items() if parent == station)[1]
+    return station

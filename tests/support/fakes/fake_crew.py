@@ -26,6 +26,8 @@ class FakeCrew:
         self.submitted: list[tuple[str, Mapping[str, Any]]] = []
         self.forgotten: list[str] = []
         self.halted = False
+        self.warned: list[str] = []
+        self.warn: Callable[[str], None] = self.warned.append
         self._news: deque[JobNews | MachineLost] = deque()
 
     def machines(self) -> Mapping[str, AboutMachine]:

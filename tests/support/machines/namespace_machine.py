@@ -135,6 +135,14 @@ class MachineRoom:
         self._count = 0
 
     def __enter__(self) -> MachineRoom:
+        try:
+            self._connect_desk()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def _connect_desk(self) -> None:
         self._make_keys()
         for name in (self._network, self.desk):
             _ip("netns", "add", name)
@@ -146,7 +154,6 @@ class MachineRoom:
         _ip("-n", self.desk, "link", "set", "lo", "up")
         _ip("-n", self.desk, "link", "set", "eth0", "up")
         _ip("-n", self.desk, "addr", "add", f"{DESK_ADDRESS}/24", "dev", "eth0")
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()

@@ -51,6 +51,9 @@ def test_what_would_not_do_the_same_is_told(environment: dict[str, Any], words: 
 
 def test_other_sources_and_another_engine_are_told(own: AboutMachine) -> None:
     assert differences(own, replace(own, build="0" * 24)) == ["other sources of the transports than here"]
+    assert differences(own, replace(own, sources="0" * 24)) == ["other sources of testbed than here"]
+    [said] = differences(own, replace(own, build="0" * 24, sources="0" * 24))
+    assert said == "other sources of the transports than here"
     [said] = differences(replace(own, engine="2026.8.0"), replace(own, engine=""))
     assert said == "Dask distributed none, and here 2026.8.0"
 

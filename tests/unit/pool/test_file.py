@@ -75,3 +75,10 @@ def test_what_is_no_target_is_refused(text: str) -> None:
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="unreadable"):
         read_pool(str(tmp_path / "none.yml"))
+
+
+def test_a_file_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "vms.yml").write_text("machines: [{here: true}]")
+    assert [machine.name for machine in read_pool("vms.yml")] == ["here"]
+    assert [machine.name for machine in read_pool("vm")] == ["vm:vm"]

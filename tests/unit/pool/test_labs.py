@@ -80,6 +80,29 @@ def test_the_largest_k_counts_for_all_points_and_each_machine_has_a_part(tmp_pat
     assert list((tmp_path / "labs").glob("*.json"))
 
 
+def test_machines_of_an_earlier_session_stay_named_and_none_twice() -> None:
+    first = run(FakeCrew(["a", "b"], works)).record
+    previous = replace(first, points=first.points[:2], incomplete="interrupted")
+    options = RecordOptions(previous=previous)
+    record = run_on_labs_of(FakeCrew(["b"], works), ORDER, read_sweep(TEXT), options, ignore_progress).record
+    assert len(record.points) == 3
+    assert {part.name: part.points for part in record.machines} == {
+        "a": ["paths=oblivious"],
+        "b": ["paths=reps", "paths=single"],
+    }
+
+
+def test_what_a_machine_warns_of_is_told() -> None:
+    def warning(key: str, machine: str, request: Mapping[str, Any]) -> Sequence[JobNews | MachineLost]:
+        if request["what"] == "scales":
+            return scales(key, machine)
+        return told(key, TryAnswer(result=result(request), warnings=["it is slow"]))
+
+    crew = FakeCrew(["a"], warning)
+    run(crew)
+    assert crew.warned == ["a: it is slow"] * 3
+
+
 def test_one_machine_is_no_list_of_machines() -> None:
     assert run(FakeCrew(["a"], works)).record.machines == []
 
@@ -130,6 +153,16 @@ def test_what_a_machine_raises_and_what_it_answers_wrongly_ends_all() -> None:
         run(FakeCrew(["a"], another))
 
 
+def test_an_answer_with_fewer_runs_than_were_asked_for_is_none() -> None:
+    def short(key: str, machine: str, request: Mapping[str, Any]) -> Sequence[JobNews | MachineLost]:
+        if request["what"] == "scales":
+            return scales(key, machine)
+        return told(key, TryAnswer(result=replace(result(request), runs=[])))
+
+    with pytest.raises(Exception, match="a answers with 0 runs of paths=oblivious, which has 1"):
+        run(FakeCrew(["a"], short))
+
+
 def test_invalid_points_are_tried_again_at_a_larger_k_for_all() -> None:
     def overrun(key: str, machine: str, request: Mapping[str, Any]) -> Sequence[JobNews | MachineLost]:
         if request["what"] == "scales":
@@ -171,3 +204,36 @@ def test_a_point_is_tried_once_there_at_the_scale_that_is_told() -> None:
     assert point.topology.set[SCALE_KEY] == 5000.0
     assert alone.lab_of(point).scale.time == 5000.0
     assert at_scale(sweep, 2, None).lab_of(at_scale(sweep, 2, None).points[0]).scale.time is None
+
+
+@pytest.mark.parametrize(
+    ("scales_told", "message"),
+    [
+        ({"1": ScaleTold(k=1000.0, largest=20_000)}, "a does not tell the time scales of 2 points"),
+        (
+            {n: ScaleTold(k=1000.0, largest=20_000) for n in ("1", "2", "3", "all")},
+            "a tells the time scale of a point that there is not: 'all'",
+        ),
+    ],
+)
+def test_time_scales_are_told_of_all_points_and_no_others(scales_told: dict[str, ScaleTold], message: str) -> None:
+    def telling(key: str, machine: str, request: Mapping[str, Any]) -> Sequence[JobNews | MachineLost]:
+        return told(key, ScalesAnswer(scales=scales_told))
+
+    with pytest.raises(Exception, match=message):
+        run(FakeCrew(["a"], telling))
+
+
+def test_a_time_scale_is_a_number() -> None:
+    def telling(key: str, machine: str, request: Mapping[str, Any]) -> Sequence[JobNews | MachineLost]:
+        content = b'{"scales": {"1": {"k": NaN, "largest": 1}}}'
+        return [JobNews(key=key, answer=content), JobNews(key=key, ended=True)]
+
+    with pytest.raises(Exception, match="a gives no answer that can be read"):
+        run(FakeCrew(["a"], telling))
+
+
+def test_a_pool_that_was_lost_before_the_first_point_is_told() -> None:
+    text = TEXT.replace("spines: 2}}", "spines: 2}, scale: {time: 100}}")
+    with pytest.raises(Exception, match="no machine of the pool is left"):
+        run(FakeCrew([], works), text)

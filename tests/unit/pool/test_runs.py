@@ -101,15 +101,20 @@ def test_a_process_that_is_killed_once_costs_no_more_than_its_run() -> None:
     assert len(crew.submitted) == 5
 
 
+def broken(key: str, machine: str) -> Sequence[JobNews]:
+    return [JobNews(key=key, ended=True, why="ValueError: no JSON")]
+
+
 @pytest.mark.parametrize(
     ("how", "message"),
     [
+        (broken, "there was no answer 2 times (ValueError: no JSON) on b and a"),
         (killed, "its process was ended 2 times by SIGKILL; is there memory enough? on b and a"),
         (given_up, "its worker died 2 times on b; is there memory enough?"),
     ],
 )
 def test_a_run_that_dies_twice_is_invalid_and_the_sweep_goes_on(how: Any, message: str) -> None:
-    record = pooled(FakeCrew(["a", "b"], Failing(how, 2 if how is killed else 1))).record
+    record = pooled(FakeCrew(["a", "b"], Failing(how, 1 if how is given_up else 2))).record
     assert record.incomplete == "" and record.verdict.outcome is Outcome.INVALID
     assert record.verdict.reasons[0] == f"paths=oblivious, run 2: {message}"
     assert [len(point.runs) for point in record.points] == [2, 2]
@@ -145,6 +150,41 @@ def test_an_answer_that_is_none_is_refused_with_the_name_of_its_machine() -> Non
 
     with pytest.raises(Exception, match="a gives no answer that can be read: result"):
         pooled(FakeCrew(["a"], lying))
+
+
+def test_an_answer_that_says_nothing_is_no_run_and_what_goes_on_is_given_up() -> None:
+    def empty(key: str, machine: str, request: Mapping[str, Any]) -> Sequence[JobNews]:
+        return [JobNews(key=key, began=machine), JobNews(key=key, answer=b"{}")]
+
+    crew = FakeCrew(["a", "b"], empty)
+    with pytest.raises(Exception, match="a has measured nothing in run 1 of point 1"):
+        pooled(crew)
+    assert crew.forgotten == ["job-2"]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        None,
+        [],
+        {"share": 0.5},
+        {"key": 7, "share": 0.5},
+        {"key": "job-1"},
+        {"key": "job-1", "share": "half"},
+        {"key": "job-1", "share": 2},
+        {"key": "job-1", "share": float("nan")},
+        {"key": "job-1", "answer": "{}"},
+        {"key": "job-1", "began": 1},
+    ],
+)
+def test_what_is_no_news_of_a_job_is_not_heard(told: object) -> None:
+    assert JobNews.told(told) is None
+
+
+def test_news_of_a_job_are_heard() -> None:
+    assert JobNews.told({"key": "job-1", "began": "a"}) == JobNews(key="job-1", began="a")
+    assert JobNews.told({"key": "job-1", "share": 1}) == JobNews(key="job-1", share=1.0)
+    assert JobNews.told({"key": "job-1", "answer": b"{}"}) == JobNews(key="job-1", answer=b"{}")
 
 
 def test_when_no_machine_is_left_the_record_keeps_what_there_is(tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ import pytest
 from waiting import until
 
 from testbed.api.sweeps import read_sweep
+from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.pool.answers import RunAnswer, decode_answer
 from testbed.pool.parcel import SweepOrder, pack_sweep, unpack_parcel
-from testbed.pool.seat import Seat, serve_seat
+from testbed.pool.seat import LAB_FILE, LabClaim, Seat, serve_seat
 from testbed.run.simulated.point import SimulatedPoint
 
 pytestmark = pytest.mark.process
@@ -127,3 +128,35 @@ def test_what_is_wrong_with_a_sweep_there_is_the_answer(seat: Asked, order: Swee
     seat.ask(order, 9)
     raised = seat.answer().raised
     assert raised is not None and "has no point 9" in raised.message
+
+
+def test_two_sweeps_of_one_file_are_told_apart_whichever_was_asked_before(seat: Asked, tmp_path: Path) -> None:
+    path = tmp_path / "twice.yml"
+    path.write_text(TEXT.replace("SIZE", "100kB"))
+    orders = []
+    for size in ("100kB", "200kB"):
+        archive, order = pack_sweep(read_sweep(path, {"workload.bytes": size}))
+        unpack_parcel(archive, tmp_path / "parcels" / order.parcel)
+        orders.append(order)
+    assert len({order.parcel for order in orders}) == 1, "they differ by what they override alone"
+    answers = []
+    for order in (orders[0], orders[1], orders[0]):
+        seat.ask(order, 1)
+        answers.append(seat.answer().result)
+    assert answers[0] == answers[2] != answers[1]
+
+
+def test_a_lab_that_a_killed_seat_has_left_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed: list[str] = []
+    state = StateDirectory(tmp_path / "state", tmp_path / "run")
+    monkeypatch.setattr("testbed.pool.seat.destroy_lab", lambda name, _: removed.append(name))
+    monkeypatch.setattr(StateDirectory, "exists", lambda _, name: name == "left")
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / LAB_FILE).write_text("left")
+    one, other = LabClaim(state), LabClaim(state)
+    one.let_go()
+    assert removed == ["left"]
+    other.let_go()
+    assert removed == ["left"], "once"

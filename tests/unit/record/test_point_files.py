@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from testbed.base.files import write_atomically
 from testbed.record import store
 from testbed.record.point_files import DIRECTORY, INDEX_FILE, MANY_POINTS, PointFiles
-from testbed.record.record import Record
+from testbed.record.record import Outcome, Record
 from testbed.record.store import RECORD_FILE, encode_record, keep_record, load_record
 
 MANY = MANY_POINTS + 1
@@ -111,6 +112,47 @@ def test_a_record_too_large_for_one_file_stays_in_files(
     assert len(list((tmp_path / DIRECTORY).glob("*.json"))) == MANY
     found = load_record(tmp_path)
     assert found.points == whole.points and found.incomplete == ""
+    (tmp_path / DIRECTORY / "0007.json").unlink()
+    damaged = load_record(tmp_path)
+    assert damaged.incomplete == f"1 of its {MANY} points cannot be read"
+    assert damaged.verdict.outcome is Outcome.INVALID and len(damaged.points) == MANY - 1
+
+
+def test_what_else_lies_in_a_directory_of_this_name_stays(record: Record, tmp_path: Path) -> None:
+    """`run --point -o points` has made one, and what is merged goes beside it."""
+    of_a_point = tmp_path / DIRECTORY / "point-0001" / RECORD_FILE
+    of_a_point.parent.mkdir(parents=True)
+    of_a_point.write_text("{}")
+    whole = replace(grown(record, MANY), incomplete="")
+    kept = begun(whole, tmp_path, 2)
+    kept.write(whole)
+    assert [path for path in (tmp_path / DIRECTORY).rglob("*") if path.is_file()] == [of_a_point]
+    assert load_record(tmp_path).points == whole.points
+
+
+def test_a_file_that_was_lost_is_written_by_the_next_session(record: Record, tmp_path: Path) -> None:
+    whole = grown(record, MANY)
+    begun(whole, tmp_path, 3)
+    (tmp_path / DIRECTORY / "0002.json").unlink()
+    begun(whole, tmp_path, 3)
+    assert load_record(tmp_path).points == whole.points[:3]
+
+
+def test_a_line_that_was_cut_short_spoils_no_other(record: Record, tmp_path: Path) -> None:
+    whole = grown(record, MANY)
+    begun(whole, tmp_path, 3)
+    index = tmp_path / DIRECTORY / INDEX_FILE
+    index.write_bytes(index.read_bytes()[:-10])
+    begun(whole, tmp_path, 4)
+    assert load_record(tmp_path).points == whole.points[:4]
+
+
+def test_a_pipe_is_not_waited_for(record: Record, tmp_path: Path) -> None:
+    begun(grown(record, MANY), tmp_path, 2)
+    index = tmp_path / DIRECTORY / INDEX_FILE
+    index.unlink()
+    os.mkfifo(index)
+    assert load_record(tmp_path).incomplete == "it is still running"
 
 
 def test_few_points_have_no_files(record: Record, tmp_path: Path) -> None:
