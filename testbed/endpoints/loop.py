@@ -22,7 +22,7 @@ PULL = 64
 PULLS_PER_TURN = 2
 """After so many the other endpoints and descriptors have their turn: what they wait is what acknowledgements wait."""
 PULLS_OF_SMALL = 8
-"""Of a loop that gathers, a paced endpoint is asked so often in a turn at most, where its packets are so small that its
+"""In a loop that gathers, a paced endpoint is asked so often in a turn at most, where its packets are so small that its
 NIC still has room."""
 MOST_TICKS = 4
 """With turns that take longer than ticks, what has arrived is taken to have waited for half of so many at most."""

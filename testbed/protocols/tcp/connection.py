@@ -32,7 +32,7 @@ from testbed.protocols.tcp.sender import TcpSender
 MOST_HANDSHAKES: Final = 6
 """A SYN is sent again so often (tcp_syn_retries)."""
 FORGIVEN_HANDSHAKES: Final = 2
-"""Where more were sent, the path loses packets: the window begins with one segment (RFC 5681, section 3.1, and Linux'
+"""With more of them sent, the path loses packets: the window begins with one segment (RFC 5681, section 3.1, and Linux'
 tcp_init_transfer, which forgives one that was sent again)."""
 DEFAULT_MSS: Final = 536
 LEAST_MSS: Final = 88
