@@ -38,7 +38,8 @@ class CarrierProcess:
         self._gateway = Gateway(configuration, agent.loop, _opener(configuration, agent))
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._gateway.limit_descriptors(soft)
-        agent.loop.set_tick(configuration.tick_ns, gathers=True)
+        # A thousand queue pairs of RoCE take minutes instead of seconds where what arrives is left for a while.
+        agent.loop.set_tick(configuration.tick_ns, gathers=configuration.kind == "uet")
         self._commands = CommandLines(self._answer, rest)
         agent.loop.watch(self._commands.fileno(), self._commands.on_event, touches=False)
 

@@ -179,7 +179,8 @@ def test_a_machine_of_another_build_is_refused_by_name(room: MachineRoom, work: 
     source = str(Path(__file__).parents[3] / "testbed/protocols/simulation/port.py")
     assert odd.run("sh", "-c", 'echo "# changed" >>"$1"', "sh", source).returncode == 0
     done = room.run(*SIMULATE, "small.yml", "--pool", odd.target, "-o", "pooled", directory=work)
-    assert done.returncode == 3 and f"{odd.address} has other sources of the transports" in done.stderr
+    assert done.returncode == 3 and "other sources of the transports" in done.stderr
+    assert f"{odd.address} has " in done.stderr
     assert not (work / "pooled").exists(), "nothing was begun"
     checked = room.run("pool", "check", odd.target, "-f", "json", directory=work)
     [row] = json.loads(checked.stdout)
