@@ -16,6 +16,10 @@ _CLOSE = 1e-9
 """The relative difference below which a link is full, and two rates are the same."""
 _MOST_OF_ALL = 0.5
 """All flows are filled at once where a change has reached so large a share of them."""
+_GROWTH = 2
+"""Each time that flows are filled anew there are so many times as many of them as the time before."""
+_LEAST_GROWN = 16
+"""So many flows are filled about as fast as one."""
 
 
 class FairShares:
@@ -73,17 +77,35 @@ class FairShares:
 
     def settle(self) -> int:
         """Make all rates max-min fair again, and return how many flows were looked at."""
+        alone = self._give_alone()
         work = self._reached()
         self._new, self._changed = set(), set()
         while work:
             if len(work) > _MOST_OF_ALL * len(self._links):
                 work = set(self._links)
             local, links, mine = self._fill(work)
+            if len(work) == len(self._links):
+                break
             more = self._unfair(work, local, links, mine)
             if not more:
                 break
-            work |= more
-        return len(work)
+            self._widen(work, more)
+        return alone + len(work)
+
+    def _give_alone(self) -> int:
+        """Give new flows that share no link with another all that their links have; return how many these are."""
+        on = self._on
+        found = [flow for flow in self._new if all(len(on[link]) == 1 for link in self._links[flow].tolist())]
+        for flow in found:
+            links, weights = self._links[flow], self._weights[flow]
+            allowed = self._capacity[links] / weights
+            slowest = int(allowed.argmin())
+            rate = float(allowed[slowest])
+            self.rates[flow] = rate
+            self._load[links] = weights * rate
+            self._hold(flow, int(links[slowest]))
+            self._new.discard(flow)
+        return len(found)
 
     def _reached(self) -> set[int]:
         """The flows that are new, and those whose bottleneck has been relieved or has a new flow."""
@@ -94,6 +116,28 @@ class FairShares:
         for link in self._changed:
             work |= self._held.get(link, _NONE)
         return work
+
+    def _widen(self, work: set[int], more: set[int]) -> None:
+        """Add `more` to `work` and, where these are few, those whose bottlenecks they use, and so on.
+
+        A change may go from flow to flow along a chain, and all of them would be filled anew for each that joins. Flows
+        that it does not reach are filled to what they have.
+        """
+        most = max(_LEAST_GROWN, _GROWTH * len(work))
+        work |= more
+        edge = list(more)
+        while edge and len(work) < most:
+            near: list[int] = []
+            for flow in edge:
+                for link in self._links[flow].tolist():
+                    held = self._held.get(link, _NONE)
+                    if len(held) < most:
+                        joining = held - work
+                        work |= joining
+                        near.extend(joining)
+                    if len(work) >= most:
+                        return
+            edge = near
 
     def _fill(self, work: set[int]) -> tuple[list[int], Indexes, LinkUsage]:
         """Fill the rates of some flows into what all others leave.
@@ -112,10 +156,14 @@ class FairShares:
         self.rates[numbers] = rates
         self._load[links] = others + usage.loads(rates, len(links))
         for one, at in zip(local, links[bottlenecks].tolist(), strict=True):
-            self._release(one)
-            self._bottleneck[one] = at
-            self._held.setdefault(at, set()).add(one)
+            if self._bottleneck.get(one) != at:
+                self._release(one)
+                self._hold(one, at)
         return local, links, usage
+
+    def _hold(self, flow: int, link: int) -> None:
+        self._bottleneck[flow] = link
+        self._held.setdefault(link, set()).add(flow)
 
     def _release(self, flow: int) -> None:
         before = self._bottleneck.pop(flow, None)
