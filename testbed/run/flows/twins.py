@@ -9,9 +9,10 @@ message, the less its beginning and its end count, which is all that flows leave
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import ClassVar
 
 from testbed.base.errors import PlanError, ScenarioError, SpecError, TestbedError, WorkloadError
 from testbed.base.units import ByteCount
@@ -56,11 +57,21 @@ class TwinRuns(SimulatedPoint):
     """The runs of a twin with packets, which carry traffic alone."""
 
     data_limit_bytes = 0
+    folds_large: ClassVar[bool] = False
+    """The transfers of a ring are counted, and cut."""
 
     def __init__(self, point: Point, model: Lab, *, most_hops: int = MOST_HOPS) -> None:
         super().__init__(point, model)
         self.cut_to = _cap(self.traffic[0], bdp_bytes(self.lab, self.traffic[0].placement), self._payload(), most_hops)
         self.traffic = [cut_traffic(one, self.cut_to) for one in self.traffic]
+
+    def run(self, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
+        """Do the run of this number. One that fails says nothing of its point, and stops no other point's."""
+        try:
+            outcome = super().run(index, on_progress)
+        except TestbedError as error:
+            return self.lost(index, error.message)
+        return outcome if outcome.failure is None else self.lost(index, outcome.failure.message)
 
     def _payload(self) -> int:
         return self.ideals.framing.payload_bytes
@@ -92,21 +103,23 @@ class Twin:
         failure = self.failure or _failure(runs, len(seeds))
         if failure:
             return PacketTwin(words=self.words, nics=nics, seeds=seeds, failure=failure)
-        flows = [self.flows.run(index + 1, lambda _: False).result for index in range(len(seeds))]
-        packets = [run.result for run in runs if run.result is not None]
-        bands = metric_bands([one for one in flows if one is not None], packets)
-        return PacketTwin(words=self.words, nics=nics, seeds=seeds, bands=bands)
+        flows = [self.flows.run(index + 1, lambda _: False) for index in range(len(seeds))]
+        failure = _failure(flows, len(seeds), "flows")
+        if failure:
+            return PacketTwin(words=self.words, nics=nics, seeds=seeds, failure=failure)
+        ours, theirs = ([run.result for run in some if run.result is not None] for some in (flows, runs))
+        return PacketTwin(words=self.words, nics=nics, seeds=seeds, bands=metric_bands(ours, theirs))
 
 
-def _failure(runs: Sequence[RunOutcome], wanted: int) -> str:
+def _failure(runs: Sequence[RunOutcome], wanted: int, what: str = "packets") -> str:
     """Return why runs of a twin say nothing; "" where they do."""
     for run in runs:
         if run.failure is not None:
-            return f"its packets failed: {run.failure.message}"
+            return f"its {what} failed: {run.failure.message}"
         if run.result is None or not run.result.is_valid:
             bad = [check.message for check in run.result.checks if not check.ok] if run.result is not None else []
-            return f"its packets are not to be trusted: {'; '.join(bad) or 'a run did not end'}"
-    return "" if len(runs) == wanted else "its packets were not run to the end"
+            return f"its {what} are not to be trusted: {'; '.join(bad) or 'a run did not end'}"
+    return "" if len(runs) == wanted else f"its {what} were not run to the end"
 
 
 def make_twin(sweep: Sweep, point: FlowPoint) -> Twin:
@@ -260,5 +273,6 @@ def _parameters(point: FlowPoint, ranks: int, wanted: int) -> Mapping[str, Param
 def smallest_message(workload: Workload) -> int:
     """Return the size of the smallest message over the fabric, in bytes; 0 without one."""
     sizes = [step.size_bytes for step in workload.steps if isinstance(step, Transfer) and not step.scale_up]
-    sizes += [step.size_bytes for step in workload.steps if isinstance(step, FoldedRing)]
+    rings = [step for step in workload.steps if isinstance(step, FoldedRing)]
+    sizes += [step.size_bytes for step in rings if len(step.inside) < len(step.ranks)]
     return min(sizes, default=0)
