@@ -175,8 +175,10 @@ class FairShares:
 
     def _unfair(self, work: set[int], local: list[int], links: Indexes, mine: LinkUsage) -> set[int]:
         """The flows beside `work` that have no bottleneck any longer, or that are faster at one of `work`."""
+        own = self.rates[np.array(local, dtype=np.int64)]
+        rate_of = dict(zip(local, own.tolist(), strict=True))
         fastest = np.zeros(len(links))
-        np.maximum.at(fastest, mine.link, self.rates[np.array(local, dtype=np.int64)][mine.flow])
+        np.maximum.at(fastest, mine.link, own[mine.flow])
         full = self._load[links] >= self._capacity[links] * (1 - _CLOSE)
         found: set[int] = set()
         rates = self.rates
@@ -189,10 +191,10 @@ class FairShares:
                 found |= others
             if len(others) == len(held):
                 continue
-            slowest = min(rates[flow] for flow in held if flow in work)
-            found.update(
-                flow for flow in self._on[link] if flow not in work and rates[flow] > slowest * (1 + _CLOSE) + 1e-30
-            )
+            apart = self._on[link] - work
+            if apart:
+                slowest = min(rate_of[flow] for flow in held if flow in rate_of)
+                found.update(flow for flow in apart if rates[flow] > slowest * (1 + _CLOSE) + 1e-30)
         return found
 
 

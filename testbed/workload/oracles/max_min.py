@@ -98,7 +98,7 @@ def fill_to_bottlenecks(usage: LinkUsage, capacity: Floats) -> tuple[Floats, Ind
     bottlenecks = np.full(usage.flows, -1, dtype=np.int64)
     present = np.bincount(usage.link, minlength=len(capacity)) > 0
     used: Indexes = np.flatnonzero(present)
-    link = (np.cumsum(present) - 1)[usage.link]
+    link: Indexes = (np.cumsum(present, dtype=np.int64) - 1)[usage.link]
     residual = capacity[used].astype(np.float64)
     flow, weight = usage.flow, usage.weight
     while len(flow):
