@@ -1,10 +1,10 @@
 """The packet-level twin of a point: the same design and messages, small enough for packets, run with three seeds.
 
-A point of at most 512 NICs is its own twin. A larger one of a design is made smaller: fewer pods and segments, then
-fewer hosts with as many fewer spines, so that the tiers keep their oversubscription as far as whole switches allow.
-Collectives keep the size of their messages, and so does a training step, with fewer stages and micro-batches. Where
-that is still too much for packets, messages are cut, to no less than eight bandwidth-delay products: the longer a
-message, the less its beginning and its end count, which is all that flows leave out of it.
+A point of at most 512 NICs is its own twin, unless its lab is only outlined. A larger one of a design is made smaller:
+fewer pods and segments, then fewer hosts with as many fewer spines, so that the tiers keep their oversubscription as
+far as whole switches allow. Collectives keep the size of their messages, and so does a training step, with fewer stages
+and micro-batches. Where that is still too much for packets, messages are cut, to no less than eight bandwidth-delay
+products: the longer a message, the less its beginning and its end count, which is all that flows leave out of it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from testbed.lab.core.model import Lab
 from testbed.record.record import PacketTwin
 from testbed.run.flows.bands import metric_bands
 from testbed.run.flows.point import FlowPoint
+from testbed.run.flows.support import MOST_PLANNED_LINKS
 from testbed.run.flows.twin_shape import TwinShape
 from testbed.run.placed.traffic import RunTraffic, bdp_bytes
 from testbed.run.schema.model import Parameter, Scalar, TopologyRef
@@ -124,12 +125,12 @@ def _failure(runs: Sequence[RunOutcome], wanted: int, what: str = "packets") -> 
 
 def make_twin(sweep: Sweep, point: FlowPoint) -> Twin:
     """Return the twin of a point. Where there can be none, it says why."""
-    nics = len(point.traffic[0].placement.nics)
     words, twin, lab = "the point itself", point.point, sweep.lab_of(point.point)
+    whole = len(point.traffic[0].placement.nics) <= MOST_NICS and len(lab.links) <= MOST_PLANNED_LINKS
     try:
-        if nics > MOST_NICS:
+        if not whole:
             words, twin, lab = _smaller(sweep, point)
-        scenario, most_hops = twin.scenario, MOST_HOPS if nics <= MOST_NICS else SMALLER_HOPS
+        scenario, most_hops = twin.scenario, MOST_HOPS if whole else SMALLER_HOPS
         twin = replace(twin, scenario=replace(scenario, repeat=replace(scenario.repeat, runs=SEEDS)))
         check_supported(_alone(sweep, twin, lab))
         packets = TwinRuns(twin, lab, most_hops=most_hops)
@@ -200,16 +201,19 @@ def _smaller(sweep: Sweep, point: FlowPoint) -> tuple[str, Point, Lab]:
     """Return a smaller point, its lab, and in which way it differs. Raises `ScenarioError` where there is none."""
     scenario, model = point.scenario, point.whole.model
     if not model.design:
-        raise ScenarioError(f"{model.name} has more than {MOST_NICS} NICs, and no design that could be smaller")
+        raise ScenarioError(
+            f"{model.name} has more than {MOST_NICS} NICs or {MOST_PLANNED_LINKS:,} links, and no design that could be"
+            " smaller"
+        )
     if scenario.workload.ranks.hosts or scenario.faults:
         raise ScenarioError(f"hosts and links that are named are not there in a design of {MOST_NICS} NICs")
-    size = _ranks_wanted(point)
+    ranks = len(point.traffic[0].placement.nics)
+    size = min(_ranks_wanted(point), ranks)
     shape = TwinShape.of(model)
     small = shape.within(max(size, shape.least))
     settings: dict[str, Scalar] = {**scenario.topology.set, **small.settings(shape)}
     topology: TopologyRef = replace(scenario.topology, set=MappingProxyType(settings))
     lab = sweep.reader.load_topology(topology)
-    ranks = len(point.traffic[0].placement.nics)
     count = scenario.workload.ranks.count
     wanted = min(size, small.nics)
     workload = replace(
@@ -219,7 +223,7 @@ def _smaller(sweep: Sweep, point: FlowPoint) -> tuple[str, Point, Lab]:
     )
     twin = replace(point.point, scenario=replace(scenario, topology=topology, workload=workload))
     said = ", ".join(f"{key.partition('.')[2]} {value}" for key, value in small.settings(shape).items())
-    return f"{wanted} NICs of the same design ({said})", twin, lab
+    return f"{wanted} NICs of the same design" + (f" ({said})" if said else ""), twin, lab
 
 
 def _values(point: FlowPoint) -> Values:

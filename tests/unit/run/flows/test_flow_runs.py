@@ -16,6 +16,7 @@ from testbed.record.store import decode_record, encode_record
 from testbed.run.flows.point import FlowPoint
 from testbed.run.flows.slowed_links import slowed_links
 from testbed.run.flows.sweep import run_flows
+from testbed.run.flows.twins import make_twin
 from testbed.run.simulated.fabric import planned_lab
 from testbed.run.simulated.point import SimulatedPoint
 from testbed.run.sweep.point_runs import RunOutcome
@@ -145,6 +146,19 @@ def test_packets_that_fail_leave_the_other_points_theirs(monkeypatch: pytest.Mon
     first, second = (point.twin for point in run(TWO_POINTS).points)
     assert first is not None and "a packet lost its way" in first.failure and not first.bands
     assert second is not None and not second.failure and second.bands
+
+
+def test_a_lab_that_is_only_outlined_is_not_planned_for_packets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few ranks there are: a plan of tens of thousands of links takes minutes, and much memory."""
+    sweep = read_sweep(RING.replace("bytes: 2MB", "bytes: 2MB, ranks: {count: 4}").replace("hosts: 4", "hosts: 16"))
+    [point] = sweep.points
+    monkeypatch.setattr("testbed.run.flows.twins.MOST_PLANNED_LINKS", 16)
+    found = make_twin(sweep, FlowPoint(point, sweep.lab_of(point)))
+    assert not found.failure
+    assert found.words == "4 NICs of the same design (hosts 4, spines 1)"
+    assert found.packets is not None
+    assert len(found.packets.lab.model.links) <= 16
+    assert len(found.packets.traffic[0].placement.nics) == 4
 
 
 def test_after_a_point_that_fails_no_other_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
