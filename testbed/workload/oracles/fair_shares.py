@@ -152,7 +152,8 @@ class FairShares:
         numbers = np.array(local, dtype=np.int64)
         others = self._load[links] - usage.loads(self.rates[numbers], len(links))
         others[others < _CLOSE * self._capacity[links]] = 0.0
-        rates, bottlenecks = fill_to_bottlenecks(usage, np.maximum(self._capacity[links] - others, 0.0))
+        room = np.maximum(self._capacity[links] - others, 0.0)
+        rates, bottlenecks = fill_to_bottlenecks(_binding(usage, room), room)
         self.rates[numbers] = rates
         self._load[links] = others + usage.loads(rates, len(links))
         for one, at in zip(local, links[bottlenecks].tolist(), strict=True):
@@ -196,6 +197,17 @@ class FairShares:
                 slowest = min(rate_of[flow] for flow in held if flow in rate_of)
                 found.update(flow for flow in apart if rates[flow] > slowest * (1 + _CLOSE) + 1e-30)
         return found
+
+
+def _binding(usage: LinkUsage, room: Floats) -> LinkUsage:
+    """Return the usage of the links that may hold flows back: those that are full if all have what they could have
+    alone, and the one that a flow would be held back by alone. The rates are the same, and there is less to fill."""
+    allowed = room[usage.link] / usage.weight
+    alone = np.full(usage.flows, np.inf)
+    np.minimum.at(alone, usage.flow, allowed)
+    full = usage.loads(alone, len(room)) > room
+    keep = full[usage.link] | (allowed <= alone[usage.flow])
+    return LinkUsage(usage.flow[keep], usage.link[keep], usage.weight[keep], usage.flows)
 
 
 _NONE: frozenset[int] = frozenset()
