@@ -109,6 +109,8 @@ def run_scenario(
         check_supported(sweep)
     if chosen.backend is Backend.FLOWS:
         check_flows_supported(sweep)
+        if chosen.pool is not None:
+            raise ScenarioError("flows are run here, and not on a pool", hint="leave one out")
     record_options = RecordOptions(
         directory=_directory(sweep, results, chosen.resume),
         previous=None if chosen.resume is None else load_record(chosen.resume),

@@ -37,7 +37,6 @@ def over_planes(
     plane_of: dict[int, int] = {}
     """The plane of each flow, by the number of its last step."""
     for old in workload.steps:
-        assert not isinstance(old, FoldedRing)
         after = tuple(number for before in old.after for number in moved[before])
         if isinstance(old, Compute):
             moved.append((len(steps),))

@@ -89,8 +89,9 @@ class _Series:
 
     @property
     def same_seed(self) -> bool:
-        """A seed that the file fixes holds for all; a simulation with the same seed would be the same run."""
-        return self.sweep.scenario.repeat.fixes_seed and not self.command.simulated
+        """A seed that the file fixes holds for all; on a backend that computes, the same seed would be the same run."""
+        computed = self.command.simulated or self.command.flows
+        return self.sweep.scenario.repeat.fixes_seed and not computed
 
     def run_once(self) -> bool:
         """Run the scenario once more and keep what came of it; False where the user interrupted it."""

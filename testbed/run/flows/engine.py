@@ -1,7 +1,8 @@
 """The clock of a run of flows: what begins when what it waits for has ended, and how fast it moves meanwhile.
 
 Between two events all rates are constant. An event is the end or the begin of a step; those that lie within `merge_s`
-of each other are taken together, each with its own time, so that rates are late by no more than that.
+of each other are taken together, each with its own time: others get what a flow leaves, or lose what it takes, too
+early by no more than that. A flow that shares nothing takes exactly as long as it does alone.
 """
 
 from __future__ import annotations
@@ -119,6 +120,8 @@ class _Run:
         self._over = 0
         self._changed = False
         """A flow has ended since rates were made fair."""
+        self._begun: list[tuple[int, float]] = []
+        """The flows that have begun since rates were made fair, and when."""
         self._flows = np.empty(0, dtype=np.int64)
         """The flows that are sending between the last event and the next."""
 
@@ -128,6 +131,7 @@ class _Run:
         while True:
             if self._take(now + self._merge_s) or events == 0:
                 looked_at += self._shares.settle()
+                self._begin_late(now)
                 events += 1
             step_s, at_s = self._next(now)
             if at_s > limit_s:
@@ -177,7 +181,15 @@ class _Run:
         self._moves[number] = move
         flow = self._sending.add(number, move.bits)
         self._shares.add(flow, move.route.links, move.route.weights)
+        self._begun.append((flow, at_s))
         return True
+
+    def _begin_late(self, now: float) -> None:
+        """Let flows that were taken together with an earlier event send from their own begin on, and not from now."""
+        for flow, at_s in self._begun:
+            if at_s > now:
+                self._sending.left[flow] += (at_s - now) * self._shares.rates[flow]
+        self._begun.clear()
 
     def _end(self, number: int, at_s: float) -> None:
         self._ended[number] = at_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,24 +13,22 @@ import numpy as np
 
 from testbed.base.linux.port_counters import PortCounters
 from testbed.lab.core.plan.lab_plan import PortPlan
-from testbed.record.samples import CollectiveResult
 from testbed.run.flows.engine import Move, StepTimes, run_steps
 from testbed.run.flows.paths import NOWHERE, FlowPaths, Route
 from testbed.run.flows.slowed_links import slowed_links
 from testbed.run.measuring.measured import Measured, TimeLimitReached
 from testbed.run.measuring.observation import Observation
-from testbed.run.measuring.reports import SUMS, Ideals, put_together
+from testbed.run.measuring.reports import Ideals, put_together
 from testbed.run.placed.lab import LiveLab
-from testbed.run.placed.placed_workload import PlacedWorkload, datatype_of
+from testbed.run.placed.placed_workload import PlacedWorkload
 from testbed.run.placed.scale_up import scale_up_domains
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.schema.model import Fault
 from testbed.run.simulated.execution import without_collector
 from testbed.run.transports.lab_transport import LabTransport, PathChoice
-from testbed.workload.metrics.collectives import algbw, busbw
 from testbed.workload.oracles.roofline import ring_round_s
 from testbed.workload.oracles.serialisation import serialisation_s
-from testbed.workload.steps import Collective, Compute, FoldedRing, Step, Transfer
+from testbed.workload.steps import Compute, FoldedRing, Step, Transfer
 
 MERGED = 1e-3
 """Events that lie within this share of the median transfer's time alone are taken together."""
@@ -86,10 +84,11 @@ class _Execution:
             seed=traffic.seed,
             domains=scale_up_domains(lab.model, lab.plan.k),
         )
+        self._transport = transport
         self._ideals = _remembered(transport.ideals())
         self._slowed, self._events = slowed_links(faults, lab.plan)
         self._paths = FlowPaths(lab, transport, choice, self._placement, self._slowed)
-        self._rings: dict[tuple[tuple[int, ...], int], Move] = {}
+        self._rings: dict[Hashable, Move] = {}
         self._carried: defaultdict[int, float] = defaultdict(float)
         """The bytes on the wire of each channel."""
 
@@ -109,7 +108,6 @@ class _Execution:
         put_together(self._placement, {"flows": self._report(times)}, (), self._ideals, measured)
         ended = times.ended_s[np.isfinite(times.ended_s)]
         observation.elapsed_s = float(ended.max(initial=0.0))
-        self._add_rings(times, measured)
         observation.sent = self._sent()
         if times.steps_left and not times.stopped:
             measured.failure = TimeLimitReached(limit_s, {"the workload": times.steps_left})
@@ -167,11 +165,11 @@ class _Execution:
         )
 
     def _way_s(self, source: int, destination: int, size_bytes: int) -> float:
-        """The time of a transfer alone behind its bits at the slower one's rate."""
+        """The time of a transfer alone behind its bits, which pass the slowest port of the way in the ideal's time."""
         a, b = self._placement.ranks[source], self._placement.ranks[destination]
         wire_bytes = self._ideals.framing(a).wire_bytes(size_bytes)
         alone_s = self._ideals.one_way_s(a, b, size_bytes)
-        return max(0.0, alone_s - serialisation_s(wire_bytes, min(a.rate_bps, b.rate_bps)))
+        return max(0.0, alone_s - serialisation_s(wire_bytes, min(self._transport.path(a, b).rates_bps)))
 
     def _inside(self, step: Transfer) -> Move:
         """A transfer over scale-up links. An operation in the switch has the switch's rate, up and then down."""
@@ -196,7 +194,7 @@ class _Execution:
         fabric = [ends for ends in step.edges if ends[0] not in step.inside]
         for ends in fabric:
             self._carried[between[ends]] += self._bits(step) / 8
-        key = step.ranks, step.size_bytes
+        key = step.ranks, step.inside, step.size_bytes, step.rounds, step.chunks
         found = self._rings.get(key)
         if found is None:
             found = self._rings[key] = self._ring_of(step, fabric)
@@ -243,51 +241,6 @@ class _Execution:
             "latest_timer_ns": 0,
             "steps_left": times.steps_left,
         }
-
-    def _add_rings(self, times: StepTimes, measured: Measured) -> None:
-        """Add the collectives that are one step each, and the time that they took, to what was measured."""
-        steps = self._placement.workload.steps
-        rings = [
-            step.number for step in steps if isinstance(step, FoldedRing) and np.isfinite(times.ended_s[step.number])
-        ]
-        if not rings:
-            return
-        begin_s, end_s = float(times.started_s[rings].min()), float(times.ended_s[rings].max())
-        before = measured.inside_s or (begin_s, end_s)
-        measured.inside_s = min(before[0], begin_s), max(before[1], end_s)
-        found = list(measured.collectives)
-        for collective in self._placement.workload.collectives:
-            for step in (steps[number] for number in collective.steps):
-                if isinstance(step, FoldedRing) and np.isfinite(times.ended_s[step.number]):
-                    start_s = float(times.started_s[step.number])
-                    found.append(self._collective(collective, step, start_s, times.ended_s[step.number] - start_s))
-        measured.collectives = found
-
-    def _collective(self, collective: Collective, step: FoldedRing, start_s: float, seconds: float) -> CollectiveResult:
-        nics = [self._placement.ranks[rank] for rank in step.ranks]
-        inside = len(step.inside) == len(step.ranks)
-        line_bps = self._inside_bps if inside else float(min(nic.nic_bps for nic in nics))
-        ideal_bps = line_bps if inside else line_bps * self._ideals.framing(nics[0]).efficiency
-        kind, size_bytes, datatype = collective.kind, collective.size_bytes, datatype_of(collective)
-        seconds = float(seconds)
-        return CollectiveResult(
-            kind=kind,
-            algorithm=collective.algorithm,
-            ranks=len(nics),
-            size_bytes=size_bytes,
-            elements=size_bytes // datatype.size_bytes,
-            datatype=datatype.value,
-            redop="sum" if kind in SUMS else "none",
-            root=None,
-            start_s=start_s,
-            seconds=seconds,
-            algbw_bps=8 * (algbw(size_bytes, seconds) or 0.0),
-            busbw_bps=8 * (busbw(kind, len(nics), size_bytes, seconds) or 0.0),
-            ideal_busbw_bps=ideal_bps,
-            wrong=None,
-            label=step.label,
-            line_bps=line_bps,
-        )
 
     def _sent(self) -> Mapping[tuple[str, str], PortCounters]:
         """The bytes that each port has sent, as far as the run has come."""

@@ -41,7 +41,7 @@ def slowed_links(faults: tuple[Fault, ...], plan: LabPlan) -> tuple[dict[str, in
         both = bool(fault.settings.get("both", False))
         for name in (fault.target, ports[fault.target].peer) if both else (fault.target,):
             if change.rate is not None:
-                rates[name] = change.rate.bps
+                rates[name] = change.rate.scaled(plan.k).bps
             elif change.rate_share is not None:
                 rates[name] = max(1, round(ports[name].rate_bps * change.rate_share))
         words = ", ".join(f"{key} {value}" for key, value in fault.settings.items())

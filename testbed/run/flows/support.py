@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Address
+
+from testbed.base.datapath.flow_hash import FiveTuple
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.model import Lab, LinkKind
+from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.run.flows.slowed_links import check_rate_fault
+from testbed.run.ideals.switch_choices import lab_choice
 from testbed.run.placed.lab import LiveLab, PlannedLab
 from testbed.run.placed.scale_up import goes_by_packets
 from testbed.run.placed.traffic import RunTraffic
@@ -109,6 +114,17 @@ def refusal(point: Point, message: str, *, hint: str) -> ScenarioError:
     return ScenarioError(f"{message} ({point.name})" if point.name else message, hint=hint)
 
 
+def _is_hash_known(plan: LabPlan) -> bool:
+    """Tell whether switches choose paths by what is known of a flow before it is sent."""
+    some = IPv4Address(0)
+    flow = FiveTuple(source=some, destination=some, protocol=0, source_port=0, destination_port=0)
+    try:
+        lab_choice(plan, [flow], run=1)
+    except ScenarioError:
+        return False
+    return plan.qos is not None and any(buffer.node for buffer in plan.qos.buffers)
+
+
 def flow_lab(model: Lab, scenario: Scenario) -> PlannedLab:
     """Plan a lab for flows, a large one in outline, at the time scale that its packets are simulated at.
 
@@ -144,8 +160,8 @@ def flow_approximations(lab: LiveLab, transport: LabTransport, choice: PathChoic
                 " into one, hold a flow back. How they divide is taken to be even."
             )
         case PathChoice.HASHED:
-            drawn = not (lab.plan.qos is not None and any(buffer.node for buffer in lab.plan.qos.buffers))
-            how = "drawn for each run, since the hash is the kernel's" if drawn else "that of the switches' own hash"
+            drawn = "drawn for each run, since what the switches' hash makes of it is not known before"
+            how = "that of the switches' own hash" if _is_hash_known(lab.plan) else drawn
             found.append(f"A flow has one path, {how}.")
     if not lab.plan.operations:
         found.append("Routes are the shortest ways of a fabric that was not planned to be deployed.")

@@ -11,7 +11,7 @@ from testbed.base.interrupt import Interrupt
 from testbed.record.record import Backend
 from testbed.run.flows.point import FlowPoint
 from testbed.run.flows.support import SHORT_BDPS, check_flows_supported, refusal
-from testbed.run.flows.twins import Twin, make_twin, smallest_message
+from testbed.run.flows.twins import SEEDS, Twin, make_twin, smallest_message
 from testbed.run.placed.traffic import bdp_bytes
 from testbed.run.simulated.processes import Job, cores, run_jobs
 from testbed.run.sweep.beside_record import keep_labs
@@ -85,25 +85,32 @@ class _FlowPoints:
         for job, outcome in run_jobs(
             jobs, twins.__getitem__, interrupt, processes=self._processes, on_share=self._on_share
         ):
-            done[job.point][job.run] = replace(outcome, failure=None, interrupted=False) if outcome.result else outcome
+            done[job.point][job.run] = outcome
             while left and (left[0] not in twins or len(done[left[0]]) == twins[left[0]].scenario.repeat.runs):
-                yield self._outcome(left.pop(0), done, interrupt)
-        for index in left:
+                found = self._outcome(left.pop(0), done, interrupt)
+                yield found
+                if found.failure is not None or found.interrupted:
+                    return
+        for place, index in enumerate(left, start=len(wanted) - len(left)):
             if interrupt.requested:
-                self.cut_short = f"interrupted after {len(wanted) - len(left)} of {len(wanted)} points"
+                self.cut_short = f"interrupted after {place} of {len(wanted)} points"
                 return
-            yield self._outcome(index, done, interrupt)
+            found = self._outcome(index, done, interrupt)
+            yield found
+            if found.failure is not None or found.interrupted:
+                return
 
     def _outcome(self, index: int, packets: dict[int, dict[int, RunOutcome]], interrupt: Interrupt) -> PointOutcome:
         point, runs = self._points[index], list[RunOutcome]()
+        of_all = point.scenario.repeat.runs
 
         def watch(share: float) -> bool:
-            self._tell(Phase.TRAFFIC, index, len(runs) + 1, share, 1.0)
+            self._tell(Phase.TRAFFIC, index, len(runs) + 1, of_all, share)
             return interrupt.requested
 
-        for number in range(1, point.scenario.repeat.runs + 1):
+        for number in range(1, of_all + 1):
             runs.append(point.run(number, watch))
-            self._tell(Phase.RUN, index, number, number, point.scenario.repeat.runs)
+            self._tell(Phase.RUN, index, number, of_all, number)
             if not runs[-1].goes_on:
                 break
         outcome = point.outcome(runs, point.approximations)
@@ -112,17 +119,18 @@ class _FlowPoints:
         return replace(outcome, result=replace(outcome.result, twin=twin))
 
     def _on_share(self, job: Job, share: float) -> None:
-        self._tell(Phase.TRAFFIC, job.point, job.run, share, 1.0)
+        self._tell(Phase.TRAFFIC, job.point, job.run, SEEDS, share)
 
-    def _tell(self, phase: Phase, index: int, run: int, done: float, total: float) -> None:
+    def _tell(self, phase: Phase, index: int, run: int, runs: int, done: float) -> None:
+        """Tell of a run of so many `runs`: of the point as flows, or of its twin with packets."""
         point = self._points[index].point
         self._on_progress(
             Progress(
                 phase=phase,
                 run=run,
-                runs=point.scenario.repeat.runs,
+                runs=runs,
                 done=done,
-                total=total,
+                total=1.0 if phase is Phase.TRAFFIC else runs,
                 point=index,
                 points=self._of_all,
                 message=point.name,

@@ -1,17 +1,18 @@
 """The packet-level twin of a point: the same design and messages, small enough for packets, run with three seeds.
 
-A point of at most 512 NICs is its own twin. A larger one of a design is made smaller: fewer pods and segments, then
-fewer hosts with as many fewer spines, so that the tiers keep their oversubscription as far as whole switches allow.
-Collectives keep the size of their messages, and so does a training step, with fewer stages and micro-batches. Where
-that is still too much for packets, messages are cut, to no less than eight bandwidth-delay products: the longer a
-message, the less its beginning and its end count, which is all that flows leave out of it.
+A point of at most 512 NICs is its own twin, unless its lab is only outlined. A larger one of a design is made smaller:
+fewer pods and segments, then fewer hosts with as many fewer spines, so that the tiers keep their oversubscription as
+far as whole switches allow. Collectives keep the size of their messages, and so does a training step, with fewer stages
+and micro-batches. Where that is still too much for packets, messages are cut, to no less than eight bandwidth-delay
+products: the longer a message, the less its beginning and its end count, which is all that flows leave out of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import ClassVar
 
 from testbed.base.errors import PlanError, ScenarioError, SpecError, TestbedError, WorkloadError
 from testbed.base.units import ByteCount
@@ -19,6 +20,7 @@ from testbed.lab.core.model import Lab
 from testbed.record.record import PacketTwin
 from testbed.run.flows.bands import metric_bands
 from testbed.run.flows.point import FlowPoint
+from testbed.run.flows.support import MOST_PLANNED_LINKS
 from testbed.run.flows.twin_shape import TwinShape
 from testbed.run.placed.traffic import RunTraffic, bdp_bytes
 from testbed.run.schema.model import Parameter, Scalar, TopologyRef
@@ -56,11 +58,21 @@ class TwinRuns(SimulatedPoint):
     """The runs of a twin with packets, which carry traffic alone."""
 
     data_limit_bytes = 0
+    folds_large: ClassVar[bool] = False
+    """The transfers of a ring are counted, and cut."""
 
     def __init__(self, point: Point, model: Lab, *, most_hops: int = MOST_HOPS) -> None:
         super().__init__(point, model)
         self.cut_to = _cap(self.traffic[0], bdp_bytes(self.lab, self.traffic[0].placement), self._payload(), most_hops)
         self.traffic = [cut_traffic(one, self.cut_to) for one in self.traffic]
+
+    def run(self, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
+        """Do the run of this number. One that fails says nothing of its point, and stops no other point's."""
+        try:
+            outcome = super().run(index, on_progress)
+        except TestbedError as error:
+            return self.lost(index, error.message)
+        return outcome if outcome.failure is None else self.lost(index, outcome.failure.message)
 
     def _payload(self) -> int:
         return self.ideals.framing.payload_bytes
@@ -92,31 +104,33 @@ class Twin:
         failure = self.failure or _failure(runs, len(seeds))
         if failure:
             return PacketTwin(words=self.words, nics=nics, seeds=seeds, failure=failure)
-        flows = [self.flows.run(index + 1, lambda _: False).result for index in range(len(seeds))]
-        packets = [run.result for run in runs if run.result is not None]
-        bands = metric_bands([one for one in flows if one is not None], packets)
-        return PacketTwin(words=self.words, nics=nics, seeds=seeds, bands=bands)
+        flows = [self.flows.run(index + 1, lambda _: False) for index in range(len(seeds))]
+        failure = _failure(flows, len(seeds), "flows")
+        if failure:
+            return PacketTwin(words=self.words, nics=nics, seeds=seeds, failure=failure)
+        ours, theirs = ([run.result for run in some if run.result is not None] for some in (flows, runs))
+        return PacketTwin(words=self.words, nics=nics, seeds=seeds, bands=metric_bands(ours, theirs))
 
 
-def _failure(runs: Sequence[RunOutcome], wanted: int) -> str:
+def _failure(runs: Sequence[RunOutcome], wanted: int, what: str = "packets") -> str:
     """Return why runs of a twin say nothing; "" where they do."""
     for run in runs:
         if run.failure is not None:
-            return f"its packets failed: {run.failure.message}"
+            return f"its {what} failed: {run.failure.message}"
         if run.result is None or not run.result.is_valid:
             bad = [check.message for check in run.result.checks if not check.ok] if run.result is not None else []
-            return f"its packets are not to be trusted: {'; '.join(bad) or 'a run did not end'}"
-    return "" if len(runs) == wanted else "its packets were not run to the end"
+            return f"its {what} are not to be trusted: {'; '.join(bad) or 'a run did not end'}"
+    return "" if len(runs) == wanted else f"its {what} were not run to the end"
 
 
 def make_twin(sweep: Sweep, point: FlowPoint) -> Twin:
     """Return the twin of a point. Where there can be none, it says why."""
-    nics = len(point.traffic[0].placement.nics)
     words, twin, lab = "the point itself", point.point, sweep.lab_of(point.point)
+    whole = len(point.traffic[0].placement.nics) <= MOST_NICS and len(lab.links) <= MOST_PLANNED_LINKS
     try:
-        if nics > MOST_NICS:
+        if not whole:
             words, twin, lab = _smaller(sweep, point)
-        scenario, most_hops = twin.scenario, MOST_HOPS if nics <= MOST_NICS else SMALLER_HOPS
+        scenario, most_hops = twin.scenario, MOST_HOPS if whole else SMALLER_HOPS
         twin = replace(twin, scenario=replace(scenario, repeat=replace(scenario.repeat, runs=SEEDS)))
         check_supported(_alone(sweep, twin, lab))
         packets = TwinRuns(twin, lab, most_hops=most_hops)
@@ -187,16 +201,19 @@ def _smaller(sweep: Sweep, point: FlowPoint) -> tuple[str, Point, Lab]:
     """Return a smaller point, its lab, and in which way it differs. Raises `ScenarioError` where there is none."""
     scenario, model = point.scenario, point.whole.model
     if not model.design:
-        raise ScenarioError(f"{model.name} has more than {MOST_NICS} NICs, and no design that could be smaller")
+        raise ScenarioError(
+            f"{model.name} has more than {MOST_NICS} NICs or {MOST_PLANNED_LINKS:,} links, and no design that could be"
+            " smaller"
+        )
     if scenario.workload.ranks.hosts or scenario.faults:
         raise ScenarioError(f"hosts and links that are named are not there in a design of {MOST_NICS} NICs")
-    size = _ranks_wanted(point)
+    ranks = len(point.traffic[0].placement.nics)
+    size = min(_ranks_wanted(point), ranks)
     shape = TwinShape.of(model)
     small = shape.within(max(size, shape.least))
     settings: dict[str, Scalar] = {**scenario.topology.set, **small.settings(shape)}
     topology: TopologyRef = replace(scenario.topology, set=MappingProxyType(settings))
     lab = sweep.reader.load_topology(topology)
-    ranks = len(point.traffic[0].placement.nics)
     count = scenario.workload.ranks.count
     wanted = min(size, small.nics)
     workload = replace(
@@ -206,7 +223,7 @@ def _smaller(sweep: Sweep, point: FlowPoint) -> tuple[str, Point, Lab]:
     )
     twin = replace(point.point, scenario=replace(scenario, topology=topology, workload=workload))
     said = ", ".join(f"{key.partition('.')[2]} {value}" for key, value in small.settings(shape).items())
-    return f"{wanted} NICs of the same design ({said})", twin, lab
+    return f"{wanted} NICs of the same design" + (f" ({said})" if said else ""), twin, lab
 
 
 def _values(point: FlowPoint) -> Values:
@@ -260,5 +277,6 @@ def _parameters(point: FlowPoint, ranks: int, wanted: int) -> Mapping[str, Param
 def smallest_message(workload: Workload) -> int:
     """Return the size of the smallest message over the fabric, in bytes; 0 without one."""
     sizes = [step.size_bytes for step in workload.steps if isinstance(step, Transfer) and not step.scale_up]
-    sizes += [step.size_bytes for step in workload.steps if isinstance(step, FoldedRing)]
+    rings = [step for step in workload.steps if isinstance(step, FoldedRing)]
+    sizes += [step.size_bytes for step in rings if len(step.inside) < len(step.ranks)]
     return min(sizes, default=0)

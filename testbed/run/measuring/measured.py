@@ -102,7 +102,8 @@ class Measured:
     def anything(self) -> bool:
         """Tell whether there is something to record."""
         requests = self.requests and self.requests.table.number
-        return bool(self.channels or self.transfers.number or self.inside_s or requests or self.program)
+        timed = self.inside_s or self.rings_s
+        return bool(self.channels or self.transfers.number or timed or requests or self.program)
 
     def keep_faults(self, timeline: FaultTimeline) -> None:
         """Keep what a timeline that has been left did and saw."""

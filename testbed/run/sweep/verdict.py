@@ -79,13 +79,12 @@ def _evaluate(expectation: Expectation, point: PointResult, points: Sequence[Poi
     if missing or measured is None or None in band:
         outcome = Outcome.INVALID
     else:
-        outcomes = {_met(value, least, most) for value in band if value is not None}
-        outcome = outcomes.pop() if len(outcomes) == 1 else Outcome.INVALID
+        sides = {_side(value, least, most) for value in band if value is not None}
+        outcome = Outcome.INVALID if len(sides) > 1 else Outcome.FAIL if sides.pop() else Outcome.PASS
         if outcome is Outcome.INVALID:
             doubt = (
-                f"is {format_metric(name, measured)} as flows, and packets would have it between"
-                f" {format_metric(name, band[0] or 0.0)} and {format_metric(name, band[1] or 0.0)}: the band of the"
-                f" flow level covers the limit {_limit_in(band, least, most, name)}"
+                f"is {_as_flows(name, measured, *band)}: the band of the flow level covers the limit"
+                f" {_limit_in(band, least, most, name)}"
             )
     banded = point.twin is not None and measured is not None
     return ExpectationResult(
@@ -102,9 +101,19 @@ def _evaluate(expectation: Expectation, point: PointResult, points: Sequence[Poi
     )
 
 
-def _met(value: float, least: float | None, most: float | None) -> Outcome:
-    missed = (least is not None and value < least) or (most is not None and value > most)
-    return Outcome.FAIL if missed else Outcome.PASS
+def _side(value: float, least: float | None, most: float | None) -> int:
+    """Return 0 for a value within limits, -1 for one below them, and 1 for one above."""
+    if least is not None and value < least:
+        return -1
+    return 1 if most is not None and value > most else 0
+
+
+def _as_flows(name: str, measured: float, low: float | None, high: float | None) -> str:
+    """Return a figure of flows with its band, in words."""
+    return (
+        f"{format_metric(name, measured)} as flows, and packets would have it between"
+        f" {format_metric(name, low or 0.0)} and {format_metric(name, high or 0.0)}"
+    )
 
 
 _Band = tuple[float | None, float | None]
@@ -187,14 +196,14 @@ def _place(item: ExpectationResult) -> str:
 
 def _miss(item: ExpectationResult) -> str:
     assert item.measured is not None
-    if item.minimum is not None and item.measured < item.minimum:
+    judged, found = item.measured, format_metric(item.metric, item.measured)
+    if item.low is not None:  # all of the band lies on one side
+        judged, found = item.low, _as_flows(item.metric, item.measured, item.low, item.high)
+    if item.minimum is not None and judged < item.minimum:
         bound, limit = "at least", item.minimum
     else:
         bound, limit = "at most", item.maximum or 0.0
-    return (
-        f"{_place(item)} is {format_metric(item.metric, item.measured)}, expected {bound}"
-        f" {format_metric(item.metric, limit)}"
-    )
+    return f"{_place(item)} is {found}, expected {bound} {format_metric(item.metric, limit)}"
 
 
 def format_metric(metric: str, value: float) -> str:

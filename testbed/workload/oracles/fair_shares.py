@@ -16,6 +16,10 @@ _CLOSE = 1e-9
 """The relative difference below which a link is full, and two rates are the same."""
 _MOST_OF_ALL = 0.5
 """All flows are filled at once where a change has reached so large a share of them."""
+_GROWTH = 2
+"""Each time that flows are filled anew there are so many times as many of them as the time before."""
+_LEAST_GROWN = 16
+"""So many flows are filled about as fast as one."""
 
 
 class FairShares:
@@ -73,17 +77,35 @@ class FairShares:
 
     def settle(self) -> int:
         """Make all rates max-min fair again, and return how many flows were looked at."""
+        alone = self._give_alone()
         work = self._reached()
         self._new, self._changed = set(), set()
         while work:
             if len(work) > _MOST_OF_ALL * len(self._links):
                 work = set(self._links)
             local, links, mine = self._fill(work)
+            if len(work) == len(self._links):
+                break
             more = self._unfair(work, local, links, mine)
             if not more:
                 break
-            work |= more
-        return len(work)
+            self._widen(work, more)
+        return alone + len(work)
+
+    def _give_alone(self) -> int:
+        """Give new flows that share no link with another all that their links have; return how many these are."""
+        on = self._on
+        found = [flow for flow in self._new if all(len(on[link]) == 1 for link in self._links[flow].tolist())]
+        for flow in found:
+            links, weights = self._links[flow], self._weights[flow]
+            allowed = self._capacity[links] / weights
+            slowest = int(allowed.argmin())
+            rate = float(allowed[slowest])
+            self.rates[flow] = rate
+            self._load[links] = weights * rate
+            self._hold(flow, int(links[slowest]))
+            self._new.discard(flow)
+        return len(found)
 
     def _reached(self) -> set[int]:
         """The flows that are new, and those whose bottleneck has been relieved or has a new flow."""
@@ -94,6 +116,28 @@ class FairShares:
         for link in self._changed:
             work |= self._held.get(link, _NONE)
         return work
+
+    def _widen(self, work: set[int], more: set[int]) -> None:
+        """Add `more` to `work` and, where these are few, those whose bottlenecks they use, and so on.
+
+        A change may go from flow to flow along a chain, and all of them would be filled anew for each that joins. Flows
+        that it does not reach are filled to what they have.
+        """
+        most = max(_LEAST_GROWN, _GROWTH * len(work))
+        work |= more
+        edge = list(more)
+        while edge and len(work) < most:
+            near: list[int] = []
+            for flow in edge:
+                for link in self._links[flow].tolist():
+                    held = self._held.get(link, _NONE)
+                    if len(held) < most:
+                        joining = held - work
+                        work |= joining
+                        near.extend(joining)
+                    if len(work) >= most:
+                        return
+            edge = near
 
     def _fill(self, work: set[int]) -> tuple[list[int], Indexes, LinkUsage]:
         """Fill the rates of some flows into what all others leave.
@@ -108,14 +152,19 @@ class FairShares:
         numbers = np.array(local, dtype=np.int64)
         others = self._load[links] - usage.loads(self.rates[numbers], len(links))
         others[others < _CLOSE * self._capacity[links]] = 0.0
-        rates, bottlenecks = fill_to_bottlenecks(usage, np.maximum(self._capacity[links] - others, 0.0))
+        room = np.maximum(self._capacity[links] - others, 0.0)
+        rates, bottlenecks = fill_to_bottlenecks(_binding(usage, room), room)
         self.rates[numbers] = rates
         self._load[links] = others + usage.loads(rates, len(links))
         for one, at in zip(local, links[bottlenecks].tolist(), strict=True):
-            self._release(one)
-            self._bottleneck[one] = at
-            self._held.setdefault(at, set()).add(one)
+            if self._bottleneck.get(one) != at:
+                self._release(one)
+                self._hold(one, at)
         return local, links, usage
+
+    def _hold(self, flow: int, link: int) -> None:
+        self._bottleneck[flow] = link
+        self._held.setdefault(link, set()).add(flow)
 
     def _release(self, flow: int) -> None:
         before = self._bottleneck.pop(flow, None)
@@ -127,8 +176,10 @@ class FairShares:
 
     def _unfair(self, work: set[int], local: list[int], links: Indexes, mine: LinkUsage) -> set[int]:
         """The flows beside `work` that have no bottleneck any longer, or that are faster at one of `work`."""
+        own = self.rates[np.array(local, dtype=np.int64)]
+        rate_of = dict(zip(local, own.tolist(), strict=True))
         fastest = np.zeros(len(links))
-        np.maximum.at(fastest, mine.link, self.rates[np.array(local, dtype=np.int64)][mine.flow])
+        np.maximum.at(fastest, mine.link, own[mine.flow])
         full = self._load[links] >= self._capacity[links] * (1 - _CLOSE)
         found: set[int] = set()
         rates = self.rates
@@ -141,11 +192,22 @@ class FairShares:
                 found |= others
             if len(others) == len(held):
                 continue
-            slowest = min(rates[flow] for flow in held if flow in work)
-            found.update(
-                flow for flow in self._on[link] if flow not in work and rates[flow] > slowest * (1 + _CLOSE) + 1e-30
-            )
+            apart = self._on[link] - work
+            if apart:
+                slowest = min(rate_of[flow] for flow in held if flow in rate_of)
+                found.update(flow for flow in apart if rates[flow] > slowest * (1 + _CLOSE) + 1e-30)
         return found
+
+
+def _binding(usage: LinkUsage, room: Floats) -> LinkUsage:
+    """Return the usage of the links that may hold flows back: those that are full if all have what they could have
+    alone, and the one that a flow would be held back by alone. The rates are the same, and there is less to fill."""
+    allowed = room[usage.link] / usage.weight
+    alone = np.full(usage.flows, np.inf)
+    np.minimum.at(alone, usage.flow, allowed)
+    full = usage.loads(alone, len(room)) > room
+    keep = full[usage.link] | (allowed <= alone[usage.flow])
+    return LinkUsage(usage.flow[keep], usage.link[keep], usage.weight[keep], usage.flows)
 
 
 _NONE: frozenset[int] = frozenset()

@@ -96,7 +96,9 @@ def fill_to_bottlenecks(usage: LinkUsage, capacity: Floats) -> tuple[Floats, Ind
     """
     rates = np.zeros(usage.flows)
     bottlenecks = np.full(usage.flows, -1, dtype=np.int64)
-    used, link = np.unique(usage.link, return_inverse=True)
+    present = np.bincount(usage.link, minlength=len(capacity)) > 0
+    used: Indexes = np.flatnonzero(present)
+    link: Indexes = (np.cumsum(present, dtype=np.int64) - 1)[usage.link]
     residual = capacity[used].astype(np.float64)
     flow, weight = usage.flow, usage.weight
     while len(flow):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -92,3 +95,64 @@ def test_a_change_looks_only_at_what_it_reaches() -> None:
     assert shares.settle() == 1
     assert shares.rates[11] == 1.0
     assert shares.rates[10] == 0.0
+
+
+def test_many_flows_on_hashed_paths_have_the_rates_of_filling_all_anew() -> None:
+    """Flows of four stripes between two pods come and go, some alone: each change goes through many others."""
+    rng = random.Random(7)
+    uplinks, ends = 24, 60
+    capacity = np.array([1.0] * uplinks + [2.0] * (2 * ends))
+    shares = FairShares(capacity)
+    there: dict[int, tuple[list[int], list[float]]] = {}
+    for turn in range(240):
+        flow = rng.randrange(ends)
+        if flow in there:
+            shares.remove(flow)
+            del there[flow]
+        else:
+            used = Counter(rng.randrange(uplinks) for _ in range(4 if flow % 5 else 0))
+            links = [*used, uplinks + flow, uplinks + ends + flow]
+            weights = [*(count / 4 for count in used.values()), 1.0, 1.0]
+            shares.add(flow, np.array(links), np.array(weights))
+            there[flow] = links, weights
+        if turn % 3:
+            continue
+        shares.settle()
+        wanted = fill(usage_of([links for links, _ in there.values()], [w for _, w in there.values()]), capacity)
+        assert [shares.rates[flow] for flow in there] == pytest.approx(wanted.tolist(), rel=CLOSE, abs=1e-9)
+
+
+def test_a_change_that_goes_along_a_chain_does_not_fill_it_anew_for_each_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each flow of a chain shares a link with the next one: when one ends, all that follow change, one by another."""
+    length = 400
+    fills: list[int] = []
+    fill_some = FairShares._fill
+
+    def counted(self: FairShares, work: set[int]) -> object:
+        fills.append(len(work))
+        return fill_some(self, work)
+
+    monkeypatch.setattr(FairShares, "_fill", counted)
+    capacity = np.array([1.0 + place for place in range(length + 1)])
+    shares = FairShares(np.concatenate((capacity, np.ones(4 * length))))
+    for flow in range(length):
+        shares.add(flow, np.array([flow, flow + 1]), np.ones(2))
+    for other in range(4 * length):  # so that the chain is a small part of all flows
+        shares.add(length + other, np.array([length + 1 + other]), np.ones(1))
+    shares.settle()
+    fills.clear()
+    shares.remove(0)
+    shares.settle()
+    assert len(fills) <= 12, fills
+    wanted = fill(usage_of([[flow, flow + 1] for flow in range(1, length)]), capacity)
+    assert shares.rates[1:length].tolist() == pytest.approx(wanted.tolist(), rel=CLOSE)
+
+
+def test_a_flow_that_shares_nothing_has_all_of_its_slowest_link() -> None:
+    shares = FairShares(np.array([4.0, 6.0, 1.0]))
+    shares.add(3, np.array([0, 1]), np.array([0.5, 2.0]))
+    assert shares.settle() == 1
+    assert shares.rates[3] == 3.0
+    shares.add(4, np.array([1, 2]), np.array([1.0, 0.25]))
+    assert shares.settle() == 2
+    assert (shares.rates[3], shares.rates[4]) == (2.0, 2.0)

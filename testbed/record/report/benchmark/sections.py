@@ -18,9 +18,13 @@ def identification(record: Record) -> Iterator[str]:
     """Table 5 of the draft on training: what the device under test is."""
     labs = _labs(record)
     environment = record.environment
-    simulated = environment.backend is Backend.SIMULATION
-    forwarding = "discrete-event model of switch ports" if simulated else f"Linux {environment.kernel}"
-    frr = f"FRR {environment.frr}" if environment.frr and not simulated else "no routing daemon"
+    forwarding = {
+        Backend.EMULATION: f"Linux {environment.kernel}",
+        Backend.SIMULATION: "discrete-event model of switch ports",
+        Backend.FLOWS: "model of flows that share links",
+    }[environment.backend]
+    emulated = environment.backend is Backend.EMULATION
+    frr = f"FRR {environment.frr}" if environment.frr and emulated else "no routing daemon"
     rows = [
         ("Switch Vendor/Model", f"testbed {environment.testbed}, {_MODELLED}"),
         ("Switch ASIC", NO_HARDWARE),

@@ -63,6 +63,23 @@ def test_a_verdict_is_one_only_where_the_whole_band_lies_on_one_side() -> None:
     assert judged([point(1.0, low=0.9, high=1.2)], minimum=0.5, maximum=2.0)[0] is Outcome.PASS
 
 
+def test_a_band_that_covers_all_that_is_allowed_is_judged_by_nobody() -> None:
+    outcome, why = judged([point(1.0, low=0.8, high=1.3)], minimum=0.9, maximum=1.1)
+    assert outcome is Outcome.INVALID
+    assert "covers the limit 0.900 s and 1.100 s" in why
+
+
+def test_what_is_missed_by_the_band_alone_says_so() -> None:
+    outcome, why = judged([point(1.0, low=1.2, high=1.4)], maximum=1.1)
+    assert outcome is Outcome.FAIL
+    assert why == (
+        "jct is 1.000 s as flows, and packets would have it between 1.200 s and 1.400 s, expected at most 1.100 s"
+    )
+    outcome, why = judged([point(1.0, low=0.6, high=0.8)], minimum=0.9)
+    assert outcome is Outcome.FAIL
+    assert why.endswith("expected at least 0.900 s")
+
+
 def test_a_ratio_of_two_points_has_the_bands_of_both() -> None:
     points = [point(2.0, low=0.9, high=1.1, mode="a"), point(1.0, low=0.8, high=1.0, mode="b")]
     found = evaluate_expectations(

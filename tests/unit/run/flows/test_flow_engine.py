@@ -10,8 +10,12 @@ from testbed.run.flows.paths import NOWHERE, Route
 from testbed.workload.steps import Compute, FoldedRing, Step, Transfer
 
 
-def run(steps: list[Step], moves: dict[int, Move], capacity: list[float], limit_s: float = 1e9) -> StepTimes:
-    return run_steps(steps, np.array(capacity), lambda step: moves[step.number], k=1.0, limit_s=limit_s, merge_s=0.0)
+def run(
+    steps: list[Step], moves: dict[int, Move], capacity: list[float], limit_s: float = 1e9, merge_s: float = 0.0
+) -> StepTimes:
+    return run_steps(
+        steps, np.array(capacity), lambda step: moves[step.number], k=1.0, limit_s=limit_s, merge_s=merge_s
+    )
 
 
 def over(*links: int, bits: float, way_s: float = 0.0) -> Move:
@@ -62,6 +66,15 @@ def test_a_flow_without_a_rate_never_ends_and_a_limit_ends_the_run() -> None:
     assert np.isnan(times.ended_s).all()
     late = run([transfer(0)], {0: over(0, bits=100)}, [1.0], limit_s=50.0)
     assert late.steps_left == 1
+
+
+def test_what_is_taken_together_takes_as_long_as_alone() -> None:
+    """A flow that begins while another event is taken sends from its own begin on, however short it is."""
+    steps: list[Step] = [transfer(0), transfer(1, start_ns=400_000_000), transfer(2, after=(1,))]
+    moves = {0: over(0, bits=100), 1: over(1, bits=1), 2: over(1, bits=1)}
+    times = run(steps, moves, [10.0, 10.0], merge_s=0.5)
+    assert times.started_s.tolist() == pytest.approx([0.0, 0.4, 0.5])
+    assert times.ended_s.tolist() == pytest.approx([10.0, 0.5, 0.6])
 
 
 def test_somebody_may_stop_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -13,7 +14,12 @@ from testbed.record.json_schema import record_schema
 from testbed.record.record import Backend, Outcome, Record
 from testbed.record.store import decode_record, encode_record
 from testbed.run.flows.point import FlowPoint
+from testbed.run.flows.slowed_links import slowed_links
 from testbed.run.flows.sweep import run_flows
+from testbed.run.flows.twins import make_twin
+from testbed.run.simulated.fabric import planned_lab
+from testbed.run.simulated.point import SimulatedPoint
+from testbed.run.sweep.point_runs import RunOutcome
 from testbed.run.sweep.runner import RecordOptions
 
 pytestmark = pytest.mark.process
@@ -106,10 +112,74 @@ def test_a_folded_ring_takes_as_long_as_all_its_transfers() -> None:
         found[folds] = result
     assert len(found[False].transfers.number) == 2 * 7 * 8
     assert found[True].transfers.number == []
+    assert [len(found[folds].collectives) for folds in (False, True)] == [1, 1]
     for name in ("jct", "busbw", "busbw_share"):
         assert found[True].metrics[name] == pytest.approx(found[False].metrics[name], rel=0.02)
     ports = [{(port.node, port.interface): port.tx_bytes for port in found[folds].ports} for folds in (False, True)]
     assert ports[1] == pytest.approx(ports[0], rel=0.02)
+
+
+def test_a_transfer_alone_takes_what_the_slowest_port_of_its_way_allows() -> None:
+    text = ROCE.replace("hosts: 4", "hosts: 1").replace("spines: 4", "spines: 1, uplink: {rate: 100G, count: 1}")
+    text = text.replace("kind: all-reduce, algorithm: ring, bytes: 2MB", "kind: permutation, bytes: 64bdp")
+    sweep = read_sweep(text)
+    [point] = sweep.points
+    result = FlowPoint(point, sweep.lab_of(point)).run(1, lambda share: False).result
+    assert result is not None
+    assert result.metrics["fct_slowdown_p99"] == pytest.approx(1.0, rel=0.01)
+
+
+TWO_POINTS = RING.replace("bytes: 2MB", "bytes: 256kB").replace(
+    "repeat: {runs", "matrix: {workload.bytes: [256kB, 512kB]}\nrepeat: {runs"
+)
+
+
+def test_packets_that_fail_leave_the_other_points_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate = SimulatedPoint.run
+
+    def fail_once(self: SimulatedPoint, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
+        if self.point.index == 1:
+            return RunOutcome(result=None, failure=ScenarioError("a packet lost its way"))
+        return simulate(self, index, on_progress)
+
+    monkeypatch.setattr(SimulatedPoint, "run", fail_once)
+    first, second = (point.twin for point in run(TWO_POINTS).points)
+    assert first is not None and "a packet lost its way" in first.failure and not first.bands
+    assert second is not None and not second.failure and second.bands
+
+
+def test_a_lab_that_is_only_outlined_is_not_planned_for_packets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few ranks there are: a plan of tens of thousands of links takes minutes, and much memory."""
+    sweep = read_sweep(RING.replace("bytes: 2MB", "bytes: 2MB, ranks: {count: 4}").replace("hosts: 4", "hosts: 16"))
+    [point] = sweep.points
+    monkeypatch.setattr("testbed.run.flows.twins.MOST_PLANNED_LINKS", 16)
+    found = make_twin(sweep, FlowPoint(point, sweep.lab_of(point)))
+    assert not found.failure
+    assert found.words == "4 NICs of the same design (hosts 4, spines 1)"
+    assert found.packets is not None
+    assert len(found.packets.lab.model.links) <= 16
+    assert len(found.packets.traffic[0].placement.nics) == 4
+
+
+def test_after_a_point_that_fails_no_other_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def fail(self: FlowPoint, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
+        seen.append(self.point.index)
+        return RunOutcome(result=None, failure=ScenarioError("no end of it"))
+
+    monkeypatch.setattr(FlowPoint, "run", fail)
+    outcome = run_flows(read_sweep(TWO_POINTS), RecordOptions(), processes=1)
+    assert outcome.failure is not None and outcome.failure.message == "no end of it"
+    assert set(seen) == {1}
+
+
+def test_a_rate_that_a_link_is_given_is_one_of_the_lab() -> None:
+    text = RING.replace("repeat:", "faults: [{at: 0s, link: 'p1-s1-rail1:uplink1', set: {rate: 100G}}]\nrepeat:")
+    sweep = read_sweep(text)
+    [point] = sweep.points
+    plan = planned_lab(sweep.lab_of(point), 1000.0).plan
+    assert slowed_links(point.scenario.faults, plan)[0] == {"p1-s1-rail1:uplink1": 100_000_000}
 
 
 def test_domains_hold_back_what_stays_inside_them() -> None:
