@@ -16,9 +16,11 @@ _CLOSE = 1e-9
 """The relative difference below which a link is full, and two rates are the same."""
 _MOST_OF_ALL = 0.5
 """All flows are filled at once where a change has reached so large a share of them."""
+_PATIENCE = 3
+"""So often flows are filled anew, with those that it was unfair to: most changes need it two or three times."""
 _GROWTH = 2
-"""Each time that flows are filled anew there are so many times as many of them as the time before."""
-_LEAST_GROWN = 16
+"""After that there are so many times as many of them as the time before."""
+_LEAST_GROWN = 64
 """So many flows are filled about as fast as one."""
 
 
@@ -80,7 +82,9 @@ class FairShares:
         alone = self._give_alone()
         work = self._reached()
         self._new, self._changed = set(), set()
+        turns = 0
         while work:
+            turns += 1
             if len(work) > _MOST_OF_ALL * len(self._links):
                 work = set(self._links)
             local, links, mine = self._fill(work)
@@ -89,7 +93,10 @@ class FairShares:
             more = self._unfair(work, local, links, mine)
             if not more:
                 break
-            self._widen(work, more)
+            if turns < _PATIENCE:
+                work |= more
+            else:
+                self._widen(work, more)
         return alone + len(work)
 
     def _give_alone(self) -> int:
@@ -118,7 +125,7 @@ class FairShares:
         return work
 
     def _widen(self, work: set[int], more: set[int]) -> None:
-        """Add `more` to `work` and, where these are few, those whose bottlenecks they use, and so on.
+        """Add `more` to `work` and, where these are few, the faster ones that share a full link with them, and so on.
 
         A change may go from flow to flow along a chain, and all of them would be filled anew for each that joins. Flows
         that it does not reach are filled to what they have.
@@ -129,12 +136,15 @@ class FairShares:
         while edge and len(work) < most:
             near: list[int] = []
             for flow in edge:
-                for link in self._links[flow].tolist():
-                    held = self._held.get(link, _NONE)
-                    if len(held) < most:
-                        joining = held - work
-                        work |= joining
-                        near.extend(joining)
+                least = self.rates[flow] * (1 - _CLOSE)
+                links = self._links[flow]
+                full = self._load[links] >= self._capacity[links] * (1 - _CLOSE)
+                for link in links[full].tolist():
+                    on = self._on[link]
+                    if len(on) <= most:
+                        joining = [other for other in on - work if self.rates[other] >= least]
+                        work.update(joining)
+                        near += joining
                     if len(work) >= most:
                         return
             edge = near
@@ -152,8 +162,7 @@ class FairShares:
         numbers = np.array(local, dtype=np.int64)
         others = self._load[links] - usage.loads(self.rates[numbers], len(links))
         others[others < _CLOSE * self._capacity[links]] = 0.0
-        room = np.maximum(self._capacity[links] - others, 0.0)
-        rates, bottlenecks = fill_to_bottlenecks(_binding(usage, room), room)
+        rates, bottlenecks = fill_to_bottlenecks(usage, np.maximum(self._capacity[links] - others, 0.0))
         self.rates[numbers] = rates
         self._load[links] = others + usage.loads(rates, len(links))
         for one, at in zip(local, links[bottlenecks].tolist(), strict=True):
@@ -197,17 +206,6 @@ class FairShares:
                 slowest = min(rate_of[flow] for flow in held if flow in rate_of)
                 found.update(flow for flow in apart if rates[flow] > slowest * (1 + _CLOSE) + 1e-30)
         return found
-
-
-def _binding(usage: LinkUsage, room: Floats) -> LinkUsage:
-    """Return the usage of the links that may hold flows back: those that are full if all have what they could have
-    alone, and the one that a flow would be held back by alone. The rates are the same, and there is less to fill."""
-    allowed = room[usage.link] / usage.weight
-    alone = np.full(usage.flows, np.inf)
-    np.minimum.at(alone, usage.flow, allowed)
-    full = usage.loads(alone, len(room)) > room
-    keep = full[usage.link] | (allowed <= alone[usage.flow])
-    return LinkUsage(usage.flow[keep], usage.link[keep], usage.weight[keep], usage.flows)
 
 
 _NONE: frozenset[int] = frozenset()
