@@ -24,7 +24,7 @@ from testbed.run.placed.placement import RankPlacement
 from testbed.run.placed.rings import transfers_of
 from testbed.run.placed.traffic import RunTraffic, make_traffic
 from testbed.run.schema.model import Transport
-from testbed.run.schema.transports import TRANSPORTS, TransportKind
+from testbed.run.schema.transports import DEFAULT_TRANSPORT, TRANSPORTS, TransportKind
 from testbed.run.simulated.execution import execute
 from testbed.run.simulated.fabric import planned_lab
 from testbed.run.simulated.processes import cores
@@ -211,7 +211,7 @@ def _memory_bytes(lab: LiveLab, traffic: RunTraffic, transport: LabTransport, am
 
 def _measured_by(kind: TransportKind) -> TransportKind:
     """Return the transport that a hop is measured with: TCP for those to storage targets, which go over it."""
-    return TransportKind.TCP if TRANSPORTS[kind.value].to_targets else kind
+    return DEFAULT_TRANSPORT if TRANSPORTS[kind.value].to_targets else kind
 
 
 @cache

@@ -90,31 +90,6 @@ def test_a_switch_whose_own_links_differ_goes_by_them() -> None:
     assert "neighbor eth1 route-map bandwidth-4 in" in text and "neighbor eth2 route-map bandwidth-1 in" in text
 
 
-def test_a_switch_on_the_way_tells_of_its_link_as_its_route_map_does() -> None:
-    """The route map of a neighbour is for all that it is told, and no less for what others announced."""
-    text = """
-name: chain
-fabric: {routing: {bfd: "off", weighted: true}}
-topology:
-  nodes:
-    a: {kind: switch, role: rail}
-    b: {kind: switch, role: rail}
-    c: {kind: switch, role: rail}
-    d: {kind: switch, role: rail}
-    h1: {kind: host}
-    h2: {kind: host}
-  links:
-    - {endpoints: ["b:eth1", "a:eth1"], rate: 400G}
-    - {endpoints: ["c:eth1", "a:eth2"], rate: 100G}
-    - {endpoints: ["d:eth1", "b:eth2"], rate: 400G}
-    - {endpoints: ["d:eth2", "c:eth2"], rate: 400G}
-    - {endpoints: ["h1:eth1", "a:eth3"], rate: 400G}
-    - {endpoints: ["h2:eth1", "d:eth3"], rate: 400G}
-"""
-    plan = plan_lab(load_topology_text(text, file="t.yml"), k=1)
-    assert route_to(plan, "a", "h2").weights == (80, 20), "b tells of 400G, c of the 100G that lead on from it"
-
-
 def test_with_route_reflection_it_is_refused() -> None:
     with pytest.raises(PlanError, match="weighted paths are those of eBGP"):
         plan_lab(load_topology_text(MIXED.format(protocol="ibgp"), file="t.yml"), k=1)
