@@ -47,8 +47,10 @@ class StallTimer:
             transport.abort()
 
 
-class BrowserConnection(HttpToolsProtocol):
-    """An HTTP connection that is given up with a browser that stalls."""
+class GivenUpWhenStalled(asyncio.Protocol):
+    """The part of a connection that gives it up with a browser that stalls. It stands before the protocol's class."""
+
+    transport: asyncio.Transport
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -67,25 +69,13 @@ class BrowserConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
 
-class BrowserWebSocket(WebSocketsSansIOProtocol):
+class BrowserConnection(GivenUpWhenStalled, HttpToolsProtocol):
+    """An HTTP connection that is given up with a browser that stalls."""
+
+
+class BrowserWebSocket(GivenUpWhenStalled, WebSocketsSansIOProtocol):
     """A WebSocket that is given up with a browser that stalls, or answers no ping (RFC 6455, 5.5.2) in time."""
-
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        self._stall = StallTimer()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._stall.start(self.transport)
-
-    def resume_writing(self) -> None:
-        self._stall.stop()
-        super().resume_writing()
 
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
         self.transport.abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stall.stop()
-        super().connection_lost(exc)

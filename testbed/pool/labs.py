@@ -26,7 +26,7 @@ from testbed.pool.machines import named
 from testbed.pool.parcel import SweepOrder
 from testbed.pool.placing import allowed_machines, next_point
 from testbed.record.port_samples import DIRECTORY as SAMPLES
-from testbed.record.record import MachinePart
+from testbed.record.record import MachinePart, Record
 from testbed.record.store import write_result
 from testbed.run.emulated.sweep import EmulatedPoints
 from testbed.run.measuring.measured import TimeLimitReached
@@ -37,7 +37,7 @@ from testbed.run.sweep.point_runs import PointOutcome, PointRuns, stamp
 from testbed.run.sweep.points import SCALE_KEY, Point, Sweep, topology_key
 from testbed.run.sweep.progress import Phase, Progress, ProgressListener
 from testbed.run.sweep.published import PublishedRun
-from testbed.run.sweep.runner import RecordOptions, ScenarioStopped, SweepOutcome, SweepSoFar, Try, run_points
+from testbed.run.sweep.runner import RecordOptions, SweepOutcome, SweepSoFar, Try, measure_and_keep, run_points
 
 LOOK_S = 0.2
 TRIES = 2
@@ -61,25 +61,22 @@ def run_on_labs_of(
     The outcome has the record; what stopped the scenario on the way is its `failure`. Raises `TestbedError` before
     anything was measured.
     """
-    journal, failure = options.journal(sweep.points), None
+    journal = options.journal(sweep.points)
     with PublishedRun(sweep, options.directory, on_progress) as told:
-        try:
-            with Interrupt() as interrupt:
-                tries = PooledTries(crew, order, sweep, told, options.directory)
-                tries.ask_scales(interrupt)
-                crew.seats()  # there is a machine
-                about = next(iter(crew.machines().values()))
-                so_far = SweepSoFar(
-                    sweep.scenario, sweep.points, options.previous, options.command, environment=about.environment
-                )
-                so_far.machines = tries.machines
-                points = EmulatedPoints(tries, len(sweep.points), tries.larger_k)
-                record = run_points(so_far, points, interrupt, journal)
-        except ScenarioStopped as stopped:
-            record, failure = stopped.record, stopped
-        if journal is not None:
-            journal.write(record)
-    return SweepOutcome(record=record, failure=failure)
+
+        def measure(interrupt: Interrupt) -> Record:
+            tries = PooledTries(crew, order, sweep, told, options.directory)
+            tries.ask_scales(interrupt)
+            crew.seats()  # there is a machine
+            about = next(iter(crew.machines().values()))
+            so_far = SweepSoFar(
+                sweep.scenario, sweep.points, options.previous, options.command, environment=about.environment
+            )
+            so_far.machines = tries.machines
+            points = EmulatedPoints(tries, len(sweep.points), tries.larger_k)
+            return run_points(so_far, points, interrupt, journal)
+
+        return measure_and_keep(journal, measure)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from testbed.base.errors import TestbedError
 from testbed.lab.core.model import Lab
 from testbed.record.record import EPOCH, RunResult
 from testbed.record.samples import Transfers
 from testbed.run.flows.execution import execute_flows
 from testbed.run.flows.support import check_traffic, checked_choice, flow_approximations, flow_lab
-from testbed.run.sweep.point_runs import PointRuns, RunOutcome, RunRaised
+from testbed.run.sweep.point_runs import RunOutcome, UndeployedPoint
 from testbed.run.sweep.points import Point
 from testbed.run.trust.ideals import check_ideals
 from testbed.workload.metrics.run_samples import (
@@ -46,7 +45,7 @@ MOST_KEPT = 8192
 """The most channels, ports and collectives that go into a record, and twice as many transfers."""
 
 
-class FlowPoint(PointRuns):
+class FlowPoint(UndeployedPoint):
     """A point on its planned lab. Raises `ScenarioError` where flows cannot tell what comes of it."""
 
     known = KNOWN
@@ -63,19 +62,7 @@ class FlowPoint(PointRuns):
         """Return what its runs do not reproduce of the fabric that they model."""
         return flow_approximations(self.lab, self.transport, self.choice, folds=self.folds)
 
-    def run(self, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
-        """Do the run of this number, from 1. `on_progress` as of `execute_flows`.
-
-        An exception that nobody foresaw is the outcome's failure, with its traceback.
-        """
-        try:
-            return self._run(index, on_progress)
-        except TestbedError:
-            raise
-        except Exception as error:
-            return RunOutcome(result=None, failure=RunRaised(index, self.point.name, error))
-
-    def _run(self, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
+    def run_once(self, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
         done = execute_flows(
             self.lab,
             self.transport,

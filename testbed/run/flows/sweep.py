@@ -19,7 +19,7 @@ from testbed.run.sweep.point_runs import PointOutcome, RunOutcome
 from testbed.run.sweep.points import Sweep
 from testbed.run.sweep.progress import Phase, Progress, ProgressListener, ignore_progress
 from testbed.run.sweep.published import PublishedRun
-from testbed.run.sweep.runner import RecordOptions, ScenarioStopped, SweepOutcome, SweepSoFar, Try, run_points
+from testbed.run.sweep.runner import RecordOptions, SweepOutcome, SweepSoFar, Try, measure_and_keep, run_points
 
 
 def run_flows(
@@ -39,19 +39,12 @@ def run_flows(
     if options.prove_scale:
         raise ScenarioError("--prove-scale: flows have no time scale", hint="leave --backend out")
     so_far = SweepSoFar(sweep.scenario, sweep.points, options.previous, options.command, backend=Backend.FLOWS)
-    journal, failure = options.journal(sweep.points), None
+    journal = options.journal(sweep.points)
     keep_labs(options.directory, sweep.labs.values())
     told = PublishedRun(sweep, options.directory, on_progress, backend=Backend.FLOWS)
     runner = _FlowPoints(sweep, so_far, told, cores() if processes is None else processes)
     with told:
-        try:
-            with Interrupt() as interrupt:
-                record = run_points(so_far, runner, interrupt, journal)
-        except ScenarioStopped as stopped:
-            record, failure = stopped.record, stopped
-        if journal is not None:
-            journal.write(record)
-    return SweepOutcome(record=record, failure=failure)
+        return measure_and_keep(journal, lambda interrupt: run_points(so_far, runner, interrupt, journal))
 
 
 class _FlowPoints:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import ClassVar
 
-from testbed.base.errors import TestbedError
 from testbed.lab.core.model import Lab
 from testbed.lab.features.scale_up.counters.balance import PlaneBalance
 from testbed.record.record import EPOCH, Check
@@ -21,7 +20,7 @@ from testbed.run.simulated.execution import SimulatedRun, execute
 from testbed.run.simulated.fabric import planned_lab
 from testbed.run.simulated.time_scale import REAL_TIME, time_scale
 from testbed.run.simulated.timed import execute_timed
-from testbed.run.sweep.point_runs import PointRuns, RunOutcome, RunRaised
+from testbed.run.sweep.point_runs import RunOutcome, UndeployedPoint
 from testbed.run.sweep.points import Point
 from testbed.run.transports.registry import transport_on
 from testbed.run.trust.ideals import ahead_bytes, check_ideals
@@ -50,7 +49,7 @@ def with_own_addresses(traffic: RunTraffic) -> RunTraffic:
     return replace(traffic, placement=replace(traffic.placement, nics=tuple(nics)))
 
 
-class SimulatedPoint(PointRuns):
+class SimulatedPoint(UndeployedPoint):
     """A point on its planned lab."""
 
     folds_large: ClassVar[bool] = True
@@ -61,19 +60,7 @@ class SimulatedPoint(PointRuns):
         super().__init__(point, planned_lab(model, time_scale(model, point.scenario)))
         self.traffic = [with_own_addresses(one) for one in self.traffic]
 
-    def run(self, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
-        """Do the run of this number, from 1. `on_progress` as of `execute`.
-
-        An exception that nobody foresaw is the outcome's failure, with its traceback.
-        """
-        try:
-            return self._run(index, on_progress)
-        except TestbedError:
-            raise
-        except Exception as error:
-            return RunOutcome(result=None, failure=RunRaised(index, self.point.name, error))
-
-    def _run(self, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
+    def run_once(self, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
         scenario = self.scenario
         traffic, duration = self.traffic[index - 1], scenario.workload.duration
         first = traffic.parts[0] if traffic.parts else None

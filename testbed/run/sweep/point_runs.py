@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Collection, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -118,6 +119,26 @@ class PointRuns:
             interrupted=any(one.interrupted for one in runs),
             approximations=list(approximations),
         )
+
+
+class UndeployedPoint(PointRuns, ABC):
+    """A point whose lab is planned and not deployed: its runs are computed."""
+
+    def run(self, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
+        """Do the run of this number, from 1. `on_progress` hears the share that is done, and says whether to stop.
+
+        An exception that nobody foresaw is the outcome's failure, with its traceback.
+        """
+        try:
+            return self.run_once(index, on_progress)
+        except TestbedError:
+            raise
+        except Exception as error:
+            return RunOutcome(result=None, failure=RunRaised(index, self.point.name, error))
+
+    @abstractmethod
+    def run_once(self, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
+        """Do the run, as `run` says."""
 
 
 def stamp(moment: datetime) -> str:

@@ -7,7 +7,7 @@ marked incomplete; `previous` takes up such a record where it ended.
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
@@ -138,6 +138,19 @@ def run_points(so_far: SweepSoFar, runner: PointsRunner, interrupt: Interrupt, j
     if so_far.failure is not None:
         raise ScenarioStopped(so_far.failure, record) from so_far.failure
     return record
+
+
+def measure_and_keep(journal: KeptRecord | None, measure: Callable[[Interrupt], Record]) -> SweepOutcome:
+    """Have a sweep measured, and keep its record on disk, also that of one which was stopped on the way."""
+    failure: ScenarioStopped | None = None
+    try:
+        with Interrupt() as interrupt:
+            record = measure(interrupt)
+    except ScenarioStopped as stopped:
+        record, failure = stopped.record, stopped
+    if journal is not None:
+        journal.write(record)
+    return SweepOutcome(record=record, failure=failure)
 
 
 class SweepSoFar:
