@@ -292,10 +292,10 @@ class Dying(SimulatedPoint):
     def stumble(self, share: float) -> bool:
         return bool(1 / 0)
 
-    def _run(self, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
+    def run_once(self, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
         if self.how == "has a mistake":
             on_progress(0.5)
-        return super()._run(index, on_progress)
+        return super().run_once(index, on_progress)
 
 
 def dying(sweep: Sweep, how: str, tried: Path | None = None) -> Dying:
