@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -17,11 +18,17 @@ from testbed.record.record import MachinePart
 from testbed.run.simulated.processes import LOOK_S, TRIES, Job, OnShare, PointOf, how_it_died
 from testbed.run.sweep.point_runs import RunOutcome
 
+_WORKER_DIED = f"its worker died {TRIES} times"
+_MEMORY = "; is there memory enough?"
+DOUBT_S = 2.0
+"""For so long a run whose workers died is not yet lost: its machine may be, of which the news takes another way."""
+
 
 class PooledRuns:
     """Runs simulated jobs on machines (`JobRunner`). `order` is the sweep as the machines read it.
 
-    The run of a process or a worker that dies is done once more, and lost when that dies, too. A run that comes twice,
+    The run of a process or a worker that dies is done once more, and lost when that dies, too; the workers of a machine
+    that is lost have died once, however many of them had it. A run that comes twice,
     as from a machine whose connection was cut, counts once.
     """
 
@@ -35,6 +42,8 @@ class PooledRuns:
         self._died: Counter[Job] = Counter()
         self._places: defaultdict[Job, list[str]] = defaultdict(list)
         """The machines that have begun each job."""
+        self._doubted: dict[Job, float] = {}
+        """Runs whose workers died on one machine, and until when (CLOCK_MONOTONIC) it may prove to be lost."""
         self._answers: dict[str, tuple[Job, str]] = {}
         """The digest of the answer that counts, by the job's key."""
 
@@ -53,20 +62,22 @@ class PooledRuns:
             raise
 
     def _run(self, interrupt: Interrupt) -> Iterator[tuple[Job, RunOutcome]]:
-        while (self._waiting or self._going) and not interrupt.requested:
+        while (self._waiting or self._going or self._doubted) and not interrupt.requested:
             try:
                 seats = self._crew.seats()
             except PoolLost as error:
-                yield next(iter((*self._going.values(), *self._waiting))), RunOutcome(result=None, failure=error)
+                yield (
+                    next(iter((*self._going.values(), *self._waiting, *self._doubted))),
+                    RunOutcome(result=None, failure=error),
+                )
                 return
             while self._waiting and len(self._going) < seats:
                 self._submit(self._waiting.popleft())
             news = self._crew.news(LOOK_S)
-            if isinstance(news, JobNews):
-                for job, outcome in self._heard(news):
-                    yield job, outcome
-                    if not outcome.goes_on:
-                        self._waiting.clear()
+            for job, outcome in (*self._settled(), *(self._heard(news) if isinstance(news, JobNews) else ())):
+                yield job, outcome
+                if not outcome.goes_on:
+                    self._waiting.clear()
         if interrupt.requested:
             self._crew.halt()
 
@@ -98,12 +109,29 @@ class PooledRuns:
             yield from self._answered(job, news.answer)
         elif news.ended:
             del self._going[news.key]
-            if news.given_up:
-                self._died[job] = TRIES
-            if news.why and not news.given_up:
+            if news.given_up and len(set(self._places[job])) == 1:
+                self._doubted[job] = time.monotonic() + DOUBT_S
+            elif news.given_up:
+                yield from self._lost(job)
+            elif news.why:
                 yield from self._dead(job, f"there was no answer {TRIES} times ({news.why})")
             else:
-                yield from self._dead(job, f"its worker died {TRIES} times", "; is there memory enough?")
+                yield from self._dead(job, _WORKER_DIED, _MEMORY)
+
+    def _settled(self) -> Iterator[tuple[Job, RunOutcome]]:
+        """Yield the runs that are lost, though their machine is there; those of a lost machine are done once more."""
+        there = self._crew.machines() if self._doubted else {}
+        for job, until in list(self._doubted.items()):
+            if self._places[job][-1] not in there:
+                del self._doubted[job]
+                yield from self._dead(job, _WORKER_DIED, _MEMORY)
+            elif time.monotonic() > until:
+                del self._doubted[job]
+                yield from self._lost(job)
+
+    def _lost(self, job: Job) -> Iterator[tuple[Job, RunOutcome]]:
+        self._died[job] = TRIES
+        return self._dead(job, _WORKER_DIED, _MEMORY)
 
     def _answered(self, job: Job, content: bytes) -> Iterator[tuple[Job, RunOutcome]]:
         where = self._places[job][-1] if self._places[job] else "a machine"

@@ -120,6 +120,17 @@ def test_a_run_that_dies_twice_is_invalid_and_the_sweep_goes_on(how: Any, messag
     assert [len(point.runs) for point in record.points] == [2, 2]
 
 
+def lost_with_its_machine(key: str, machine: str) -> Sequence[JobNews | MachineLost]:
+    """Both workers of a machine die, which the scheduler tells before it is known that the machine is gone."""
+    again = [JobNews(key=key, began=machine), JobNews(key=key, ended=True, why="KilledWorker", given_up=True)]
+    return [*again, MachineLost(name=machine, why="cut off")]
+
+
+def test_a_machine_that_is_lost_has_died_once_however_many_of_its_workers_had_a_run() -> None:
+    crew = FakeCrew(["a", "b"], Failing(lost_with_its_machine, 1))
+    assert content(pooled(crew).record) == content(here())
+
+
 def test_an_answer_that_comes_twice_counts_once_and_must_be_the_same() -> None:
     def twice(key: str, machine: str, request: Mapping[str, Any]) -> Sequence[JobNews]:
         told = done(key, machine, request)
