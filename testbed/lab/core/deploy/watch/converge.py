@@ -137,7 +137,8 @@ class ConvergenceWatch:
 
     def _has_changed(self) -> bool:
         """Tell whether a table has changed since all were right."""
-        return any([table.hear() for table in self._tables])
+        heard = [table.hear() for table in self._tables]
+        return any(heard)
 
     def _wait_tables(
         self, deadline: float, notify: StepCallback, timeout_s: float, check_daemons: Callable[[], None]
