@@ -18,14 +18,12 @@ from testbed.lab.core.model import (
     DelayBy,
     End,
     Lab,
-    LagBy,
     Link,
     LinkKind,
     Node,
     NodeKind,
     Protocol,
     Role,
-    VrfBy,
 )
 from testbed.lab.core.plan.addressing import Net, check_overlap, loopback_addresses, network_loopbacks, routed_networks
 from testbed.lab.core.plan.asn import check_as_numbers, cluster_id, lab_as_numbers, refuse_same_as
@@ -39,6 +37,7 @@ from testbed.lab.core.plan.interfaces import (
     natural_key,
     same_names,
 )
+from testbed.lab.core.plan.lab import PlanBasis
 from testbed.lab.core.plan.lab_plan import ExpectedRoute, HostPlan, LabPlan, Neighbor, PortPlan, SwitchPlan
 from testbed.lab.core.plan.link_delays import mechanism
 from testbed.lab.core.plan.operations import (
@@ -90,21 +89,11 @@ _NO_ADDRESS: tuple[None, None] = (None, None)
 class LabPlanner:
     """The tables a plan is made from. Each is filled once, in the order of `__init__`."""
 
-    def __init__(  # noqa: PLR0913  # what a machine decides
-        self,
-        lab: Lab,
-        slot: int,
-        k: float,
-        auto_delay: DelayBy,
-        auto_vrf: VrfBy,
-        auto_lag: LagBy,
-        reaction_ns: int,
-        any_size: bool = False,
-    ) -> None:
+    def __init__(self, lab: Lab, basis: PlanBasis) -> None:
         self.lab = lab
-        self.slot = slot
-        self.k = k
-        self.auto_delay = auto_delay
+        self.slot = slot = basis.slot
+        self.k = k = basis.k
+        self.auto_delay = basis.auto_delay
         self.nodes: dict[str, Node] = {node.name: node for node in lab.nodes}
         self.by_kind: dict[LinkKind, list[Link]] = {kind: [] for kind in LinkKind}
         for link in lab.links:
@@ -112,7 +101,7 @@ class LabPlanner:
         self.networks_beside = {network.name: network for network in lab.networks}
         self.views = {name: lab.on_switches_of(name) for name in lab.switched_networks}
         self.rails = Rails(lab, self.nodes)
-        self.link_groups = LinkGroups(lab, self.nodes, auto_lag)
+        self.link_groups = LinkGroups(lab, self.nodes, basis.auto_lag)
         self.management = ManagementPlanner(lab)
         self.scale_up = DomainPlanner(lab, k)
         self.indexes = self._indexes()
@@ -132,14 +121,14 @@ class LabPlanner:
         self.link_groups.share_macs(self.macs)
         self.homing = Homing(lab, self.nodes, self.macs, slot)
         self.addresses |= self.homing.addresses
-        self.overlay = OverlayPlanner(lab, self.loopbacks, self.link_groups.vteps, self.macs, auto_vrf)
+        self.overlay = OverlayPlanner(lab, self.loopbacks, self.link_groups.vteps, self.macs, basis.auto_vrf)
         self.link_groups.join(lab, self.overlay)
         self.addresses |= self.link_groups.addresses
         self.overlay.externals.check_as_numbers(self.asns)
         self.addresses = self.overlay.with_addresses(self.addresses)
         self.management.join(self.addresses)
         self._rates: dict[int, int] = {}
-        self.queues = QueuePlanner(self.views, k, reaction_ns, any_size=any_size)
+        self.queues = QueuePlanner(self.views, k, basis.reaction_ns, any_size=basis.any_size)
 
     # ------------------------------------------------------------------ tables
 

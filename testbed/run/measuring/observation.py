@@ -71,7 +71,7 @@ class Observation:
     """The bytes that queues have sent, at longer intervals; and where that is not too much, what else of ports is kept
     beside a record."""
     port_table: PortTable | None = None
-    """The ports of these."""
+    """The ports that `port_samples` are of."""
     marking: list[MarkingCurve] = field(default_factory=list)
     """A curve of each class that had packets which allowed a mark."""
 
