@@ -361,6 +361,7 @@ class Execution:
     def _observe(self, fabric: SimulatedFabric, sampler: QueueSampler | None, run: SimulatedRun) -> None:
         """Read all counters, as they are after the last acknowledgement."""
         observation, qos = run.measured.observation, self._lab.plan.tables
+        observation.networks = self._lab.model.network_names
         observation.scale_up, run.planes = self._domains.readings(), self._domains.balance()
         observation.sent = count_ports(fabric, () if qos is None else self._lab.plan.port_numbers)
         network = fabric.network
