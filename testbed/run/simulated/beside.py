@@ -93,13 +93,10 @@ class Happening:
             self._probes.end()
 
     def tell(self, measured: Measured) -> None:
-        """Add what was done and seen to a run whose observation is complete: the clock may go on meanwhile."""
+        """Add what was done and seen to a run whose observation is complete."""
         if self._faults is not None:
             lasted_s = (self._ended_ns - self._begin_ns) / 1e9
             measured.events = [event for event in self._faults.events() if event.at_s <= lasted_s]
             measured.faults = self._faults.outcome(lasted_s)
         if self._probes is not None:
-            threshold_s = self._beside.unqueued_s + measured.observation.longest_wait_s()
-            if measured.complete:
-                self._probes.settle(threshold_s)
-            measured.probes = self._probes.report(threshold_s)
+            measured.probes = self._probes.report(self._beside.unqueued_s + measured.observation.longest_wait_s())

@@ -14,15 +14,11 @@ from testbed.lab.core.drivers.nodes.probe_packet import (
 )
 from testbed.protocols.datagram import Priority
 from testbed.protocols.simulation import FabricNetwork, Frame, NicHost
-from testbed.protocols.simulation.events import Ended
 from testbed.run.probes.ledger import ProbeLedger, ProbeReport
 from testbed.run.probes.planning import ProbePlan
-from testbed.run.probes.traffic import MOST_GRACE_S
 
 KEY = bytes(KEY_BYTES)
 """Nobody else sends anything that begins as a probe does."""
-SETTLE_STEP_NS = 50_000_000
-"""At such intervals it is seen whether probes are still under way."""
 
 
 class SimulatedProbes:
@@ -59,21 +55,6 @@ class SimulatedProbes:
     def end(self) -> None:
         """Send no more."""
         self._over = True
-
-    def settle(self, threshold_s: float) -> None:
-        """Have those that are under way arrive, for as long as one may take without being lost.
-
-        A port may have seconds of packets before them when the traffic ends. The clock goes on, so whoever reads
-        counters of the traffic reads them before.
-        """
-        network = self._network
-        grace_ns = round(min(threshold_s, MOST_GRACE_S) * 1e9)
-        ended = network.now
-        while (left_ns := ended + grace_ns - network.now) > 0:
-            if not self._ledger.missing(network.now - grace_ns):
-                return
-            if network.run(until=network.now + min(left_ns, SETTLE_STEP_NS)) is Ended.QUIET:
-                return
 
     def _send_at(self, when: int, place: int, source: NicHost, destination: NicHost, port: int) -> None:
         def send(now: int) -> None:
