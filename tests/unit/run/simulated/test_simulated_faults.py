@@ -282,8 +282,7 @@ def test_probes_that_wait_in_a_queue_when_the_traffic_ends_are_not_lost() -> Non
     )
     waits_s = (one.metrics["queue_max"] or 0) * 8 / (100e9 / 20_000)
     assert waits_s > 0.5, "so long a packet waits for its turn at the end"
-    [dark] = [series for series in one.series if series.name == "dark:streams"]
-    assert all(not value for at_s, value in zip(dark.at_s, dark.values, strict=True) if at_s > 2)
+    assert one.counters["probes_sent"] > 100 and not one.counters["probes_lost"], "none goes by the link that is down"
 
 
 def test_a_fault_that_the_traffic_does_not_live_to_see_makes_the_run_invalid() -> None:
