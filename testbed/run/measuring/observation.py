@@ -46,6 +46,8 @@ class Observation:
     and `port_samples` of all networks of the lab.
     """
 
+    networks: tuple[str, ...] | None = None
+    """The networks of the lab that were watched; None: all."""
     begin_ns: int = 0
     """When the watch began, by CLOCK_MONOTONIC."""
     elapsed_s: float = 0.0
