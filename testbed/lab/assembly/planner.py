@@ -178,8 +178,13 @@ class LabPlanner:
     # ------------------------------------------------------------------ plan
 
     def outline(self) -> LabPlan:
-        """Make a plan of ports, hosts and queues alone: enough to place ranks and to follow the shortest paths."""
+        """Make a plan of ports, hosts and queues alone: enough to place ranks and to follow the shortest paths.
+
+        Where paths have weights, which BGP makes, it has the routes of all switches, too.
+        """
         ports, hosts = self._ports_and_hosts()
+        weighted = any(view.routing.weighted for view in self.views.values())
+        switches, _, expected = self._speakers() if weighted else ((), (), {})
         tables = self.queues.tables
         return LabPlan(
             lab=self.lab.name,
@@ -187,9 +192,9 @@ class LabPlanner:
             k=self.k,
             operations=(),
             ports=tuple(ports),
-            switches=(),
+            switches=switches,
             hosts=hosts,
-            expected_routes={},
+            expected_routes=expected,
             qos=self.queues.plans.get(BACKEND),
             qos_beside={name: plan for name, plan in self.queues.plans.items() if name != BACKEND},
             tables=None if tables is None else with_paths(tables, hosts, ()),

@@ -87,7 +87,8 @@ def plan_lab(  # noqa: PLR0913  # what a machine decides
 
 
 def outline_lab(lab: Lab, *, k: float) -> LabPlan:
-    """Plan a lab that nobody is going to deploy: its ports, NICs and queues, without operations, sessions and routes.
+    """Plan a lab that nobody is going to deploy: its ports, NICs and queues, without operations, and without routes
+    where these are the shortest ways.
 
     It may have more ports than the data path has room for. Raises `PlanError` as `plan_lab` does.
     """
