@@ -1,4 +1,4 @@
-"""Faults of routing: static routes of several switches that lead a prefix round, so that what is for it never arrives."""
+"""Faults of routing: static routes of several switches that lead a prefix round, so that nothing for it arrives."""
 
 from __future__ import annotations
 

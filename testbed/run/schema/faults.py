@@ -195,7 +195,7 @@ class LoopSpec(SpecModel):
     """`loop:` of a switch."""
 
     through: Annotated[list[Annotated[NodeName, NotNull()]], Length(1, MOST_LOOPED)] = Field(
-        description="Names the switches that packets go through before they come back, each with a link to the next one."
+        description="Names the switches that packets go through before they come back, each linked to the next one."
     )
     to: Annotated[str, _LoopTarget()] = Field(
         description="Names what never arrives: a NIC as HOST:IF, or a prefix such as 10.0.2.0/24."

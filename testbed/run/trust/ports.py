@@ -126,7 +126,7 @@ def lossless_priorities(plan: LabPlan) -> list[int]:
 def check_lossless(plan: LabPlan, seen: Observation) -> Iterator[Check]:
     """Tell whether a packet of a lossless class was dropped at a queue; nothing where there is no such class.
 
-    Where a PFC watchdog has freed a queue, what that sent against the will of its peer finds no room, as it is meant to.
+    Where a PFC watchdog has freed a queue, what that sent against the will of its peer finds no room, as is meant.
     """
     from testbed.lab.observe.telemetry import QUEUE_DROPS
 

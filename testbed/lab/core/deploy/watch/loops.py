@@ -1,4 +1,4 @@
-"""The ways that packets take by the routes that switches have at this moment: loops, and buffers that wait for each other.
+"""The ways that packets take by the routes that switches have now: loops, and buffers that wait for each other.
 
 A switch whose next queue is full holds what it has for it, and so, with lossless classes, the switch before. Where such
 dependencies are a cycle, all of it may stop for ever (Dally and Seitz, "Deadlock-Free Message Routing", IEEE
