@@ -178,9 +178,7 @@ class DataPath:
         if any(not 0 <= key < 1 << 16 for key in keys):
             raise UsageError("a P_Key has 16 bits")
         table = (c_uint16 * len(keys))(*keys)
-        self._demand(
-            self._native.ib_fabric_set_pkeys(self._handle, self._number(node), port, table, len(keys)), node
-        )
+        self._demand(self._native.ib_fabric_set_pkeys(self._handle, self._number(node), port, table, len(keys)), node)
 
     def set_congestion(self, switch: str, congestion: Congestion) -> None:
         """Set when a switch marks frames."""
