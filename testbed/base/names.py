@@ -69,6 +69,10 @@ def domain_node_name(domain: str) -> str:
     return f"scaleup-{domain}"
 
 
+SUBNET_NODE = "infiniband"
+"""The name in operations of the namespace of an InfiniBand back end's management plane: a node beside a lab's own."""
+
+
 def namespace_name(lab: str, node: str) -> str:
     """The network namespace of a node, visible to `ip netns`."""
     return f"{lab}-{node}"

@@ -71,6 +71,7 @@ from testbed.lab.core.plan.sysctls import (
     tcp_sysctls,
 )
 from testbed.lab.features.guards.plan import guard_switches
+from testbed.lab.features.infiniband.planning import create_plane, plan_infiniband, plane_sysctls
 from testbed.lab.features.management.plan.planner import ManagementPlanner
 from testbed.lab.features.management.plan.services import monitoring_station, plan_services
 from testbed.lab.features.mlag.homing import Homing
@@ -115,6 +116,7 @@ class LabPlanner:
         self.link_groups = LinkGroups(lab, self.nodes, auto_lag)
         self.management = ManagementPlanner(lab)
         self.scale_up = DomainPlanner(lab, k)
+        self.infiniband = plan_infiniband(lab)
         self.indexes = self._indexes()
         self.addresses = self.rails.addresses() | self.management.addresses
         self.networks = self.rails.networks_by_switch()
@@ -245,6 +247,7 @@ class LabPlanner:
             management=self.management.plan,
             carriers={network.name: network.carrier for network in self.lab.networks if network.carrier},
             scale_up_domains=self.domains,
+            infiniband=self.infiniband,
         )
 
     def _port(self, link: Link, end: End, peer: End) -> PortPlan:
@@ -445,7 +448,7 @@ class LabPlanner:
             if node.container is not None
         ]
         slots = {node.name: _cpu_slot(node) for node in self.lab.switches}
-        operations += [*self.overlay.creations(slots), *create_switches(self.domains)]
+        operations += [*self.overlay.creations(slots), *create_switches(self.domains), *create_plane(self.infiniband)]
         opening: list[SetSysctl] = []
         for node in self.lab.nodes:
             if node.kind in (NodeKind.HOST, NodeKind.STORAGE):
@@ -463,8 +466,12 @@ class LabPlanner:
                 operations += tcp_sysctls(node.name)
             operations += self.management.node_sysctls(node)
         bridges = self.rails.bridges(self.macs)
-        operations += [*domain_sysctls(self.domains), *bridges, *self.management.before_links(self.macs)]
-        operations += [*self.overlay.before_links(), *self.link_groups.before_links(self.indexes, self.macs)]
+        operations += [*domain_sysctls(self.domains), *plane_sysctls(self.infiniband), *bridges]
+        operations += [
+            *self.management.before_links(self.macs),
+            *self.overlay.before_links(),
+            *self.link_groups.before_links(self.indexes, self.macs),
+        ]
         for kind in (LinkKind.ACCESS, LinkKind.TENANT, LinkKind.ROUTED, LinkKind.MANAGEMENT):
             operations += [self._veth(link) for link in self.by_kind[kind]]
         operations += wire_veths(self.domains)

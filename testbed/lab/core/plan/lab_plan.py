@@ -9,6 +9,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6
 from testbed.daemons.lag.groups import LinkGroupPlan
 from testbed.lab.core.model import BACKEND, Bfd, DelayBy, Guards, Protocol, Role, StartupConfig
 from testbed.lab.core.plan.domain_plan import DomainPlan
+from testbed.lab.core.plan.infiniband_plan import InfinibandPlan
 from testbed.lab.core.plan.management_plan import ManagementPlan, MonitoringStation, StartService
 from testbed.lab.core.plan.operations import GuardSwitch, InstallPort, Operation
 from testbed.lab.core.plan.overlay_plan import EvpnPlan, OverlayPlan
@@ -201,6 +202,8 @@ class LabPlan:
     carriers: dict[str, str] = field(default_factory=dict)
     """The network over whose switches another one goes, by the name of the one that is carried."""
     scale_up_domains: tuple[DomainPlan, ...] = ()
+    infiniband: InfinibandPlan | None = None
+    """The back end, where it is InfiniBand: nothing else here is of it."""
     """The domains whose transfers are frames through a switch."""
 
     @property
