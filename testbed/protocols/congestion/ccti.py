@@ -1,9 +1,9 @@
-"""InfiniBand's congestion control at a sender: an index into a table of delays, which each BECN raises and a timer lowers.
+"""InfiniBand's congestion control at a sender: an index into a table of delays, which BECNs raise and a timer lowers.
 
 A switch marks frames (FECN) where a queue is too long; the HCA that gets one tells its sender (BECN, here a CNP). The
-sender's congestion control table (CCT) has, by its index (CCTI), how long a queue pair waits after each packet: so many
-times as long as the packet takes. A BECN raises the index by `increase`, up to `limit`; every `timer_us` it falls by one,
-down to `minimum`. The rate is that of the line over one and the entry.
+sender's congestion control table (CCT) has, by its index (CCTI), how long a queue pair waits after each packet: so
+many times as long as the packet takes. A BECN raises the index by `increase`, up to `limit`; every `timer_us` it falls
+by one, down to `minimum`. The rate is that of the line over one and the entry.
 
 The entries are the subnet manager's; here each is by `step` more than the one before it. Times of the parameters are
 those of the fabric; the lab's are longer by its time scale. Nothing here has a timer: what time has done is made up for

@@ -98,7 +98,7 @@ class Rnic:
         self.lanes: dict[str, int] = {}
         """The virtual lane to each address, where its port has several; 0 to one that is not named."""
         self.full_lanes: int = 0
-        """The lanes that take no more data for now, a bit each: what would ride them waits, and nothing behind it does."""
+        """The lanes that take no more data for now, a bit each: what is for one of them waits, and no other does."""
         self._waiting: dict[int, list[QueuePair]] = {}
         """By lane, the queue pairs that wait for it."""
 

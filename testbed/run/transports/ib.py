@@ -1,11 +1,11 @@
-"""InfiniBand's transport: RoCE's queue pairs between HCAs, whose frames have an LRH where RoCEv2 has Ethernet and IP."""
+"""InfiniBand's transport: RoCE's queue pairs between HCAs, whose frames have LRHs where RoCEv2 has Ethernet and IP."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from testbed.base.errors import CapabilityError, ScenarioError
 from testbed.lab.core.plan.lab_plan import PortPlan
@@ -16,6 +16,7 @@ from testbed.protocols.roce.packets.headers import BTH_BYTES, DETH_BYTES, IMMEDI
 from testbed.protocols.roce.packets.icrc import ICRC_BYTES
 from testbed.run.schema.model import Scalar, Transport
 from testbed.run.schema.transports import CC_PREFIX
+from testbed.run.transports.lab_transport import PathChoice
 from testbed.run.transports.roce import Roce
 from testbed.run.transports.user_space import NicPair
 from testbed.workload.oracles.serialisation import Framing
@@ -35,6 +36,8 @@ DEFAULT_TIMEOUT: Final = 14
 class Ib(Roce):
     """Options are those that `run.schema.transports` declares."""
 
+    of_links_alone: ClassVar[bool] = False
+
     @classmethod
     def check_machine(cls, transport: Transport) -> None:
         """Raise `CapabilityError`: no machine has wires that an emulated lab's InfiniBand could go over."""
@@ -51,6 +54,10 @@ class Ib(Roce):
                 hint="fabric: {link_layer: infiniband} in the topology, or transport: {kind: roce}",
             )
         super().check()
+
+    @property
+    def path_choice(self) -> PathChoice:
+        return PathChoice.ROUTED
 
     @property
     def _is_dynamic(self) -> bool:

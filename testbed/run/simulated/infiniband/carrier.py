@@ -98,6 +98,10 @@ class SubnetCarrier:
                 address: self.subnet.vl(name, other) for address, other in self._names.items() if other != name
             }
 
+    def require_route(self, source: str, destination: str) -> None:
+        """Raise `ScenarioError` where HCAs, by addresses, are in no partition together."""
+        self._route(self._names[source], self._names[destination])
+
     def _route(self, source: str, destination: str) -> Route:
         key = source, destination
         if key not in self._routes:
