@@ -100,6 +100,11 @@ class Saturated:
             for _ in range(self.DEPTH):
                 self._send(place, 0)
 
+    @property
+    def offered(self) -> int:
+        """The frames that were handed in."""
+        return self._tokens
+
     def _send(self, place: tuple[str, int], now: int) -> None:
         """The next of an HCA's pairs that share a lane, in turn."""
         pairs = self._of_lane[place]
@@ -121,7 +126,9 @@ class Saturated:
                 if one.kind == binding.SENT:
                     self._send(self._lane_of.pop(one.token), one.at_ns)
                     continue
-                pair = self._pairs.pop(one.token)
+                pair = self._pairs.pop(one.token, None)
+                if pair is None:
+                    continue  # somebody else's
                 if one.kind == binding.LOST:
                     found.lost[one.cause] += 1
                     place = self._lane_of.pop(one.token, None)

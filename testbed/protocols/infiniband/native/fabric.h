@@ -116,7 +116,7 @@ struct fabric_port {
 	__u64 wait_since_ns[ALL_VLS], idle_since_ns;
 	bool held;     /* something waits since `idle_since_ns`, though the line is free */
 	__u64 queued_bytes[ALL_VLS]; /* of all inputs' frames that are for this output, by the VL that they leave on */
-	__u32 unmarked[ALL_VLS];
+	__u32 unmarked[ALL_VLS], since_wait[ALL_VLS]; /* frames */
 	/* receiving */
 	struct credit_receiver receiver;
 	__u32 blocks, held_blocks[DATA_VLS], management_held;

@@ -9,6 +9,7 @@
 #define FECN 0x80
 #define FULL_MEMBER 0x8000
 #define PERMISSIVE_LID 0xFFFF
+#define LATELY 8 /* frames: updates of credits are for a few at once */
 
 static __u32 get_16(const __u8 *data)
 {
@@ -356,13 +357,15 @@ static bool wait_ends(struct ib_fabric *fabric, struct fabric_port *port, __u32 
 	return true;
 }
 
-/* Mark a frame that leaves where congestion has its root: more waits than the threshold allows, and not for credits. What
- * waits for credits is a victim, but at a port to an HCA (A10.2.1.1.1). */
-static void mark(struct ib_fabric *fabric, struct fabric_port *port, __u32 frame, __u32 vl, bool is_victim)
+/* Mark a frame that leaves where congestion has its root: more waits than the threshold allows, and not for credits. A
+ * lane of which a frame has lately waited for them is a victim, but at a port to an HCA (A10.2.1.1.1). */
+static void mark(struct ib_fabric *fabric, struct fabric_port *port, __u32 frame, __u32 vl, bool waited)
 {
+	bool is_victim = waited || port->since_wait[vl] < LATELY;
 	const struct fabric_node *node = &fabric->nodes[port->node];
 	__u64 queued = port->queued_bytes[vl] + fabric->pool.frames[frame].length;
 
+	port->since_wait[vl] = waited ? 0 : port->since_wait[vl] + 1;
 	if (!node->threshold_bytes || queued <= node->threshold_bytes || (is_victim && !port->is_edge) ||
 	    fabric->pool.frames[frame].length < node->least_marked_bytes)
 		return;

@@ -90,11 +90,15 @@ def test_a_ring_on_one_lane_comes_to_a_stop(closing: Closing, pattern: str) -> N
 @pytest.mark.parametrize("pattern", ["shift", "all-to-all"])
 def test_a_ring_whose_waiting_goes_in_no_circle_goes_on(closing: Closing, pattern: str) -> None:
     subnet = ring(6, 2, layers=2)
-    found = Saturated(closing(data_path(subnet, frames=2)), subnet, ring_pairs(pattern)).run(1000)
+    found = Saturated(closing(data_path(subnet, frames=2, delay_ns=0)), subnet, ring_pairs(pattern)).run(1000)
     assert not found.is_stuck
     assert set(found.by_pair) == set(ring_pairs(pattern))
-    # Shift by two loads each of the six clockwise links with four flows, the all-to-all each of twelve with more.
-    assert found.total > (2.5 if pattern == "shift" else 4.0)
+    # A shift by two takes two of the six clockwise links for each flow: 6 / 2 at most, and less where flows wait behind
+    # each other.
+    if pattern == "shift":
+        assert 1.9 < found.total <= 3.0
+    else:
+        assert found.total > 5.0
 
 
 @pytest.mark.parametrize(("high", "low", "limit", "expected"), [
@@ -228,15 +232,14 @@ def test_a_link_that_is_down_loses_until_there_are_other_tables(closing: Closing
 def test_every_frame_is_accounted_for(closing: Closing) -> None:
     subnet = fat_tree(LEAVES, HOSTS, SPINES)
     path = closing(data_path(subnet))
-    found = Saturated(path, subnet, shift(5))
-    found.run(50)
+    saturated = Saturated(path, subnet, shift(5))
+    saturated.run(50)
     path.set_link("spine0", 1, False)
-    found.run(120)
+    saturated.run(120)
     sent = sum(path.counters(name, 1)["xmit_pkts"] for name in ALL)
     got = sum(path.counters(name, 1)["rcv_pkts"] for name in ALL)
-    lost = sum(path.lost().values())
-    waiting = sum(2 for _ in ALL)  # at the HCAs
-    assert sent == got + lost + path.in_flight - waiting
+    assert sum(path.lost().values()) > 0
+    assert saturated.offered == got + sum(path.lost().values()) + path.in_flight
     assert sum(path.counters(name, 1)["xmit_data"] for name in ALL) == sent * (FRAME_BYTES - 2) // 4
 
 
