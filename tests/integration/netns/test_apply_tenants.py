@@ -170,6 +170,7 @@ def test_a_tenant_comes_and_goes_and_comes_again(shared: Any) -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_a_nic_a_subnet_and_a_way_to_another_tenant(shared: Any) -> None:
     apply(shared, text_of(shared, tenants=red()))
     with undisturbed(shared, (("p1-s1-h1", "10.201.0.2"), ("p1-s1-h2", "10.201.0.3")), BLUE):
@@ -187,6 +188,7 @@ def test_a_nic_a_subnet_and_a_way_to_another_tenant(shared: Any) -> None:
     assert_isolated(lab)
 
 
+@pytest.mark.thorough
 def test_a_router_outside_comes_and_goes(shared: Any) -> None:
     apply(shared, text_of(shared, tenants=red()))
     with undisturbed(shared):
@@ -200,6 +202,7 @@ def test_a_router_outside_comes_and_goes(shared: Any) -> None:
     assert_isolated(lab)
 
 
+@pytest.mark.thorough
 def test_guards_come_and_go_and_count_on(shared: Any) -> None:
     lab = apply(shared, text_of(shared, tenants=red()))
     assert_isolated(lab)

@@ -81,6 +81,11 @@ CHANGES: dict[str, dict[str, Any]] = {
     "scale-up": {"fabric.scale_up": {"preset": "h100"}},
     "much at once": {"fabric.hosts": 4, "fabric.spines": 3, "qos.buffer.shared": "120MB", "fabric.nic.rate": "800G"},
 }
+THOROUGH = (
+    *("segments", "rails", "parallel links", "rate of uplinks", "scale", "delay", "weights", "a class"),
+    *("the watchdog", "ECMP", "guards", "management", "scale-up"),
+)
+"""Those that are much like others, or touch no queue that is under way."""
 
 
 class ChangingLab:
@@ -143,7 +148,9 @@ def still_and_reconciled(lab: RunningLab) -> None:
         maps.close()
 
 
-@pytest.mark.parametrize("what", CHANGES)
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=pytest.mark.thorough) if what in THOROUGH else what for what in CHANGES]
+)
 def test_a_change_costs_no_packet_and_no_session(base: ChangingLab, what: str) -> None:
     lab = base
     before, sessions = snapshot(lab.running), established(lab.running)

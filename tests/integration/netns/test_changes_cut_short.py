@@ -64,8 +64,8 @@ print(acts)
 """Applies a topology, and dies right before it does one thing more to the machine than it is told to; else it says how
 many things it did: messages to the kernel, connections to daemons, files written, renamed and removed, programs
 started."""
-FEW, SOME, MANY = 3, 12, 40
-FEW_DESTROYS, MANY_DESTROYS = 2, 30
+FEW, SOME, MANY = 2, 12, 40
+FEW_DESTROYS, MANY_DESTROYS = 1, 30
 
 
 class Bench:

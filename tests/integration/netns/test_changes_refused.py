@@ -61,6 +61,7 @@ def test_a_name_that_is_not_deployed_is_deployed(sandbox: Any) -> None:
     assert sandbox.cli("check", "-n", sandbox.name()).returncode == 0
 
 
+@pytest.mark.thorough
 def test_what_link_set_has_changed_is_kept_or_refused_by_name(sandbox: Any) -> None:
     _deploy(sandbox)
     with LinkControl(_lab(sandbox)) as links:
@@ -151,6 +152,7 @@ def test_a_run_refuses_a_change_and_ends_as_if_nothing_had_been(sandbox: Any) ->
     assert process.wait(90) in (0, 130), (sandbox.root / "out").read_text()
 
 
+@pytest.mark.thorough
 def test_a_record_says_which_state_of_the_file_it_ran_on(sandbox: Any) -> None:
     path = sandbox.root / "lab.yml"
     states = {}

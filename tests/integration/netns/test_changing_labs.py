@@ -122,6 +122,7 @@ def test_what_is_not_up_is_deployed(sandbox: Any, file: Path) -> None:
     assert sandbox.cli("apply", "-t", "lab.yml").returncode == 0
 
 
+@pytest.mark.thorough
 def test_a_new_lab_in_its_place_is_refused_until_it_is_allowed(deployed: Any, file: Path) -> None:
     file.write_text(file.read_text() + "qos: {preset: uec}\n")
     before = pids(deployed)
@@ -159,6 +160,7 @@ def test_daemons_begin_again_when_that_is_allowed(sandbox: Any, file: Path) -> N
     assert check_lab(running(sandbox)).exit_code == 0
 
 
+@pytest.mark.thorough
 def test_what_waits_in_queues_that_are_made_anew_is_told(sandbox: Any, file: Path) -> None:
     file.write_text(file.read_text() + "qos: {preset: uec}\n")
     assert sandbox.cli("deploy", "-q", "-t", "lab.yml").returncode == 0
@@ -187,6 +189,7 @@ def test_what_waits_in_queues_that_are_made_anew_is_told(sandbox: Any, file: Pat
     assert sandbox.cli("apply", "-q", "--set", "qos.trimming=false").returncode == 0
 
 
+@pytest.mark.thorough
 def test_settings_of_the_deploy_are_part_of_the_lab(sandbox: Any, file: Path) -> None:
     assert sandbox.cli("deploy", "-q", "-t", "lab.yml", "--set", "fabric.hosts=1").returncode == 0
     sandbox.note_daemons()

@@ -225,6 +225,7 @@ def test_a_switch_stops_and_starts(sandbox: Any) -> None:
     assert check_lab(lab).exit_code == 0, "a network that was attached lets go of the lab"
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_destroy_cleans_up_after_a_killed_deploy_with_mininet(sandbox: Any) -> None:
     topology = write_topology(sandbox)
@@ -252,6 +253,7 @@ def test_destroy_cleans_up_after_a_killed_deploy_with_mininet(sandbox: Any) -> N
         assert sandbox.leftovers() == [], f"SIGKILL after {delay:.2f} of {full:.2f} s"
 
 
+@pytest.mark.thorough
 def test_a_killed_scripts_lab_is_used_by_the_next(sandbox: Any) -> None:
     from testbed.mininet import build
 

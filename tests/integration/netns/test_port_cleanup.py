@@ -178,6 +178,7 @@ def kill_the_agent(lab: PortLab) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.thorough
 def test_another_qos_in_the_place_of_the_first(sandbox: Any) -> None:
     path = topology(sandbox)
     assert sandbox.cli("deploy", "-q", "-t", str(path)).returncode == 0

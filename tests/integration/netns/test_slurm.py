@@ -185,6 +185,7 @@ def test_hosts_reach_each_other_at_the_ports_of_slurm_alone(lab: Any) -> None:
     assert not reaches(SWITCH, H2, 6818)
 
 
+@pytest.mark.thorough
 def test_a_host_without_power_is_down_and_comes_back(lab: Any) -> None:
     power_off(lab, H2)
     try:
