@@ -388,6 +388,7 @@ static void transmit(struct ib_fabric *fabric, struct fabric_port *port, __u32 v
 		credit_sent(&port->sender, vl, bytes);
 	}
 	data[0] = vl << 4 | (data[0] & 15);
+	fabric->extra[frame].is_injected = false; /* it has credits from here on */
 	port->free_ns = fabric->now + (bytes * 8000000000ull + port->rate_bps - 1) / port->rate_bps;
 	port->counters.xmit_data += bytes / 4;
 	port->counters.xmit_pkts++;
