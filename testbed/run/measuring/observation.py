@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from testbed.base.linux.port_counters import PlainQueue, PortCounters
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.observe.dropped import Dropped, read_dropped
-from testbed.record.samples import MarkingCurve, PortLoad, Series
+from testbed.record.samples import MarkingCurve, PortLoad, Series, SubnetLoad
 from testbed.run.machine.cpu import CpuTimes, CpuUse, cpu_use, read_cpu_times
 from testbed.run.measuring.scale_up_loads import watch_switches
 from testbed.run.placed.lab import LiveLab
@@ -66,6 +66,8 @@ class Observation:
     `lab.observe.dropped.read_dropped` has them; None for a lab that is not really there."""
     scale_up: Sequence[DomainReading] = ()
     """The counters of scale-up domains' switches, where transfers inside them are frames."""
+    subnet: SubnetLoad | None = None
+    """The counters of an InfiniBand subnet, where that carried the run."""
     growth: Snapshot | None = None
     samples: Samples | None = None
     table: PortTable | None = None
