@@ -138,7 +138,7 @@ def _print_rows(results: "list[GoalResult]", form: options.Format) -> None:
 
 def _filled(text: str) -> str:
     """Break the paragraphs of a text into lines; each is one line of it."""
-    return "\n\n".join(textwrap.fill(part, WIDTH) for part in text.strip().split("\n"))
+    return "\n\n".join(textwrap.fill(part, WIDTH, break_on_hyphens=False) for part in text.strip().split("\n"))
 
 
 def _tell(what: str) -> None:
