@@ -94,7 +94,7 @@ def test_what_a_learner_does_by_hand_counts(sandbox: Any) -> None:
     assert sandbox.cli("exercise", "start", "wrong-as", "-n", lab, "-q").returncode == 0
     sandbox.note_daemons()
     file = Attempt.open(lab, sandbox.state).topology
-    file.write_text(file.read_text().replace("p1-s2-rail1: {asn: 4200002049}", "p1-s2-rail1: {asn: 65002}"))
+    file.write_text(file.read_text().replace("leaf2: {group: leaf, asn: 65001}", "leaf2: {group: leaf, asn: 65007}"))
     applied = sandbox.cli("apply", "-n", lab, "--allow", "restart", "-q")
     assert applied.returncode == 0, applied.stderr
     assert sandbox.cli("exercise", "check", "-n", lab).returncode == 0
