@@ -9,6 +9,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -37,6 +38,8 @@ NOTE = "exercise.json"
 """What is known of an attempt, in the directory where its lab is recorded."""
 TOPOLOGY = "topology.yml"
 """The topology file of the lab, beside it: `apply` takes what a learner changes in it."""
+SETTLES_S = 4.0
+"""A neighbour that did not answer is asked again after a second or two, and BGP tries a session again each second."""
 LINES_SHOWN = 3
 """The most findings that are told below a symptom."""
 
@@ -148,7 +151,7 @@ class Attempt:
             if goal.check:
                 if report is None:
                     told("testing the lab")
-                    report = check_lab(running)
+                    report = self._checked(running)
                 findings = _failed_tests(goal, report)
             elif goal.run:
                 findings = self._failed_run(goal)
@@ -163,6 +166,16 @@ class Attempt:
                 )
             )
         return results
+
+    def _checked(self, running: RunningLab) -> CheckReport:
+        """Test the lab; what has just been mended has a moment to be found again by routing and neighbours."""
+        end = time.monotonic() + SETTLES_S
+        goals = [goal for goal in self.exercise.file.goals if goal.check]
+        while True:
+            report = check_lab(running)
+            if time.monotonic() > end or not any(_failed_tests(goal, report) for goal in goals):
+                return report
+            time.sleep(0.2)
 
     def solve(self, told: Callable[[str], None] = lambda _: None) -> Attempt:
         """Carry out the solution; `told` is told of each command line before. Raises `StepFailed`."""

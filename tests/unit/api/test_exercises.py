@@ -144,6 +144,7 @@ def test_the_name_of_the_lab_stands_before_a_command_in_a_node(state: StateDirec
     assert attempt._words("link reset a:b") == ["link", "reset", "a:b", "-n", "learner"]
 
 
+@pytest.mark.process
 def test_a_command_that_fails_is_told_with_what_it_said(state: StateDirectory) -> None:
     attempt = attempt_at(state, solution={"commands": ["link reset nowhere:eth1"], "explanation": "e"})
     told: list[str] = []
@@ -152,6 +153,7 @@ def test_a_command_that_fails_is_told_with_what_it_said(state: StateDirectory) -
     assert told == ["./lab link reset nowhere:eth1"]
 
 
+@pytest.mark.process
 def test_a_command_whose_exit_code_is_another_is_a_symptom(state: StateDirectory) -> None:
     attempt = attempt_at(state)
     assert attempt._failed_run(Goal(symptom="s", run="exec h1 -- true", exit=3)) is None, "there is no such lab"
