@@ -32,7 +32,7 @@ from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step
 from testbed.lab.core.deploy.watch.check import CheckReport, check_lab
 from testbed.lab.core.model import Lab
 from testbed.lab.core.schema.load import load_topology_text
-from testbed.record.record import Outcome
+from testbed.record.record import ExpectationResult, Outcome
 
 NOTE = "exercise.json"
 """What is known of an attempt, in the directory where its lab is recorded."""
@@ -227,12 +227,15 @@ class Attempt:
         return [f"{self.command_line(goal.run)} ends with {done.returncode}"]
 
     def _failed_scenario(self, goal: Goal, running: RunningLab) -> list[str] | None:
-        """Return the reasons of a verdict that is not a pass."""
+        """Return the expectations that are missed.
+
+        What is broken and what is mended are far apart, so that a machine that is busy meanwhile, which makes a verdict
+        invalid, does not matter here.
+        """
         data: dict[str, Any] = {"name": self.exercise.name, "topology": {"file": TOPOLOGY}, **(goal.scenario or {})}
         result = run_on_lab(running, yaml.safe_dump(data, sort_keys=False))
-        if result.outcome is Outcome.PASS:
-            return None
-        return [f"{result.outcome}: {reason}" for reason in result.record.verdict.reasons]
+        missed = [one for one in result.record.expectations if one.outcome is not Outcome.PASS]
+        return list(map(_missed_text, missed)) or None
 
     def _write(self) -> None:
         write_atomically(self.state.lab_directory(self.lab) / NOTE, msgspec.json.encode(self.note))
@@ -272,6 +275,15 @@ def _read_note(lab: str, state: StateDirectory) -> AttemptNote | None:
         return msgspec.json.decode(text, type=AttemptNote)
     except msgspec.DecodeError as error:
         raise TestbedError(f"what is known of the exercise {lab} cannot be read: {error}") from error
+
+
+def _missed_text(missed: ExpectationResult) -> str:
+    """Tell what was measured, and what was expected."""
+    if missed.measured is None:
+        return f"{missed.metric} could not be measured"
+    bounds = (("at least", missed.minimum), ("at most", missed.maximum))
+    expected = " and ".join(f"{words} {bound:g}" for words, bound in bounds if bound is not None)
+    return f"{missed.metric} is {missed.measured:.3g}, and {expected} was expected"
 
 
 def _failed_tests(goal: Goal, report: CheckReport) -> list[str] | None:
