@@ -210,7 +210,7 @@ def test_a_file_of_24576_gpus_is_read_and_numbered() -> None:
     """Every switch has a loopback of its own, and every rail switch an AS."""
     lab = load_topology_text(META, file="meta.yml")
     assert (len(lab.hosts), len(lab.switches)) == (3_072, 1_536 + 128 + 16)
-    numbers = as_numbers(lab.switches, protocol=lab.routing.protocol, slot=0)
+    numbers = as_numbers(lab.switches, protocol=lab.routing.protocol)
     loopbacks = loopback_addresses(lab.switches)
     assert len(set(loopbacks.values())) == len(lab.switches)
     assert len({numbers[node.name] for node in lab.switches}) == 1_536 + 8 + 1

@@ -114,14 +114,14 @@ class LabPlanner:
             if name in self.views:
                 self.loopbacks |= network_loopbacks(network, self.views[name].switches)
         check_as_numbers(lab)
-        self.asns = lab_as_numbers(lab, slot=slot)
+        self.asns = lab_as_numbers(lab)
         self._address_routed()
         ports = [(node, name) for node, names in self.indexes.items() for name in names]
         ports += [*overlay_macs(lab), *self.link_groups.trunk_ends, *self.scale_up.interfaces]
         self.macs = mac_addresses(ports, slot)
         self.domains = self.scale_up.plans(self.macs)
         self.link_groups.share_macs(self.macs)
-        self.homing = Homing(lab, self.nodes, self.macs, slot)
+        self.homing = Homing(lab, self.nodes, self.macs)
         self.addresses |= self.homing.addresses
         self.overlay = OverlayPlanner(lab, self.loopbacks, self.link_groups.vteps, self.macs, basis.auto_vrf)
         self.link_groups.join(lab, self.overlay)
