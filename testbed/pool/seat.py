@@ -36,6 +36,7 @@ from testbed.pool.parcel import SweepOrder, read_order
 from testbed.record.port_samples import DIRECTORY as SAMPLES
 from testbed.run.emulated.sweep import run_on_own_labs
 from testbed.run.measuring.measured import TimeLimitReached
+from testbed.run.placed.lab import lab_of_runs
 from testbed.run.simulated.point import SimulatedPoint
 from testbed.run.sweep.labs import LabOptions
 from testbed.run.sweep.points import Sweep, topology_key
@@ -241,7 +242,7 @@ def at_scale(sweep: Sweep, number: int, k: float | None) -> Sweep:
     labs = alone.labs
     if k is not None:
         one = scaled_to(one, k)
-        labs = {topology_key(one.topology): alone.reader.load_topology(one.topology)}
+        labs = {topology_key(one.topology): lab_of_runs(alone.reader.load_topology(one.topology))}
     return replace(alone, scenario=scenario, points=(replace(point, scenario=one),), labs=labs)
 
 
