@@ -55,6 +55,12 @@ class InfinibandSettings:
     sm_hosts: tuple[str, ...] = ()
     sweep: Duration = DEFAULT_SWEEP
 
+    @property
+    def has_lanes(self) -> bool:
+        """Tell whether the manager sets lanes up. With one for all it leaves tables of lanes alone: they are a datagram
+        for each pair of a switch's ports, most of the time that a large subnet would take to come up."""
+        return self.vls > 1
+
 
 def port_numbers(fabric: InfinibandFabric) -> Mapping[End, int]:
     """Return the number of every port of a fabric, from 1: an HCA has one, a switch counts them in the order of its

@@ -120,7 +120,10 @@ class SubnetReader:
     # ------------------------------------------------------------------ lanes
 
     def _lanes(self, found: Mapping[str, SubnetNode], asker: PlannedNode) -> dict[str, Any]:
-        """The tables of lanes of the HCA that asks."""
+        """The tables of lanes of the HCA that asks; where there is one lane for all, what the settings say."""
+        settings = self.planned.settings
+        if not settings.has_lanes:
+            return {name: getattr(settings, name) for name in ("sl2vl", "vl_low", "vl_high", "vl_high_limit")}
         lid = found[asker.name].lid
         questions = [
             ["smp", lid, SL_TO_VL, 0],
@@ -134,7 +137,7 @@ class SubnetReader:
             "sl2vl": decode_sl2vl(sl2vl),
             "vl_low": decode_arbitration(low),
             "vl_high": decode_arbitration(high),
-            "vl_high_limit": self.planned.settings.vl_high_limit,
+            "vl_high_limit": settings.vl_high_limit,
         }
 
     def lane_tables(self) -> Iterator[tuple[str, tuple[int, ...] | None]]:
