@@ -35,6 +35,19 @@ class InfinibandPartition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CongestionSettings:
+    """What the congestion manager tells switches and HCAs (IBTA annex A10.4.3).
+
+    `threshold` is 0 (never) to 15, by sixteenths of a buffer from its top: above it switches mark. Each mark raises an
+    HCA's index into its table of delays by `increase`, and every `timer` units of 1.024 us it falls by one.
+    """
+
+    threshold: int
+    increase: int
+    timer: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InfinibandSettings:
     """The settings that the subnet manager is told.
 
@@ -54,6 +67,13 @@ class InfinibandSettings:
     partitions: tuple[InfinibandPartition, ...] = ()
     sm_hosts: tuple[str, ...] = ()
     sweep: Duration = DEFAULT_SWEEP
+    voq: bool = False
+    """Switches have a queue for each output and lane at an input; else one for each lane, whose first frame may hold up
+    all behind it. This and the next two concern runs in virtual time."""
+    adaptive_routing: bool = False
+    """A frame takes the least loaded of a switch's ports to the tier above, where its table names one of them. It is
+    this project's: vendors' adaptive routing is not public."""
+    congestion_control: CongestionSettings | None = None
 
     @property
     def has_lanes(self) -> bool:

@@ -15,6 +15,7 @@ from testbed.base.names import known_names_hint
 from testbed.base.units import Duration
 from testbed.base.validation.fields import (
     Entries,
+    Flag,
     Length,
     Name,
     NodeName,
@@ -33,6 +34,7 @@ from testbed.lab.core.model.infiniband import (
     DEFAULT_SWEEP,
     DROPPED,
     SERVICE_LEVELS,
+    CongestionSettings,
     InfinibandPartition,
     InfinibandSettings,
 )
@@ -152,6 +154,20 @@ class ManagerSpec(SpecModel):
     )
 
 
+class CongestionSpec(SpecModel):
+    """`fabric.infiniband.congestion_control`: `{threshold: 15, increase: 1, timer: 1}`."""
+
+    threshold: Annotated[int, Whole(0, 15)] = Field(
+        default=15, description="Says from which queue on switches mark: 0 is never, 15 the lowest, by sixteenths."
+    )
+    increase: Annotated[int, Whole(1, 255)] = Field(
+        default=1, description="Says by how much a mark raises an HCA's index into its table of delays."
+    )
+    timer: Annotated[int, Whole(1, 65_535)] = Field(
+        default=1, description="Gives the time in which the index falls by one, in units of 1.024 us."
+    )
+
+
 class InfinibandSpec(SpecModel):
     """`fabric.infiniband`: what the subnet manager is told. It has a meaning with `link_layer: infiniband` alone."""
 
@@ -185,6 +201,21 @@ class InfinibandSpec(SpecModel):
     )
     sm: Section[ManagerSpec] = Field(
         default=ManagerSpec.model_construct(), description="Says which hosts have subnet managers."
+    )
+    voq: Flag = Field(
+        default=False,
+        description="Says whether an input of a switch has a queue for each output and lane (virtual output queues),"
+        " in runs in virtual time; else it has one for each lane.",
+    )
+    adaptive_routing: Flag = Field(
+        default=False,
+        description="Says whether frames take the least loaded of the ports to the tier above, in runs in virtual time."
+        " This is our own: vendors' adaptive routing is not public.",
+    )
+    congestion_control: Written[CongestionSpec] = Field(
+        default=None,
+        description="Says when switches mark frames and what HCAs make of it, in runs in virtual time whose transport"
+        " has cc: ccti; without the key nothing is marked.",
     )
 
 
@@ -222,8 +253,17 @@ def resolve_infiniband(
         partitions=partitions,
         sm_hosts=tuple(dict.fromkeys(spec.sm.nodes)) or tuple(hosts[:1]),
         sweep=spec.sm.sweep or DEFAULT_SWEEP,
+        voq=spec.voq,
+        adaptive_routing=spec.adaptive_routing,
+        congestion_control=_congestion(spec.congestion_control),
     )
     return settings, problems
+
+
+def _congestion(spec: CongestionSpec | None) -> CongestionSettings | None:
+    if spec is None:
+        return None
+    return CongestionSettings(threshold=spec.threshold, increase=spec.increase, timer=spec.timer)
 
 
 def _weights(table: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
