@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed.base.errors import DriverError
+from testbed.lab.core.model.infiniband import LANE_ENGINES
 from testbed.lab.features.infiniband.configuration import FULL_MEMBER, PlannedNode, PlannedSubnet
 from testbed.lab.features.infiniband.manager import managers_of
 from testbed.lab.features.infiniband.plane import Plane, ask_tables
-from testbed.lab.features.infiniband.schema import LANE_ENGINES
 from testbed.lab.features.infiniband.simulator import SimulatedNode, Simulator, changed_links
 from testbed.protocols.infiniband.subnet import (
     SERVICE_LEVELS,
