@@ -104,7 +104,7 @@ def _unbuilt(document: Document, lab: Lab) -> Iterator[Problem]:
 def _misfits(
     document: Document, fabric: InfinibandFabric, spec: InfinibandSpec | None, hosts: Sequence[str]
 ) -> Iterator[Problem]:
-    """Find what makes it no subnet: more nodes than LIDs, switches of more ports than tables tell apart, loose parts."""
+    """Find what makes it no subnet: more nodes than LIDs, more ports than tables tell apart, loose parts."""
     place: Path = ("fabric", "link_layer")
     hcas = hca_ends(fabric)
     if not hcas:
