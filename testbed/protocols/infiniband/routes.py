@@ -109,7 +109,8 @@ def judge_routes(subnet: Subnet) -> RouteReport:
     tables = _Tables(subnet)
     hcas = len(tables.hcas)
     limit = len(tables.names) * _PORTS
-    broken, named, longest = 0, [], 0
+    broken, longest = 0, 0
+    named: list[tuple[str, str]] = []
     worst: list[int] = []
     dependencies: dict[int, set[int]] = {}
     for shift in range(1, hcas):

@@ -49,7 +49,7 @@ class CongestionSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InfinibandSettings:
-    """What the subnet manager is told.
+    """The settings that the subnet manager is told.
 
     `routing` are OpenSM's engines, in the order in which they are tried. `sl2vl` has the virtual lane of each of the 16
     service levels, and `DROPPED` for one whose packets are dropped. `vl_high` and `vl_low` are tables of VL

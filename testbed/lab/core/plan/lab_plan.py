@@ -9,7 +9,6 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6
 from testbed.daemons.lag.groups import LinkGroupPlan
 from testbed.lab.core.model import BACKEND, Bfd, DelayBy, Guards, Protocol, Role, StartupConfig
 from testbed.lab.core.plan.domain_plan import DomainPlan
-from testbed.lab.core.plan.infiniband_plan import InfinibandPlan
 from testbed.lab.core.plan.management_plan import ManagementPlan, MonitoringStation, StartService
 from testbed.lab.core.plan.operations import GuardSwitch, InstallPort, Operation
 from testbed.lab.core.plan.overlay_plan import EvpnPlan, OverlayPlan
@@ -167,6 +166,21 @@ class ExpectedRoute:
         """Tell whether a kernel route over `interfaces` is the planned one."""
         found = set(interfaces)
         return len(found) == self.next_hops and found.issubset(self.interfaces)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InfinibandPlan:
+    """A subnet beside a lab's nodes. `node` names the namespace of its management plane in operations.
+
+    `hcas` has for each host its HCAs, by interface, and what ibsim calls them.
+    """
+
+    node: str
+    hcas: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+
+    def has(self, host: str) -> bool:
+        """Tell whether a node is a host with an HCA."""
+        return any(name == host for name, _ in self.hcas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from testbed.base.errors import Problem
@@ -53,7 +53,7 @@ def resolve_back_end(
     settings, more = resolve_infiniband(document, spec or InfinibandSpec(), hosts)
     problems += more
     fabric = _fabric_of(lab, settings)
-    problems += _misfits(document, fabric, spec)
+    problems += _misfits(document, fabric, spec, hosts)
     switches = {node.name for node in fabric.switches}
     return (
         replace(
@@ -88,7 +88,7 @@ def _ethernet_keys(document: Document) -> Iterator[Problem]:
 
 
 def _unbuilt(document: Document, lab: Lab) -> Iterator[Problem]:
-    """What an InfiniBand back end may have, and does not have here."""
+    """Find parts of a lab that are not built beside an InfiniBand back end."""
     contained = next((node.name for node in lab.nodes if node.container is not None and node.network == BACKEND), None)
     if contained is not None:
         message = f"{contained} is a container, and hosts and switches of an InfiniBand back end are none"
@@ -101,8 +101,10 @@ def _unbuilt(document: Document, lab: Lab) -> Iterator[Problem]:
         yield document.problem("not-built", ("fabric", "link_layer"), message)
 
 
-def _misfits(document: Document, fabric: InfinibandFabric, spec: InfinibandSpec | None) -> Iterator[Problem]:
-    """What no subnet can be: more nodes than LIDs, switches larger than tables tell ports apart, unjoined parts."""
+def _misfits(
+    document: Document, fabric: InfinibandFabric, spec: InfinibandSpec | None, hosts: Sequence[str]
+) -> Iterator[Problem]:
+    """Find what makes it no subnet: more nodes than LIDs, more ports than tables tell apart, loose parts."""
     place: Path = ("fabric", "link_layer")
     hcas = hca_ends(fabric)
     if not hcas:
@@ -126,7 +128,8 @@ def _misfits(document: Document, fabric: InfinibandFabric, spec: InfinibandSpec 
         first, second = (min(part) for part in sorted(parts, key=len, reverse=True)[:2])
         message = f"{first} and {second} are not joined by any links: the back end would be {len(parts)} subnets"
         yield document.problem("subnets", place, message, hint="one plane, and spines between the rails")
-    without = [host for host in fabric.settings.sm_hosts if not any(end.node == host for end in hcas)]
+    with_hca = {end.node for end in hcas}
+    without = [host for host in fabric.settings.sm_hosts if host in hosts and host not in with_hca]
     if without and spec is not None and spec.sm.nodes:
         message = f"{without[0]} has no NIC in the back end, so that no subnet manager can be there"
         index = spec.sm.nodes.index(without[0])

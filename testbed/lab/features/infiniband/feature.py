@@ -12,7 +12,6 @@ from testbed.lab.core.feature import Broken, Deployment, EndedProcess, Feature, 
 if TYPE_CHECKING:
     from testbed.lab.core.deploy.live import RunningLab
     from testbed.lab.core.deploy.records.state import StateDirectory
-    from testbed.lab.core.deploy.steps import StepCallback
     from testbed.lab.core.deploy.watch.check import CheckResult
     from testbed.lab.core.model import Lab
     from testbed.lab.core.plan.lab_plan import LabPlan
@@ -22,13 +21,6 @@ if TYPE_CHECKING:
 class _Started(Started):
     def __init__(self, plane: StartedPlane) -> None:
         self._plane = plane
-
-    def wait(self, timeout_s: float, notify: StepCallback) -> None:
-        from testbed.lab.core.deploy.steps import step
-
-        hcas = len(self._plane.subnet.hcas)
-        with step("subnet", notify, f"{hcas} HCAs, {len(self._plane.subnet.nodes) - hcas} switches"):
-            self._plane.wait(timeout_s)
 
     def release(self) -> None:
         self._plane.release()
@@ -60,7 +52,13 @@ class InfinibandFeature(Feature):
         plane = lab_plane(deployment.lab.name, deployment.run)
         plane.make()
         write_tools(plane, plan)
-        return _Started(start_plane(plane, plan_subnet(fabric)))
+        started = start_plane(plane, plan_subnet(fabric))
+        try:
+            started.start_managers()
+        except BaseException:
+            started.release()  # they end with the lab; a lab that is kept has them, and their logs
+            raise
+        return _Started(started)
 
     def change(self, running: RunningLab, lab: Lab, plan: LabPlan) -> FeatureChange | None:
         if running.model.infiniband == lab.infiniband:

@@ -52,7 +52,7 @@ def lab_plane(lab: str, run: Path) -> Plane:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkState:
+class SubnetLinkState:
     """A link of the subnet as it is. `a` and `b` are its ends as the topology has them."""
 
     a: str
@@ -126,14 +126,14 @@ class LiveSubnet:
             raise NoSubnet(f"the subnet has no port {place!r}", hint=all_names_hint(place, known))
         return self._ends[place][0]
 
-    def links(self) -> Iterator[LinkState]:
+    def links(self) -> Iterator[SubnetLinkState]:
         """Yield all links as they are."""
         nodes = self.simulator.dump()
         for written, link in zip(self.fabric.links, self.planned.links, strict=True):
             port = nodes[self.planned.nodes[link.a].identifier].ports[link.a_port]
-            yield LinkState(a=str(written.a), b=str(written.b), link=link, up=bool(port.peer))
+            yield SubnetLinkState(a=str(written.a), b=str(written.b), link=link, up=bool(port.peer))
 
-    def link(self, place: str) -> LinkState:
+    def link(self, place: str) -> SubnetLinkState:
         """Return the link at a port as it is. Raises `NoSubnet`."""
         return list(self.links())[self.find_link(place)]
 

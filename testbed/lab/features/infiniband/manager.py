@@ -44,7 +44,7 @@ _ERROR = re.compile(r"ERR (\w{4}): (.*)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerLog:
-    """What a manager's log says. `complaints` are errors of the last sweep, such as those of ftree giving up."""
+    """The content of a manager's log. `complaints` are errors of the last sweep, such as those of ftree giving up."""
 
     sweeps: int = 0
     state: str = ""
@@ -84,7 +84,7 @@ class Manager:
 
     @property
     def directory(self) -> Path:
-        """Where its files are: settings, log and dumps."""
+        """The directory of its files: log and dumps."""
         return self.plane.directory / f"sm-{self.node.identifier.lower()}"
 
     @property
@@ -160,23 +160,45 @@ def await_sweep(
             watch.add(manager.directory, IN_MODIFY | IN_CREATE)
         while count_sweeps(managers) <= before:
             for manager, process in zip(managers, processes, strict=False):
-                if process.poll() is not None:
-                    raise DriverError(
-                        f"OpenSM at {manager.node.name} ended (status {process.returncode}): {manager.last_words()}",
-                        operation="opensm",
-                    )
+                _require_running(manager, process)
             spent = time.monotonic() - started
             if told_after_s is not None and spent > told_after_s:
                 for pid in pids:
                     os.kill(pid, signal.SIGHUP)
                 told_after_s = None
             if spent > timeout_s:
-                raise ConvergenceError(
-                    f"no subnet manager has brought the subnet up within {timeout_s:g} s: {managers[0].last_words()}",
-                    missing=[f"{manager.node.name}: its log is {manager.log}" for manager in managers],
-                )
+                raise _not_up(managers, timeout_s)
             watch.wait(0.1)
             list(watch.read())
+
+
+def await_standby(manager: Manager, process: subprocess.Popen[bytes], timeout_s: float) -> None:
+    """Wait until a manager that was started beside a master stands by. Raises `ConvergenceError`, `DriverError`."""
+    deadline = time.monotonic() + timeout_s
+    with closing(DirectoryWatch()) as watch:
+        watch.add(manager.directory, IN_MODIFY | IN_CREATE)
+        while manager.read_log().state not in ("standby", "master"):
+            _require_running(manager, process)
+            if time.monotonic() > deadline:
+                raise _not_up([manager], timeout_s)
+            watch.wait(0.1)
+            list(watch.read())
+
+
+def _require_running(manager: Manager, process: subprocess.Popen[bytes]) -> None:
+    """Raise `DriverError` where a manager has ended."""
+    if process.poll() is not None:
+        raise DriverError(
+            f"OpenSM at {manager.node.name} ended (status {process.returncode}): {manager.last_words()}",
+            operation="opensm",
+        )
+
+
+def _not_up(managers: Sequence[Manager], timeout_s: float) -> ConvergenceError:
+    return ConvergenceError(
+        f"OpenSM has not brought the subnet up within {timeout_s:g} s: {managers[0].last_words()}",
+        missing=[f"{manager.node.name}: its log is {manager.log}" for manager in managers],
+    )
 
 
 def engine_sentence(routing: Sequence[str], log: ManagerLog) -> str:

@@ -31,7 +31,7 @@ def compute_subnet(
         plane = Plane(directory=directory, socket=f"testbed-{os.getpid()}-{directory.name[-8:]}")
         started = start_plane(plane, plan_subnet(fabric), cut=sorted(down))
         try:
-            started.wait(timeout_s)
+            started.start_managers(timeout_s, most=1)
             return SubnetReader(plane=plane, planned=started.subnet).read()
         finally:
             started.end()

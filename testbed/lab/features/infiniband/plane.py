@@ -21,7 +21,6 @@ from testbed.base.installation.packages import KnownProgram, installation_of, mi
 from testbed.base.linux.namespaces import in_namespace
 
 NOBODY = 65534
-ASKING = "asking.py"
 PROGRAMS = ("ibsim", "opensm", "ibnetdiscover", "umad2sim")
 TOOLS = (
     *("ibnetdiscover", "iblinkinfo", "ibtracert", "ibroute", "perfquery", "saquery", "smpquery", "ibqueryerrors"),
@@ -33,7 +32,7 @@ UNPRIVILEGED = (
     *("setpriv", "--no-new-privs", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
     *("--inh-caps=-all", "--bounding-set=-all", "--"),
 )
-"""What stands before the command of a program that is to run as nobody, where we are root."""
+"""The beginning of the command of a program that is to run as nobody, where we are root."""
 LIBRARIES = "/usr/lib/*/umad2sim/libumad2sim.so*"
 
 
@@ -79,7 +78,7 @@ class Plane:
         if os.geteuid() == 0:
             os.chown(path, NOBODY, NOBODY)
 
-    def command(self, argv: Sequence[str], identifier: str = "") -> list[str]:
+    def command(self, argv: Sequence[str], identifier: str = "", *, unprivileged: bool = True) -> list[str]:
         """Return the command that runs `argv` without privileges, at the HCA that ibsim calls so; "": at none.
 
         What is loaded before a program attaches it to ibsim, so that it is loaded by none of those that start it.
@@ -88,11 +87,13 @@ class Plane:
         command = [shutil.which(name, path=SEARCH) or name, *arguments]
         if identifier:
             command = ["env", f"LD_PRELOAD={preload_library()}", f"SIM_HOST={identifier}", *command]
-        if os.geteuid() != 0:
+        if not unprivileged or os.geteuid() != 0:
             return command
         return [*UNPRIVILEGED, *command]
 
-    def start(self, argv: Sequence[str], identifier: str = "", **options: Any) -> subprocess.Popen[bytes]:
+    def start(
+        self, argv: Sequence[str], identifier: str = "", *, unprivileged: bool = True, **options: Any
+    ) -> subprocess.Popen[bytes]:
         """Start a program of the plane; `options` are those of `subprocess.Popen`.
 
         Raises `OSError`, and `DriverError` where the namespace is gone.
@@ -102,12 +103,22 @@ class Plane:
             environment["IBSIM_SOCKNAME"] = self.socket
         environment |= options.pop("env", {})
 
+        command = self.command(argv, identifier, unprivileged=unprivileged)
+
         def start() -> subprocess.Popen[bytes]:
-            return subprocess.Popen(self.command(argv, identifier), env=environment, cwd=self.work, **options)
+            return subprocess.Popen(command, env=environment, cwd=self.work, **options)
 
         return in_namespace(self.namespace, start) if self.namespace else start()
 
-    def run(self, argv: Sequence[str], identifier: str, *, given: bytes = b"", timeout_s: float = 120.0) -> bytes:
+    def run(
+        self,
+        argv: Sequence[str],
+        identifier: str,
+        *,
+        given: bytes = b"",
+        timeout_s: float = 120.0,
+        unprivileged: bool = True,
+    ) -> bytes:
         """Run a program at an HCA to its end and return what it prints.
 
         Raises `subprocess.CalledProcessError`, `subprocess.TimeoutExpired`, `OSError`.
@@ -115,6 +126,7 @@ class Plane:
         process = self.start(
             argv,
             identifier,
+            unprivileged=unprivileged,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -130,23 +142,16 @@ class Plane:
         return out
 
 
-def provide_asking(plane: Plane) -> None:
-    """Put the program that asks for tables where nobody can read it, wherever ours is. Raises `OSError`."""
-    from testbed.lab.features.infiniband import asking
-
-    path = plane.directory / ASKING
-    path.write_bytes(Path(asking.__file__).read_bytes())
-    path.chmod(0o644)
-
-
 def ask_tables(plane: Plane, identifier: str, questions: Sequence[Sequence[Any]]) -> list[bytes | None]:
     """Ask for tables at an HCA (`testbed.lab.features.infiniband.asking`); None for each that nobody answers.
 
-    Raises `DriverError`.
+    The program that asks is ours, and runs as we do: nobody else may be able to read it. Raises `DriverError`.
     """
-    program = [os.path.realpath(sys.executable), "-I", "-S", str(plane.directory / ASKING)]
+    from testbed.lab.features.infiniband import asking
+
+    program = [sys.executable, "-I", "-S", str(Path(asking.__file__))]
     try:
-        said = plane.run(program, identifier, given=json.dumps(questions).encode())
+        said = plane.run(program, identifier, given=json.dumps(questions).encode(), unprivileged=False)
         answers = json.loads(said)
     except subprocess.CalledProcessError as error:
         why = error.stderr.decode(errors="replace").strip().rpartition("\n")[2]

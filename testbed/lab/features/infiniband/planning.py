@@ -5,9 +5,11 @@ from __future__ import annotations
 from testbed.base.errors import PlanError
 from testbed.base.names import SUBNET_NODE
 from testbed.lab.core.model import Lab
-from testbed.lab.core.plan.infiniband_plan import InfinibandPlan
+from testbed.lab.core.plan.lab_plan import InfinibandPlan
 from testbed.lab.core.plan.operations import CreateNode, SetSysctl
-from testbed.lab.features.infiniband.configuration import plan_subnet
+
+HELD_DATAGRAMS = 4096
+"""The kernel's own is 10."""
 
 
 def plan_infiniband(lab: Lab) -> InfinibandPlan | None:
@@ -24,6 +26,8 @@ def plan_infiniband(lab: Lab) -> InfinibandPlan | None:
             code="duplicate-node",
             hint="give the node another name",
         )
+    from testbed.lab.features.infiniband.configuration import plan_subnet
+
     hosts: dict[str, list[tuple[str, str]]] = {}
     for hca in plan_subnet(lab.infiniband).hcas:
         hosts.setdefault(hca.host, []).append((hca.name.partition(":")[2], hca.identifier))
@@ -36,5 +40,11 @@ def create_plane(plan: InfinibandPlan | None) -> list[CreateNode]:
 
 
 def plane_sysctls(plan: InfinibandPlan | None) -> list[SetSysctl]:
-    """No packet is in that namespace."""
-    return [] if plan is None else [SetSysctl(node=plan.node, key="net/ipv6/conf/all/disable_ipv6", value="1")]
+    """No packet is in that namespace, and ibsim's sockets hold what a manager has not read yet: a datagram for which
+    there is no room is lost, and OpenSM waits for its answer for ever."""
+    if plan is None:
+        return []
+    return [
+        SetSysctl(node=plan.node, key="net/ipv6/conf/all/disable_ipv6", value="1"),
+        SetSysctl(node=plan.node, key="net/unix/max_dgram_qlen", value=str(HELD_DATAGRAMS)),
+    ]

@@ -8,14 +8,14 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from testbed.base.files import write_atomically
 from testbed.base.linux.processes import disown
 from testbed.lab.features.infiniband.configuration import PlannedSubnet
-from testbed.lab.features.infiniband.manager import Manager, await_sweep, managers_of
-from testbed.lab.features.infiniband.plane import Plane, provide_asking
+from testbed.lab.features.infiniband.manager import Manager, await_standby, await_sweep, managers_of
+from testbed.lab.features.infiniband.plane import Plane
 from testbed.lab.features.infiniband.simulator import Simulator
 
 SIMULATOR = "ibsim"
@@ -25,17 +25,29 @@ _PIDS = "pids"
 
 @dataclass(slots=True, kw_only=True)
 class StartedPlane:
-    """A plane whose programs this process has started."""
+    """A plane whose programs this process has started: ibsim, and managers, the first one first."""
 
     plane: Plane
     subnet: PlannedSubnet
     managers: list[Manager]
     simulator: subprocess.Popen[bytes]
-    processes: list[subprocess.Popen[bytes]]
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def wait(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until the subnet is up. Raises `ConvergenceError`, `DriverError`."""
-        await_sweep(self.managers, 0, timeout_s, self.processes)
+    def start_managers(self, timeout_s: float = START_TIMEOUT_S, most: int | None = None) -> None:
+        """Start the managers, or the first few of them, and wait until the subnet is up.
+
+        The others start once the first one is the master: of several that begin together, one would have to hand the
+        subnet over while it is set up. Raises `ConvergenceError`, `DriverError`.
+        """
+        for manager in self.managers[:most]:
+            self.processes.append(manager.start(self.subnet))
+            started = zip(self.managers, self.processes, strict=False)
+            pids = {manager.node.name: process.pid for manager, process in started}
+            _note(self.plane, {SIMULATOR: self.simulator.pid} | pids)
+            if len(self.processes) == 1:
+                await_sweep(self.managers[:1], 0, timeout_s, self.processes)
+            else:
+                await_standby(manager, self.processes[-1], timeout_s)
 
     def release(self) -> None:
         """Let the programs live on without this process."""
@@ -51,33 +63,21 @@ class StartedPlane:
 
 
 def start_plane(plane: Plane, subnet: PlannedSubnet, *, cut: Sequence[tuple[str, int]] = ()) -> StartedPlane:
-    """Start ibsim with a subnet, and its managers. The links at the ports `cut`, by node and port, are cut before.
+    """Start ibsim with a subnet, yet without managers. The links at the ports `cut`, by node and port, are cut.
 
     Raises `DriverError`. What has been started is ended then.
     """
     plane.make()
-    provide_asking(plane)
     simulator = Simulator(plane=plane)
     process = simulator.start(subnet)
-    started = StartedPlane(
-        plane=plane, subnet=subnet, managers=managers_of(plane, subnet), simulator=process, processes=[]
-    )
+    started = StartedPlane(plane=plane, subnet=subnet, managers=managers_of(plane, subnet), simulator=process)
     try:
         for name, port in cut:
             simulator.unlink(subnet.nodes[name].identifier, port)
-        for manager in started.managers:
-            started.processes.append(manager.start(subnet))
-        _note(plane, {SIMULATOR: process.pid} | _pids(started))
     except BaseException:
         started.end()
         raise
     return started
-
-
-def _pids(started: StartedPlane) -> dict[str, int]:
-    return {
-        manager.node.name: process.pid for manager, process in zip(started.managers, started.processes, strict=True)
-    }
 
 
 def _note(plane: Plane, pids: Mapping[str, int]) -> None:

@@ -131,7 +131,9 @@ class _OrNodes(OrShort):
     model = PartitionSpec
 
     def read(self, value: object) -> object:
-        if not isinstance(value, list) or not value or not all(isinstance(node, str) for node in value):
+        if value == []:
+            raise refusal("no-value", "names no host", "list hosts, such as [p1-s1-*], or remove the partition")
+        if not isinstance(value, list) or not all(isinstance(node, str) for node in value):
             raise refusal("wrong-type", f'must be a list of hosts such as ["p1-s1-*"], not {quote(value)}')
         return {"nodes": value}
 

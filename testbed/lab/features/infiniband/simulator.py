@@ -216,8 +216,8 @@ def parse_dump(text: str) -> dict[str, SimulatedNode]:
             for lid, port in entries:
                 node.table[lid] = port
         elif (found := _PORT.match(line)) is not None:
-            port = _port(found)
-            node.ports[port.number] = port
+            simulated = _port(found)
+            node.ports[simulated.number] = simulated
     return nodes
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from testbed.base.files import write_atomically
 from testbed.base.linux.namespaces import NETNS_DIRECTORY
 from testbed.base.linux.processes import search_path
-from testbed.lab.core.plan.infiniband_plan import InfinibandPlan
+from testbed.lab.core.plan.lab_plan import InfinibandPlan
 from testbed.lab.features.infiniband import tool
 from testbed.lab.features.infiniband.plane import SEARCH, TOOLS, UNPRIVILEGED, Plane, preload_library
 
