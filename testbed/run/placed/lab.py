@@ -70,6 +70,10 @@ class LiveLab(Protocol):
         ...
 
 
+_FIRST_AS = 4_280_000_000
+"""From here on are the numbers of switches of InfiniBand: private ones (RFC 6996), behind those of Ethernet."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedLab:
     """A lab as far as it is without being there: what a `LiveLab` says of itself, and nothing that it does."""
@@ -117,8 +121,16 @@ class PlannedLab:
 
 def lab_of_runs(lab: Lab) -> Lab:
     """Return a lab as runs see it: with the switches and links of an InfiniBand back end in place, which a deployed lab
-    has no wires for, and what its subnet manager is told beside."""
-    return lab if lab.infiniband is None else replace(whole_lab(lab), infiniband=lab.infiniband)
+    has no wires for, and what its subnet manager is told beside.
+
+    Switches of InfiniBand may stand in a ring. Since the plan of a lab has BGP between all switches of its back end,
+    each of these is an AS of its own.
+    """
+    fabric = lab.infiniband
+    if fabric is None:
+        return lab
+    numbered = tuple(replace(node, asn=_FIRST_AS + number) for number, node in enumerate(fabric.switches))
+    return replace(whole_lab(replace(lab, infiniband=replace(fabric, switches=numbered))), infiniband=fabric)
 
 
 def _refuse() -> NoReturn:
