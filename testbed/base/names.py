@@ -125,6 +125,12 @@ def all_names_hint(word: str, known: Iterable[str]) -> str | None:
     return f"did you mean {' or '.join(filter(None, (', '.join(first), best)))}? {listed}" if best else listed
 
 
+def first_few(items: Sequence[object], most: int, between: str = ", ") -> str:
+    """Name the first few of some things, and count the others: "a, b and 3 more"."""
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return between.join(map(str, items[:most])) + more
+
+
 def rail_switch_name(pod: int, segment: int, index: int, plane: str = "") -> str:
     """`p1-s1-rail1`; `plane` is "a".."h" where there are several planes of switches, else ""."""
     return f"p{pod}-s{segment}-rail{index}{plane}"

@@ -446,7 +446,8 @@ class TenantLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkLoad:
-    """The load of one network of the lab while traffic ran, whether or not the workload was in it.
+    """The load of one network of the lab while traffic ran, whether or not the workload was in it. A simulation has
+    those with ranks alone.
 
     Bytes are those of frames, control traffic included. Utilisations are shares of the lab's rates over the run; peaks
     are those of the busiest window of `run.measuring.observation.PORT_INTERVAL_NS`, and None where ports are not

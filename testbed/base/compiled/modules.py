@@ -10,7 +10,7 @@ from pathlib import Path
 
 from testbed.base.files import CHECKOUT
 
-PACKAGES = ("testbed/protocols", "testbed/endpoints", "testbed/run/simulated")
+PACKAGES = ("testbed/protocols", "testbed/endpoints", "testbed/run/simulated", "testbed/run/flows/native")
 """Every module in these directories is compiled, but those in `INTERPRETED`."""
 INTERPRETED = (
     "testbed/endpoints/fabric.py",
@@ -77,7 +77,11 @@ INTERPRETED = (
 """They are not in the way of a packet (coroutines, command lines, set-up), or gain nothing (tables, ctypes); atomics
 are numbers of any type, where a compiled comparison rounds. Registries of controllers are interpreted so that a
 controller under work can be: nothing that is compiled calls it but by its base class."""
-NATIVE_HEADERS = ("testbed/protocols/crc32.h",)
+NATIVE_HEADERS = (
+    "testbed/protocols/crc32.h",
+    "testbed/run/flows/native/filling.h",
+    "testbed/run/flows/native/shares.h",
+)
 """Headers that modules in C include."""
 WAY_OF_BUILDING = "3"
 """To be changed whenever the builder makes something else of the same sources."""

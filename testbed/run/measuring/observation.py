@@ -46,6 +46,8 @@ class Observation:
     and `port_samples` of all networks of the lab.
     """
 
+    networks: tuple[str, ...] | None = None
+    """The networks of the lab that were watched; None: all."""
     begin_ns: int = 0
     """When the watch began, by CLOCK_MONOTONIC."""
     elapsed_s: float = 0.0
@@ -73,7 +75,7 @@ class Observation:
     """The bytes that queues have sent, at longer intervals; and where that is not too much, what else of ports is kept
     beside a record."""
     port_table: PortTable | None = None
-    """The ports of these."""
+    """The ports that `port_samples` are of."""
     marking: list[MarkingCurve] = field(default_factory=list)
     """A curve of each class that had packets which allowed a mark."""
 

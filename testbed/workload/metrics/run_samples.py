@@ -416,7 +416,7 @@ class ScaleUpCarried:
     buffer_peak_bytes: int
     buffer_peak_share: float
     plane_bytes: Sequence[float]
-    """By plane."""
+    """Bytes by plane."""
     transfers: int
     failed: int
     latency_p50_rtts: float | None

@@ -59,7 +59,7 @@ class Pair:
         return lab
 
     def running(self) -> RunningLab:
-        return RunningLab.open(self._sandbox.name(), self._sandbox.state)
+        return self._sandbox.running()
 
     def deploy(self, lab: Lab) -> Snapshot:
         self._sandbox.deploy(lab, k=lab.scale.time)

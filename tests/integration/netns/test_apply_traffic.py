@@ -16,6 +16,7 @@ from lab_snapshot import differences, snapshot
 from lab_texts import FRONTEND, text_of
 from lossless_flows import established, lossless_flows
 from perftest_sides import TOOL, finish
+from sandbox import Sandbox
 from waiting import until
 
 from testbed.lab.core.deploy.live import RunningLab
@@ -98,7 +99,7 @@ class ChangingLab:
 
     @property
     def running(self) -> RunningLab:
-        return RunningLab.open(self._sandbox.name(), self._sandbox.state)
+        return self._sandbox.running()
 
     def apply(self, values: Mapping[str, Any]) -> None:
         self._run("apply", values)
@@ -111,7 +112,7 @@ class ChangingLab:
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> Iterator[ChangingLab]:
+def lab(shared_sandbox: Sandbox) -> Iterator[ChangingLab]:
     yield ChangingLab(shared_sandbox)
     shared_sandbox.destroy()
 
@@ -188,7 +189,7 @@ BRIDGED = 3
 """Packets that may arrive while the kernel makes a port one of a bridge (br_add_if), which the row says."""
 
 
-def test_a_host_that_was_alone_on_its_rail_goes_on_with_a_second_one(sandbox: Any) -> None:
+def test_a_host_that_was_alone_on_its_rail_goes_on_with_a_second_one(sandbox: Sandbox) -> None:
     """The rail becomes a bridge, which takes the gateway's address from the port of the first host."""
     alone = ChangingLab(sandbox, BASE | {"fabric.hosts": 1})
     with lossless_flows(alone.running, SOURCES[:1], DESTINATION, dscp=DSCP) as flows:

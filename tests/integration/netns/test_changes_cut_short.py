@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from lab_snapshot import Snapshot, differences, snapshot
+from sandbox import Sandbox
 
 from testbed.lab.core.deploy.live import RunningLab
 
@@ -116,7 +117,7 @@ class Bench:
 
     @property
     def lab(self) -> RunningLab:
-        return RunningLab.open(self.sandbox.name(), self.sandbox.state)
+        return self.sandbox.running()
 
     def seen(self) -> Snapshot:
         """All that the kernel, FRR and our files have of the lab."""
@@ -124,7 +125,7 @@ class Bench:
 
 
 @pytest.fixture
-def bench(sandbox: Any) -> Bench:
+def bench(sandbox: Sandbox) -> Bench:
     return Bench(sandbox)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sandbox import Sandbox
 from waiting import until
 
 from testbed.api import Lab
@@ -35,7 +36,7 @@ fabric:
 
 
 @pytest.fixture
-def file(sandbox: Any) -> Path:
+def file(sandbox: Sandbox) -> Path:
     """The file of a lab of two hosts under one rail switch and one spine."""
     path: Path = sandbox.work / "lab.yml"
     path.write_text(TEXT.format(name=sandbox.name()))
@@ -57,11 +58,11 @@ def edit(file: Path, old: str, new: str) -> None:
     file.write_text(text.replace(old, new))
 
 
-def running(sandbox: Any) -> RunningLab:
-    return RunningLab.open(sandbox.name(), sandbox.state)
+def running(sandbox: Sandbox) -> RunningLab:
+    return sandbox.running()
 
 
-def pids(sandbox: Any) -> Mapping[str, Mapping[str, int]]:
+def pids(sandbox: Sandbox) -> Mapping[str, Mapping[str, int]]:
     return {status.name: dict(status.pids) for status in running(sandbox).status()}
 
 

@@ -187,7 +187,7 @@ class InfinibandPlan:
 class LabPlan:
     """Everything decided about a lab, for one time scale and one slot on the machine.
 
-    `slot` (0..511) keeps AS numbers and MACs of labs on one machine apart. `k` is the time scale.
+    `slot` (0..511) keeps MACs of labs on one machine apart. `k` is the time scale.
     `expected_routes` maps each speaker to the BGP routes it must have when converged.
     """
 
