@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from testbed.base.linux.port_counters import PlainQueue, PortCounters
-from testbed.lab.core.model import Lab, whole_lab
+from testbed.lab.core.model import BACKEND, InfinibandFabric, InfinibandSettings, Lab, whole_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.run.schema.model import Transport
+from testbed.run.schema.transports import TransportKind
 
 if TYPE_CHECKING:
     import subprocess
@@ -68,6 +70,22 @@ class LiveLab(Protocol):
     def pause_agent(self) -> PauseAgent:
         """The agent that pauses the lab's lossless classes."""
         ...
+
+
+def lab_of_transports(lab: Lab, transports: Iterable[Transport]) -> Lab:
+    """Return a lab whose back end is InfiniBand where a transport is, though its file says Ethernet: the same switches
+    and links under a subnet manager that is told nothing, and no QoS. That is for virtual time, and for comparing."""
+    if lab.infiniband is not None or all(one.kind is not TransportKind.IB for one in transports):
+        return lab
+    switches = tuple(node for node in lab.switches if node.network == BACKEND)
+    names = {node.name for node in switches}
+    fabric = InfinibandFabric(
+        settings=InfinibandSettings(sm_hosts=tuple(node.name for node in lab.hosts[:1])),
+        switches=switches,
+        links=tuple(link for link in lab.links if link.network == BACKEND),
+        rail_subnets=tuple(subnet for subnet in lab.rail_subnets if subnet.switch in names),
+    )
+    return replace(lab, infiniband=fabric, qos=None)
 
 
 _FIRST_AS = 4_280_000_000
