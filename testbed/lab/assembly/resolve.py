@@ -20,6 +20,7 @@ from testbed.lab.core.schema.fabric import DEFAULT_MTU, radix_of
 from testbed.lab.core.schema.qos.layers import QosResolver
 from testbed.lab.core.schema.startup import KEY as STARTUP_KEY
 from testbed.lab.features.guards.schema import guards_of
+from testbed.lab.features.machines.schema import resolve_machines
 from testbed.lab.features.overlay.schema.resolver import TenantResolver
 from testbed.lab.features.overlay.schema.tenant_spec import OverlaySpec
 from testbed.lab.features.scale_up.schema import resolve_scale_up
@@ -83,7 +84,10 @@ def resolve_lab(document: Document) -> Lab:
     _raise_any(check_contained(document, lab))
     _raise_any(_configured_in_vain(document, lab))
     _raise_any(_overlay_of_planes(document, lab))
-    return _with_overlay(document, spec, _configured_where_routed(lab))
+    lab = _with_overlay(document, spec, _configured_where_routed(lab))
+    machines, problems = resolve_machines(document, spec.machines, lab)
+    _raise_any(problems)
+    return replace(lab, machines=machines)
 
 
 def _configured_where_routed(lab: Lab) -> Lab:
