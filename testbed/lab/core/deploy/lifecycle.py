@@ -92,7 +92,7 @@ class DeployOptions:
     realised: Callable[[Sequence[Operation]], None] | None = None
     """Told of operations once they are carried out, in their order; `CreateNode` once the nodes are published."""
     agreed: Agreed | None = None
-    """What machines have agreed on that have a part each of the lab; None: all of it is here."""
+    """The agreement of machines that have a part each of the lab; None: all of it is here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -165,9 +165,14 @@ class LabPart:
         return found
 
 
+def stub_name(number: int) -> str:
+    """Return the name of the stub of a link in its namespace."""
+    return f"stub{number}"
+
+
 def _cut(operation: CreateVeth, number: int, *, keep: VethEnd) -> CreateVeth:
     if number >= MOST_LINKS:
         raise PlanError(f"a lab over several machines has {MOST_LINKS - 1} links at most", code="too-many-links")
     mac = ":".join(f"{byte:02x}" for byte in (2, 0, 0, 0, number >> 8, number & 255))
-    stub = VethEnd(node=WIRES, name=f"stub{number}", ifindex=_FIRST_STUB + number, mac=mac)
+    stub = VethEnd(node=WIRES, name=stub_name(number), ifindex=_FIRST_STUB + number, mac=mac)
     return replace(operation, a=keep, b=stub) if keep is operation.a else replace(operation, a=stub, b=keep)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from testbed.base.linux.counters import read_counters
+from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import CheckResult, judge
-from testbed.lab.features.machines.part import LabPart
+from testbed.lab.core.drivers.nodes.inside import ask_inside
+from testbed.lab.features.machines.part import WIRES, LabPart, stub_name
 from testbed.lab.features.machines.wires import wires_status
 
 
@@ -22,8 +25,9 @@ def check_machines(lab: RunningLab) -> CheckResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutCounts:
-    """The counts of a port of a cut link. They are packets; `out` and `came` are by class in a lab with QoS,
-    and by nothing else; `paused` are pause frames that came in, and `pausing` those that its machine sent by it."""
+    """The counts of a port of a cut link. They are packets; `out` and `came` are by class in a lab with QoS, and by
+    nothing else; `paused` are pause frames that came in, and `pausing` those that its machine sent by it. `dropped`
+    came over the tunnel while the link was down here: both ends do not come up at one moment."""
 
     port: str
     peer: str
@@ -33,21 +37,27 @@ class CutCounts:
     """The class of routing, which never rests; "" where there are no classes."""
     paused: int = 0
     pausing: int = 0
+    dropped: int = 0
 
 
 def count_cuts(lab: RunningLab) -> list[CutCounts]:
     """Return the counts of all ports of cut links that are here."""
     part = lab.part
     cuts = part.cuts(lab.plan) if isinstance(part, LabPart) else []
+    stubs = ask_inside(lab.name, [WIRES], RouteSocket, lambda _, item: read_counters(item))[WIRES] if cuts else {}
+    dropped = {cut.port: stubs[stub_name(cut.number)].tx_dropped for cut in cuts}
     if lab.plan.tables is not None:
-        return _counts_of_classes(lab, {cut.port: cut.peer for cut in cuts})
+        counts = _counts_of_classes(lab, {cut.port: cut.peer for cut in cuts})
+        return [replace(item, dropped=dropped[item.port]) for item in counts]
     counters = lab.counters()
     found = []
     for cut in cuts:
         node, _, name = cut.port.partition(":")
         counted = counters[node, name]
         out, came = {"all": counted.tx_packets}, {"all": counted.rx_packets}
-        found.append(CutCounts(port=cut.port, peer=cut.peer, out=out, came=came, control="all"))
+        found.append(
+            CutCounts(port=cut.port, peer=cut.peer, out=out, came=came, control="all", dropped=dropped[cut.port])
+        )
     return found
 
 
