@@ -146,6 +146,8 @@ def _print_outcome(
         return
     routers = len(lab.switches)
     ready = "routing converged" if waited and routers else "up"
+    if waited and lab.infiniband is not None:
+        ready += f", the subnet of {len(lab.infiniband.switches)} InfiniBand switches too"
     if waited and plan.services:
         ready += f" and {len(plan.services)} services on nodes answer"
     console().print(

@@ -7,7 +7,7 @@ from testbed.cli.command import argument, command, option
 @command("inspect")
 @argument(
     "what",
-    metavar="[nodes|links|routes|bgp|config|guards|link-groups|machines|scale|scale-up|services|sizing|qos|tenants"
+    metavar="[nodes|links|routes|bgp|config|guards|ib|link-groups|machines|scale|scale-up|services|sizing|qos|tenants"
     "|vteps]",
     default="nodes",
     help="What to show.",

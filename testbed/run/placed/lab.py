@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from testbed.base.linux.port_counters import PlainQueue, PortCounters
-from testbed.lab.core.model import Lab
+from testbed.lab.core.model import Lab, whole_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
 
 if TYPE_CHECKING:
@@ -113,6 +113,12 @@ class PlannedLab:
     @property
     def pause_agent(self) -> PauseAgent:
         _refuse()
+
+
+def lab_of_runs(lab: Lab) -> Lab:
+    """Return a lab as runs see it: with the switches and links of an InfiniBand back end in place, which a deployed lab
+    has no wires for, and what its subnet manager is told beside."""
+    return lab if lab.infiniband is None else replace(whole_lab(lab), infiniband=lab.infiniband)
 
 
 def _refuse() -> NoReturn:

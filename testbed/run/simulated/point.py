@@ -57,7 +57,8 @@ class SimulatedPoint(UndeployedPoint):
     """Collectives carry data, which is checked, as far as it goes."""
 
     def __init__(self, point: Point, model: Lab) -> None:
-        super().__init__(point, planned_lab(model, time_scale(model, point.scenario)))
+        k = time_scale(model, point.scenario) if model.infiniband is None else REAL_TIME
+        super().__init__(point, planned_lab(model, k))
         self.traffic = [with_own_addresses(one) for one in self.traffic]
 
     def run_once(self, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
@@ -73,7 +74,7 @@ class SimulatedPoint(UndeployedPoint):
             done = execute_timed(self.lab, transport, traffic, duration, on_progress=on_progress, beside=beside)
         else:
             limit_s = scenario.workload.time_limit.seconds
-            done = execute(
+            done = self._execute(
                 self.lab,
                 transport,
                 traffic,
@@ -88,6 +89,15 @@ class SimulatedPoint(UndeployedPoint):
         if result is not None and measured.complete:
             result = replace(result, checks=[*self._checks(done), *check_ideals(result, self._ahead_bytes)])
         return RunOutcome(result=result, failure=measured.failure, interrupted=measured.interrupted)
+
+    @property
+    def _execute(self) -> Callable[..., SimulatedRun]:
+        """Return what runs the traffic: over the fabric, or over an InfiniBand subnet."""
+        if self.lab.model.infiniband is None:
+            return execute
+        from testbed.run.simulated.infiniband.execution import execute_subnet  # most labs have none
+
+        return execute_subnet
 
     def _beside(self, traffic: RunTraffic) -> Beside:
         """Return the faults of the scenario, and probes where one of them may lose packets at some time."""

@@ -124,6 +124,8 @@ def require_cuttable(lab: Lab) -> None:
     lacking = dict.fromkeys(_UNCUT[link.kind] for link in lab.links if link.kind in _UNCUT)
     if lab.overlay is not None:
         lacking["tenants"] = None
+    if lab.infiniband is not None:
+        lacking["an InfiniBand back end"] = None
     if any(node.container is not None for node in lab.nodes):
         lacking["nodes that are containers"] = None
     if lab.scale_up.by is ScaleUpBy.PACKETS:
