@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from testbed.lab.core.deploy.listing import ListedLab
     from testbed.pool.over.records import SpreadRecord
 
-OF_NODES = frozenset({"exec", "shell", "logs", "capture", "roce", "uet"})
-"""The verbs whose first word is a node, or a port of one."""
+OF_NODES = frozenset({"exec", "shell", "logs", "capture", "link", "power", "roce", "uet"})
+"""The verbs that name a node, or a port of one."""
 OF_PARTS = frozenset({"inspect", "stats"})
 """The verbs that show rows of nodes: each machine shows its own."""
 OWN = frozenset({"deploy", "destroy", "list", "check"})
 """The verbs that know of labs over several machines."""
 OF_LABS = frozenset(
-    {"apply", "console", "diff", "events", "export", "graph", "launch", "link", "mininet-cli", "node", "pfc", "power"}
-    | {"run", "serve", "service", "trace"}
+    {"apply", "console", "diff", "events", "export", "graph", "launch", "mininet-cli", "node", "pfc", "serve"}
+    | {"service", "trace"}
 )
 """The other verbs about a lab that is up."""
 

@@ -96,7 +96,8 @@ def agree(
                 hint=f"ip link set {look.device} mtu 9000, on all machines and what lies between, or"
                 f" fabric: {{mtu: {max(576, look.mtu_bytes - OUTER_BYTES)}}}",
             )
-        for other, why in reaches[name].lost.items():
+    for name, reach in reaches.items():
+        for other, why in reach.lost.items():
             raise NotSpread(
                 f"{name} does not reach {other} ({looks[other].address}) with packets of {packet} bytes: {why}",
                 hint="what lies between them must pass ICMP, and IP packets of that size whole",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from testbed.base.errors import ConvergenceError, TestbedError
+from testbed.base.errors import ConvergenceError, ExitCode, TestbedError
 from testbed.base.version import __version__
 from testbed.lab.core.deploy.interruption import uninterrupted
 from testbed.lab.core.deploy.records.lab_record import encode_lab, encode_written
@@ -191,16 +191,20 @@ def _carry_out(
 
         try:
             return part.answer(messages.Up, tell)
-        except ConvergenceError as error:
+        except TestbedError as error:
+            failures.append(error)
+            if not isinstance(error, ConvergenceError):
+                for other in parts:
+                    other.end()  # they need not go on, and say so after this one
             return error
-        except TestbedError:
-            for other in parts:
-                other.end()  # they need not go on
-            raise
 
+    failures: list[TestbedError] = []
     outcomes = with_each(parts, finish)
-    if failed := [outcome for outcome in outcomes if isinstance(outcome, TestbedError)]:
-        raise failed[0]
+    broken = [error for error in failures if not isinstance(error, ConvergenceError)]
+    if broken:
+        broken[0].exit_code = ExitCode.INVALID
+    for error in (*broken, *failures):
+        raise error
     ups = zip(parts, outcomes, strict=True)
     return {part.name: outcome.nodes for part, outcome in ups if isinstance(outcome, messages.Up)}
 

@@ -186,6 +186,24 @@ def test_a_port_that_goes_down_takes_the_carrier_of_its_far_end_and_back(
     assert left_on(*machines) == []
 
 
+def test_a_link_that_is_cut_goes_down_by_its_verb_and_is_changed_at_one_end_alone(
+    room: MachineRoom, machines: tuple[NamespaceMachine, NamespaceMachine], work: Path
+) -> None:
+    deployed(room, work, "wide", machines)
+    here, there = machines
+    port, far = ends(here, "wide", NEAR, FAR), ends(there, "wide", FAR, NEAR)
+    for verb in ("down", "up"):
+        done = room.run("link", verb, f"{FAR}:{far}", "-n", "wide", directory=work)
+        assert done.returncode == 0, done.stderr
+        up = verb == "up"
+        until(lambda up=up: has_carrier(here, "wide", NEAR, port) is up, f"{NEAR} sees it {verb}", timeout_s=LOST_S)  # type: ignore[misc]
+    refused = room.run("link", "set", f"{NEAR}:{port}", "--silent", "-n", "wide", directory=work)
+    assert refused.returncode == 3 and "is on another machine" in refused.stderr
+    refused = room.run("apply", "-t", "wide.yml", "-n", "wide", directory=work)
+    assert refused.returncode == 3 and "does not know labs over several machines" in refused.stderr
+    destroyed(room, work, "wide")
+
+
 def test_a_machine_that_dies_takes_its_links_down_and_is_destroyed_later(
     room: MachineRoom, machines: tuple[NamespaceMachine, NamespaceMachine], work: Path
 ) -> None:
@@ -278,8 +296,12 @@ def test_pauses_cross_the_cut_and_nothing_is_lost(
     deployed(room, work, "lossless", machines)
     here, there = machines
     address = inside(here, "lossless", "p1-s1-h1", "hostname", "-I").split()[0]
-    receiver = started(here, "lossless", "p1-s1-h1", SINK, "8")
-    senders = [started(there, "lossless", f"p1-s2-h{host}", BLAST, address, "5", str(50000 + host)) for host in (1, 2)]
+    receiver = started(here, "lossless", "p1-s1-h1", SINK, "9")
+    senders = [
+        started(there, "lossless", f"p1-s2-h{host}", BLAST, address, "5", str(50000 + 10 * host + flow))
+        for host in (1, 2)
+        for flow in range(4)  # over both spines
+    ]
     sent = sum(int(each.communicate(timeout=60)[0]) for each in senders)
     arrived = int(receiver.communicate(timeout=60)[0])
     assert sent == arrived > 100
