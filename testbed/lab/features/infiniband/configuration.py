@@ -146,15 +146,17 @@ def manager_text(subnet: PlannedSubnet, directory: Path, partitions: Path, prior
         "sminfo_polling_timeout": str(POLLING_MS),
         "polling_retry_number": str(POLLS),
         "partition_config_file": str(partitions),
-        "qos": "TRUE",
-        "qos_max_vls": str(settings.vls),
-        "qos_high_limit": str(settings.vl_high_limit),
-        "qos_vlarb_high": _arbitration(settings.vl_high) or "0:0",
-        "qos_vlarb_low": _arbitration(settings.vl_low),
-        "qos_sl2vl": ",".join(map(str, settings.sl2vl)),
-        "lash_start_vl": "0",
         "nue_max_num_vls": str(settings.vls),
     }
+    if settings.has_lanes:
+        values |= {
+            "qos": "TRUE",
+            "qos_max_vls": str(settings.vls),
+            "qos_high_limit": str(settings.vl_high_limit),
+            "qos_vlarb_high": _arbitration(settings.vl_high) or "0:0",
+            "qos_vlarb_low": _arbitration(settings.vl_low),
+            "qos_sl2vl": ",".join(map(str, settings.sl2vl)),
+        }
     return "".join(f"{key} {value}\n" for key, value in values.items())
 
 

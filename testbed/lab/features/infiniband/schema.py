@@ -34,6 +34,7 @@ from testbed.lab.core.model.infiniband import (
     DEFAULT_ROUTING,
     DEFAULT_SWEEP,
     DROPPED,
+    LANE_ENGINES,
     SERVICE_LEVELS,
     CongestionSettings,
     InfinibandPartition,
@@ -45,8 +46,6 @@ ROOT: Path = ("fabric", "infiniband")
 MAX_PARTITIONS = 31
 """An HCA of ibsim has 32 P_Keys, one of which is the default partition's."""
 MAX_VLS = 8
-LANE_ENGINES = frozenset({"lash", "dfsssp", "nue"})
-"""The routing engines that put paths on several service levels, against deadlock."""
 
 
 class LinkLayer(StrEnum):
