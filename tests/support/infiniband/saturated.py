@@ -6,12 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from formula_subnets import RATE_BPS
+
 from testbed.protocols.infiniband import binding
 from testbed.protocols.infiniband.data_path import DataPath, PathLink, PathNode
 from testbed.protocols.infiniband.local_routing import DEFAULT_PKEY, LOCAL, LocalHeader
 from testbed.protocols.infiniband.subnet import Subnet
-
-from formula_subnets import RATE_BPS
 
 PACKET_BYTES = 12 + 4096 + 4
 """BTH, payload and ICRC."""
@@ -26,7 +26,10 @@ def data_path(
 ) -> DataPath:
     """The data path of a subnet. `frames`: full frames that an input buffer holds of each VL; 0: what a link needs."""
     path = DataPath(
-        [PathNode(name=one.name, ports=one.ports, lid=one.lid, is_switch=one.is_switch) for one in subnet.nodes.values()],
+        [
+            PathNode(name=one.name, ports=one.ports, lid=one.lid, is_switch=one.is_switch)
+            for one in subnet.nodes.values()
+        ],
         [
             PathLink(a=one.a, a_port=one.a_port, b=one.b, b_port=one.b_port, rate_bps=one.rate_bps, delay_ns=delay_ns)
             for one in subnet.links

@@ -162,8 +162,7 @@ class LiveSubnet:
                 operation="opensm",
                 hint="`testbed repair` starts it again",
             )
-        managers = [manager for manager in self.managers if manager.directory.exists()]
-        await_sweep(managers, before, SWEEP_TIMEOUT_S, told_after_s=LOST_TRAP_S, pids=pids)
+        await_sweep(self.managers, before, SWEEP_TIMEOUT_S, told_after_s=LOST_TRAP_S, pids=pids)
 
     # ------------------------------------------------------------------ managers
 

@@ -157,7 +157,8 @@ def await_sweep(
     started = time.monotonic()
     with closing(DirectoryWatch()) as watch:
         for manager in managers:
-            watch.add(manager.directory, IN_MODIFY | IN_CREATE)
+            if manager.directory.exists():
+                watch.add(manager.directory, IN_MODIFY | IN_CREATE)
         while count_sweeps(managers) <= before:
             for manager, process in zip(managers, processes, strict=False):
                 _require_running(manager, process)
