@@ -6,7 +6,6 @@ fabric's time; those of two points, one over the other, have no time. A point th
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field
 
 from testbed.base.rows import column
 from testbed.record.record import Backend, ExpectationResult, Outcome, Record
-from testbed.record.report.comparison.backends import WITHIN
+from testbed.record.report.comparison.backends import WITHIN, workload_of
 from testbed.record.report.comparison.compare import real_values
 from testbed.workload.metrics import definition_of
 
@@ -79,7 +78,7 @@ def expected_rows(records: Iterable[Record]) -> list[ExpectedRow]:
     found: dict[_Key, _Figures] = {}
     for record in records:
         backend = record.environment.backend
-        workload = json.dumps(record.scenario.workload, sort_keys=True, default=str)
+        workload = workload_of(record)
         broken = {point.name for point in record.points if not all(run.is_valid for run in point.runs)}
         before: Counter[tuple[str, str]] = Counter()
         for item in record.expectations:
