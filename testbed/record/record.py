@@ -26,6 +26,7 @@ from testbed.record.samples import (
     RunEvent,
     ScaleUpLoad,
     Series,
+    SubnetLoad,
     Transfers,
 )
 
@@ -59,6 +60,8 @@ class Backend(StrEnum):
 SIMULATED_CLOCK = "simulated"
 EPOCH = "1970-01-01T00:00:00.000Z"
 """When a simulation begins, by its own clock."""
+NOT_SIMULATED = "is not simulated"
+"""The begin of the doubt about an expectation of what no simulation has, such as the traffic of real programs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +260,8 @@ class RunResult:
     """Every network of the lab, in its order; none in records of versions that did not look."""
     scale_up: list[ScaleUpLoad] = field(default_factory=list)
     """The scale-up domains whose transfers were frames; none where they took the links' time."""
+    subnet: SubnetLoad | None = None
+    """The InfiniBand subnet that carried it; None where the fabric is Ethernet."""
     events: list[RunEvent] = field(default_factory=list)
     """The events: done to the lab, or seen in it."""
     series: list[Series] = field(default_factory=list)
@@ -429,6 +434,11 @@ class ExpectationResult:
     """The most that packets would measure, by the band of flows; None without a band."""
     doubt: str = ""
     """Why it is invalid, in a sentence's end; "" where nothing was measured."""
+
+    @property
+    def left_out(self) -> bool:
+        """Tell whether the verdict is given without it: it is of what no simulation has."""
+        return self.outcome is Outcome.INVALID and self.doubt.startswith(NOT_SIMULATED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -188,7 +188,9 @@ def _verdict_of(record: "Record") -> "Verdict":
 
     doubts = [check.message for point in record.points for run in point.runs for check in run.checks if not check.ok]
     missing = [
-        f"{item.metric} could not be measured" for item in record.expectations if item.outcome is Outcome.INVALID
+        f"{item.metric} could not be measured"
+        for item in record.expectations
+        if item.outcome is Outcome.INVALID and not item.left_out
     ]
     if record.verdict.outcome is Outcome.INVALID and not (doubts or missing or record.incomplete):
         return Verdict(outcome=Outcome.PASS, reasons=[])

@@ -153,9 +153,12 @@ def steady(directories: tuple[Path, ...], page: Path | None, format: options.For
 @results.command("backends")
 @argument("paths", nargs=-1, metavar="[RECORD|DIR...]", type=PATH, help="Or what they lie below; default: results/.")
 @option("--metric", "metrics", multiple=True, metavar="METRIC", help="Compare this one; may be repeated.")
+@option("--expected", is_flag=True, help="Compare what each scenario expects something of.")
 @option("--page", metavar="PAGE.md", type=PATH, help="Put the ratios into a page, between its marks.")
 @options.format_option
-def backends(paths: tuple[Path, ...], metrics: tuple[str, ...], page: Path | None, format: options.Format) -> None:
+def backends(
+    paths: tuple[Path, ...], metrics: tuple[str, ...], expected: bool, page: Path | None, format: options.Format
+) -> None:
     """Show what was simulated beside what was emulated, for each metric of each point that both have."""
     from testbed.cli.output import console, emit
     from testbed.cli.scenarios.steady import write_page
@@ -168,12 +171,20 @@ def backends(paths: tuple[Path, ...], metrics: tuple[str, ...], page: Path | Non
         backends_markdown,
         records_below,
     )
+    from testbed.record.report.comparison.expected import ExpectedRow, expected_markdown, expected_rows
     from testbed.record.store import RESULTS_DIRECTORY
     from testbed.workload.metrics import require_metric
 
+    found = records_below(list(paths) or [RESULTS_DIRECTORY])
+    if expected:
+        judged = expected_rows(found)
+        emit(judged, ExpectedRow, format)
+        if page is not None:
+            write_page(page, expected_markdown(judged), "expected")
+        return
     for metric in metrics:
         require_metric(metric)
-    rows = backend_rows(records_below(list(paths) or [RESULTS_DIRECTORY]), metrics or METRICS)
+    rows = backend_rows(found, metrics or METRICS)
     emit(rows, BackendRow, format)
     if format is options.Format.TABLE:
         for one in agreement(rows):

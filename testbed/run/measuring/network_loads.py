@@ -32,13 +32,15 @@ _NONE = PortCounters()
 
 
 def network_loads(lab: LiveLab, seen: Observation, channels: Sequence[Channel]) -> list[NetworkLoad]:
-    """Return what every network of `lab` carried while it was watched, in their order."""
+    """Return what every network of `lab` that was watched carried meanwhile, in their order."""
     payload = _payload(lab.plan, channels)
     numbers = lab.plan.port_numbers
     rates = _PortRates.of(seen.port_samples)
     guarded = None if seen.guarded is None else _guarded(lab, seen.guarded)
     found = []
     for network in lab.model.network_names:
+        if seen.networks is not None and network not in seen.networks:
+            continue
         ports = [port for port in lab.plan.ports if port.network == network]
         switching = switching_nodes(lab.model, network)
         sent = {place(port): seen.sent.get((port.node, port.name), _NONE).tx_bytes for port in ports}

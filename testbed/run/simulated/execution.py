@@ -18,6 +18,7 @@ from testbed.lab.features.scale_up.counters.balance import PlaneBalance
 from testbed.lab.observe.port_table import tabulate_ports
 from testbed.lab.observe.reconcile import PATIENCE_NS, Reconciliation, reconcile
 from testbed.protocols.simulation.errors import SimulationError
+from testbed.protocols.simulation.events import Ended
 from testbed.run.emulated.workers import Event, WorkerFailed
 from testbed.run.measuring.marking import marking_curves
 from testbed.run.measuring.measured import Measured, TimeLimitReached
@@ -151,7 +152,7 @@ class Execution:
         happening.end()
         # Who has not ended is stopped before the last packets arrive; who has, counts them.
         stopped = self._report() if self._watch.going else None
-        if failure is None and not self._watch.interrupted:
+        if failure is None and not self._watch.interrupted and stopped is None:
             self._settle(fabric)
         reports = stopped or self._report()
         measured = Measured(observation=observation, interrupted=self._watch.interrupted, failure=failure)
@@ -235,25 +236,29 @@ class Execution:
         return plans
 
     def _build(self, plans: Mapping[str, Program]) -> SimulatedFabric:
-        workers = self._mixed.workers()
-        hosts = []
-        for one in self._carried:
-            plan = next((plan for name, plan in plans.items() if workers[name][1] is one), None)
-            if plan is not None:
-                hosts.append(self._hosts_of(one, plan))
-        fabric = build_fabric(
-            self._lab,
-            list(self._site.endpoints.values()),
-            hosts,
-            placed=self._traffic.placement.nics,
-            seed=self._traffic.seed,
-        )
+        """Return the network, which the endpoints of programs are in from now on."""
+        fabric = self._build_network(plans)
         self._site.network = fabric.network
         for running in self._programs.values():
             for address, completions in running.completions.items():
                 host = fabric.network.nics[address]
                 host.completions, host.on_completions = completions, running.act
         return fabric
+
+    def _build_network(self, plans: Mapping[str, Program]) -> SimulatedFabric:
+        workers = self._mixed.workers()
+        hosts = []
+        for one in self._carried:
+            plan = next((plan for name, plan in plans.items() if workers[name][1] is one), None)
+            if plan is not None:
+                hosts.append(self._hosts_of(one, plan))
+        return build_fabric(
+            self._lab,
+            list(self._site.endpoints.values()),
+            hosts,
+            placed=self._traffic.placement.nics,
+            seed=self._traffic.seed,
+        )
 
     def _hosts_of(self, one: CarriedPart, program: Program) -> Hosts:
         """Return the hosts of a part, of which this is the program of one."""
@@ -313,13 +318,17 @@ class Execution:
             program.begin(self._begin_ns)
         begin = time.perf_counter()
         try:
-            fabric.network.run(until=self._begin_ns + self._limit_ns, stop=self._watch.is_over)
+            fabric.network.run(until=self._begin_ns + self._limit_ns, stop=self._is_over)
             self._seconds = time.perf_counter() - begin
         except SimulationError as error:
             return ScenarioError(f"the simulation cannot go on: {error}")
         if sampler is not None:
             sampler.end()
         return self._failure()
+
+    def _is_over(self) -> bool:
+        """Tell whether the traffic is at its end, or can be none any more."""
+        return self._watch.is_over()
 
     def _failure(self) -> TestbedError | None:
         failed = self._watch.failed
@@ -342,13 +351,6 @@ class Execution:
         step = max(1, self._base_rtt_ns // SAMPLES_PER_RTT)
         while network.in_flight() and network.now < deadline:
             network.run(until=network.now + step)
-        if not network.in_flight():
-            return
-        for nic in network.nics.values():  # whoever goes on, as flows do that have more to send, is silenced
-            nic.kill()
-        deadline = network.now + QUEUED_RTTS * SETTLE_RTTS * self._base_rtt_ns
-        while network.in_flight() and network.now < deadline:
-            network.run(until=network.now + step)
 
     # --- what is known -----------------------------------------------------------------------------------
 
@@ -361,6 +363,7 @@ class Execution:
     def _observe(self, fabric: SimulatedFabric, sampler: QueueSampler | None, run: SimulatedRun) -> None:
         """Read all counters, as they are after the last acknowledgement."""
         observation, qos = run.measured.observation, self._lab.plan.tables
+        observation.networks = self._lab.model.network_names
         observation.scale_up, run.planes = self._domains.readings(), self._domains.balance()
         observation.sent = count_ports(fabric, () if qos is None else self._lab.plan.port_numbers)
         network = fabric.network
@@ -368,15 +371,36 @@ class Execution:
         run.sent = sum(nic.sent for nic in network.nics.values())
         run.unaccounted = run.sent - network.accounted()
         if qos is None or observation.table is None:
+            self._drain(fabric, run)
             return
         maps = count_fabric(fabric, self._lab)
         observation.growth = counted_since(self._begin_ns, maps, network.now)
         observation.samples = None if sampler is None else sampler.samples()
         marks = maps.by_port("curves")
         observation.marking = marking_curves(qos, observation.table, np.zeros_like(marks), marks)
+        if self._drain(fabric, run):
+            maps = count_fabric(fabric, self._lab)
         # Counters change no more: after one look, all patience is over.
         clock_ns = count(PATIENCE_NS, PATIENCE_NS).__next__
         run.balance = reconcile(maps, observation.table, clock_ns=clock_ns, rest=lambda seconds: None)
+
+    def _drain(self, fabric: SimulatedFabric, run: SimulatedRun) -> bool:
+        """Have all that still waits arrive, once counters of the traffic are read: a queue may have seconds of packets,
+        probes and the last data among them. Return whether there was anything, and the run came to its end."""
+        network = fabric.network
+        left, since = network.in_flight(), network.now
+        if not left or not run.measured.complete:
+            return False
+        for nic in network.nics.values():  # whoever goes on, as flows do that last for a time, is silenced
+            nic.kill()
+        patience_ns = QUEUED_RTTS * SETTLE_RTTS * self._base_rtt_ns
+        while left and network.now - since < patience_ns:
+            if network.run(until=network.now + self._base_rtt_ns) is Ended.QUIET:
+                break
+            still = network.in_flight()
+            if still < left:
+                left, since = still, network.now
+        return True
 
 
 def _simulated(one: CarriedPart) -> SimulatedTransport:

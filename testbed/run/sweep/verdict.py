@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from testbed.record.record import Backend, ExpectationResult, Outcome, PointResult, Verdict
+from testbed.record.record import NOT_SIMULATED, Backend, ExpectationResult, Outcome, PointResult, Verdict
 from testbed.run.schema.model import EXIT_METRIC, Expectation, Scalar, Within, is_point_of, names_key
 from testbed.run.sweep.points import HasValues
 from testbed.workload.metrics import Better, MetricUnit, Selection, binding_limits, definition_of
@@ -78,6 +78,7 @@ def _evaluate(expectation: Expectation, point: PointResult, points: Sequence[Poi
             band, doubt = _band(point, expectation, metric, measured, points)
     if missing or measured is None or None in band:
         outcome = Outcome.INVALID
+        doubt = doubt or _not_simulated(expectation, point)
     else:
         sides = {_side(value, least, most) for value in band if value is not None}
         outcome = Outcome.INVALID if len(sides) > 1 else Outcome.FAIL if sides.pop() else Outcome.PASS
@@ -99,6 +100,15 @@ def _evaluate(expectation: Expectation, point: PointResult, points: Sequence[Poi
         high=band[1] if banded else None,
         doubt=doubt,
     )
+
+
+def _not_simulated(expectation: Expectation, point: PointResult) -> str:
+    """Say that an expectation is about a network that was not watched, as one without ranks is not when simulated."""
+    name = expectation.network
+    watched = [{load.name for load in run.networks} for run in point.runs if run.networks]
+    if not name or not watched or any(name in networks for networks in watched):
+        return ""
+    return f"{NOT_SIMULATED}: no rank is in the network {name}, whose traffic is that of real programs"
 
 
 def _side(value: float, least: float | None, most: float | None) -> int:
@@ -166,15 +176,21 @@ def decide_verdict(
     doubts += [
         f"{_place(item)} {item.doubt or 'could not be measured'}"
         for item in expectations
-        if item.outcome is Outcome.INVALID and item.point not in failed  # a program that fails leaves figures out
+        if item.outcome is Outcome.INVALID and not item.left_out
+        if item.point not in failed  # a program that fails leaves figures out
     ]
+    left_out = [item for item in expectations if item.left_out]
+    told = [f"{_place(item)} {item.doubt}" for item in left_out]
+    if left_out and len(left_out) == len(expectations):
+        doubts += told
     if doubts:
         return Verdict(outcome=Outcome.INVALID, reasons=[*doubts, *tries])
     missed = [_miss(item) for item in expectations if item.outcome is Outcome.FAIL]
     if missed:
-        return Verdict(outcome=Outcome.FAIL, reasons=[*missed, *_failures(points, failed), *tries])
-    met = f"{len(expectations)} of {len(expectations)} expectations met" if expectations else "nothing was expected"
-    return Verdict(outcome=Outcome.PASS, reasons=[f"{met}, and {_TRUSTED[backend]}", *tries])
+        return Verdict(outcome=Outcome.FAIL, reasons=[*missed, *_failures(points, failed), *told, *tries])
+    judged = len(expectations) - len(left_out)
+    met = f"{judged} of {len(expectations)} expectations met" if expectations else "nothing was expected"
+    return Verdict(outcome=Outcome.PASS, reasons=[f"{met}, and {_TRUSTED[backend]}", *told, *tries])
 
 
 def _failures(points: Sequence[PointResult], failed: Container[str]) -> list[str]:

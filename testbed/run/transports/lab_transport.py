@@ -53,6 +53,8 @@ class PathChoice(StrEnum):
     """Each takes one, and paths that are congested are avoided."""
     REPATHED = "repathed"
     """All of them take one path, until it has been congested for a while, and then another."""
+    ROUTED = "routed"
+    """All of them take the path of their destination's address in the tables of a subnet manager."""
 
 
 class LabTransport(ABC):

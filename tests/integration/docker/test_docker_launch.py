@@ -16,7 +16,6 @@ from waiting import until
 
 from testbed.base.interrupt import Interrupt
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.schema.load import load_topology_text
 from testbed.launch import LaunchOptions, LaunchResult, RankLine, launch_ranks
 from testbed.launch.result import INTERRUPTED, UNDONE
 
@@ -37,8 +36,7 @@ WAITS = f"{DAEMON}\nprint('up', flush=True)\ntime.sleep(600)"
 
 @pytest.fixture(scope="module")
 def lab(engine: Any, shared_sandbox: Any) -> Iterator[RunningLab]:
-    text = TOPOLOGY.format(name=shared_sandbox.name())
-    yield shared_sandbox.deploy(load_topology_text(text, file="mixed.yml"), k=1000.0).lab
+    yield shared_sandbox.lab(TOPOLOGY, k=1000.0)
     shared_sandbox.destroy()
 
 

@@ -17,6 +17,16 @@ from testbed.record.store import load_record
 SCENARIOS = Path(__file__).parents[3] / "scenarios"
 TIMEOUT_S = 300.0
 """The longest time that one run may take by the clock (s)."""
+NOT_SIMULATED: Mapping[str, str] = {
+    "fio-depth": "fio at the hosts and nbdkit at the targets",
+    "kernel-red": "not by a qdisc of the kernel",
+    "program-rank-order": "has no hosts that a program could run on",
+    "program-uplinks-fail": "has no hosts that a program could run on",
+    "rdma-latency": "rdma is perftest or rsocket",
+    "rdma-rail-alignment": "rdma is perftest or rsocket",
+    "storage-protocols": "runs no real programs",
+}
+"""The shipped scenarios that `--backend simulation` refuses, as they are about real programs, and its words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

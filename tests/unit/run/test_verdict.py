@@ -8,6 +8,7 @@ import pytest
 from run_rows import lab_summary, run_result
 
 from testbed.record.record import (
+    Backend,
     Check,
     ExpectationResult,
     MetricSummary,
@@ -16,6 +17,7 @@ from testbed.record.record import (
     PredictedMetric,
     RunResult,
 )
+from testbed.record.samples import NetworkLoad
 from testbed.run.machine.cpu import CpuUse
 from testbed.run.schema.model import Expectation, Within
 from testbed.run.sweep.verdict import decide_verdict, evaluate_expectations
@@ -248,3 +250,49 @@ def test_a_program_that_fails_is_a_fail_though_it_left_figures_out() -> None:
     wanted = Expectation(metric="program_exit", minimum=3.0, source="it is to fail")
     verdict = decide_verdict(failed, evaluate_expectations([wanted, FAST], failed), incomplete="")
     assert verdict.outcome is Outcome.INVALID, "failing is what was expected, and says nothing of figures"
+
+
+def watched(measured: float | None, *networks: str) -> PointResult:
+    """A point with a figure of the network of management, and the networks that its run watched."""
+    loads = [
+        NetworkLoad(
+            name=name, ports=2, sent_bytes=0, entered_bytes=0, delivered_bytes=0, utilisation=0.0,
+            peak_utilisation=None, busiest_port="", busiest_utilisation=0.0, busiest_peak_utilisation=None,
+            queue_max_bytes=None, queue_port="", queue_class="", drops={}, ce_packets=None, pause_frames=None,
+            paused_s=None,
+        )
+        for name in networks
+    ]  # fmt: skip
+    return point("network_delivered[network=management]", measured, [replace(run(ok=True), networks=loads)])
+
+
+MANAGEMENT = Expectation(metric="network_delivered", network="management", minimum=400.0)
+
+
+def test_what_is_not_simulated_is_said_by_name_and_left_out_of_the_verdict() -> None:
+    one = watched(None, "backend", "storage")
+    [result] = evaluate_expectations([MANAGEMENT], [one])
+    assert result.outcome is Outcome.INVALID and result.left_out
+    met = judge(Expectation(metric="jain_flows", minimum=0.9), 1.0)
+    verdict = decide_verdict([one], [met, result], incomplete="", backend=Backend.SIMULATION)
+    assert verdict.outcome is Outcome.PASS
+    assert verdict.reasons == [
+        "1 of 2 expectations met, and every packet is accounted for",
+        "network_delivered[network=management] is not simulated: no rank is in the network management, whose traffic is"
+        " that of real programs",
+    ]
+    missed = judge(Expectation(metric="jain_flows", minimum=0.9), 0.5)
+    assert decide_verdict([one], [missed, result], incomplete="").outcome is Outcome.FAIL
+
+
+def test_with_nothing_else_expected_it_is_invalid() -> None:
+    one = watched(None, "backend")
+    verdict = decide_verdict([one], evaluate_expectations([MANAGEMENT], [one]), incomplete="")
+    assert verdict.outcome is Outcome.INVALID and "is not simulated" in verdict.reasons[0]
+
+
+def test_a_network_that_was_watched_and_has_no_figure_could_not_be_measured() -> None:
+    one = watched(None, "backend", "management")
+    [result] = evaluate_expectations([MANAGEMENT], [one])
+    assert not result.left_out
+    assert decide_verdict([one], [result], incomplete="").outcome is Outcome.INVALID

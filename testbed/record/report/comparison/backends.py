@@ -1,7 +1,8 @@
 """The figures of simulated runs beside those of emulated ones: a row for each metric of each point that both have.
 
-Medians over all valid runs are compared, in the real fabric's time: a lab's clock runs k times as long. A run counts
-that came to its end and broke no trust check.
+Medians over valid runs are compared, in the real fabric's time: a lab's clock runs k times as long. A run counts that
+came to its end and broke no trust check. Where both backends have runs of the same seeds, these alone are compared:
+they have the same traffic, and the same hashes.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class Agreement:
 
 _Key = tuple[str, str, str]
 """A scenario, a point of it, and a metric."""
+_Seeded = tuple[int, float]
+"""The seed of a run, and its value."""
 
 
 def records_below(paths: Sequence[Path]) -> Iterator[Record]:
@@ -68,7 +71,7 @@ def records_below(paths: Sequence[Path]) -> Iterator[Record]:
 
 def backend_rows(records: Iterator[Record], metrics: Sequence[str] = METRICS) -> list[BackendRow]:
     """Return the rows of all points that records of both backends have, in the order of their names."""
-    values: Mapping[Backend, dict[_Key, list[float]]] = {backend: defaultdict(list) for backend in Backend}
+    values: Mapping[Backend, dict[_Key, list[_Seeded]]] = {backend: defaultdict(list) for backend in Backend}
     for record in records:
         found = values[record.environment.backend]
         for point in record.points:
@@ -76,15 +79,24 @@ def backend_rows(records: Iterator[Record], metrics: Sequence[str] = METRICS) ->
                 found[record.scenario.name, point.name, metric] += _valid_values(point, metric)
     emulated, simulated_ = values[Backend.EMULATION], values[Backend.SIMULATION]
     return [
-        _row(key, emulated[key], simulated_[key])
+        _row(key, *_of_same_seeds(emulated[key], simulated_[key]))
         for key in sorted(emulated, key=lambda key: (metrics.index(key[2]), key))
         if emulated[key] and simulated_.get(key)
     ]
 
 
-def _valid_values(point: PointResult, metric: str) -> list[float]:
-    values = [value for run in point.runs if run.is_valid and (value := run.metrics.get(metric)) is not None]
-    return real_values(values, _unit(metric), point)
+def _valid_values(point: PointResult, metric: str) -> list[_Seeded]:
+    found = [(run.seed, run.metrics.get(metric)) for run in point.runs if run.is_valid]
+    seeds, values = [seed for seed, value in found if value is not None], [one for _, one in found if one is not None]
+    return list(zip(seeds, real_values(values, _unit(metric), point), strict=True))
+
+
+def _of_same_seeds(emulated: Sequence[_Seeded], simulated: Sequence[_Seeded]) -> tuple[list[float], list[float]]:
+    """Return the values of runs whose seeds both have; those of all runs where there is no such seed."""
+    sides = (emulated, simulated)
+    seeds = set.intersection(*({seed for seed, _ in side} for side in sides))
+    ours, theirs = ([value for seed, value in side if not seeds or seed in seeds] for side in sides)
+    return ours, theirs
 
 
 def _unit(metric: str) -> str:

@@ -112,7 +112,7 @@ class PointView:
     point: PointResult
     label: str
     run: RunResult | None
-    """The typical one."""
+    """The run that is shown: the typical one."""
     headline: Sequence[MetricSummary]
     plots: Sequence[Plot]
     cut: bool
@@ -158,7 +158,7 @@ def write_report_files(record: Record, directory: Path) -> Path:
 
 
 def render_report(record: Record) -> str:
-    """The whole page."""
+    """Return the whole page, as HTML."""
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup, escape
 
@@ -316,7 +316,7 @@ def _tone(record: Record, metric: str, point: str) -> str:
 
 def _views(record: Record, budget: int) -> list[PointView]:
     single = len(record.points) == 1
-    failed = {item.point for item in record.expectations if item.outcome is not Outcome.PASS}
+    failed = {item.point for item in record.expectations if item.outcome is not Outcome.PASS and not item.left_out}
     views = []
     for number, point in enumerate(record.points):
         run = typical_run(point)
@@ -348,7 +348,7 @@ def _views(record: Record, budget: int) -> list[PointView]:
 
 def _outcome(record: Record, point: PointResult) -> str:
     """The worst outcome of what is expected of a point, which its runs may be no proof of; "" where nothing is."""
-    found = {item.outcome for item in record.expectations if item.point == point.name}
+    found = {item.outcome for item in record.expectations if item.point == point.name and not item.left_out}
     if any(not check.ok for run in point.runs for check in run.checks):
         found.add(Outcome.INVALID)
     return next((one.value for one in (Outcome.INVALID, Outcome.FAIL, Outcome.PASS) if one in found), "")

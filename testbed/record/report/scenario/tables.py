@@ -214,7 +214,8 @@ def _of_requests(point: PointResult, run: RunResult) -> Iterable[Sequence[Any]]:
 def junit_xml(record: Record) -> bytes:
     """A test case for each expectation and each trust check of each run.
 
-    A failure is an expectation that was missed; an error is a measurement that cannot be trusted, or is not there.
+    A failure is an expectation that was missed; an error is a measurement that cannot be trusted, or is not there. What
+    no simulation has is skipped.
     """
     name = record.scenario.name
     cases = [*_expectation_cases(record), *_trust_cases(record)]
@@ -242,7 +243,9 @@ def _expectation_cases(record: Record) -> Iterable[ElementTree.Element]:
         classname = ".".join(word for word in (record.scenario.name, item.point) if word)
         case = ElementTree.Element("testcase", classname=_xml(classname), name=_xml(f"{item.metric} {band}"))
         said = f"measured {format_measured(item, unit)}, expected {band}"
-        if item.outcome is not Outcome.PASS:
+        if item.left_out:
+            ElementTree.SubElement(case, "skipped", message=_xml(item.doubt))
+        elif item.outcome is not Outcome.PASS:
             kind = "failure" if item.outcome is Outcome.FAIL else "error"
             ElementTree.SubElement(case, kind, message=_xml(said)).text = _xml(item.source)
             if item.metric == PROGRAM_EXIT and (output := _last_words(record, item.point)):

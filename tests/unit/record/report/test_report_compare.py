@@ -336,3 +336,14 @@ def test_a_figure_that_was_0_where_it_was_emulated_has_no_ratio(base: Record) ->
         ].points
         == 0
     )
+
+
+def test_runs_of_the_same_seeds_are_compared_where_there_are_any(base: Record) -> None:
+    first = base.points[0].runs[0].seed
+    twice = with_runs(base, lambda run: replace(run, metrics={**run.metrics, "tail_fct": 2.0 * run.seed}))
+    other = with_runs(twice, lambda run: replace(run, seed=run.seed + 100 * (run.seed != first)))
+    rows = backend_rows(iter([twice, simulated(other)]), ("tail_fct",))
+    assert rows and {(row.emulated_runs, row.simulated_runs, row.ratio) for row in rows} == {(1, 1, 1.0)}
+    apart = with_runs(twice, lambda run: replace(run, seed=run.seed + 100))
+    [row, *_] = backend_rows(iter([twice, simulated(apart)]), ("tail_fct",))
+    assert row.emulated_runs == row.simulated_runs == len(base.points[0].runs)

@@ -14,7 +14,7 @@ import pytest
 from recorded import load, screen, with_runs
 
 from testbed.base.errors import RecordError
-from testbed.record.record import EarlierTry, Outcome
+from testbed.record.record import NOT_SIMULATED, EarlierTry, Outcome
 from testbed.record.report import render_report, write_report_files
 from testbed.record.report.scenario.counters import reconcile
 from testbed.record.report.scenario.figures import tenant_figures, title_of, trust_rows
@@ -80,6 +80,16 @@ def test_junit_tells_a_missed_expectation_from_one_that_was_not_measured() -> No
     unmeasured = replace(record.expectations[0], measured=None, outcome=Outcome.INVALID)
     text = junit_xml(replace(record, expectations=[unmeasured]))
     assert ElementTree.fromstring(text).get("errors") == "1"
+
+
+def test_junit_skips_what_is_not_simulated() -> None:
+    record = load("incast-senders")
+    said = f"{NOT_SIMULATED}: no rank is in the network management"
+    left_out = replace(record.expectations[0], measured=None, outcome=Outcome.INVALID, doubt=said)
+    suites = ElementTree.fromstring(junit_xml(replace(record, expectations=[left_out])))
+    [skipped] = suites.iter("skipped")
+    assert skipped.get("message") == said
+    assert (suites.get("failures"), suites.get("errors")) == ("0", "0")
 
 
 def test_junit_of_a_stranger_is_xml() -> None:

@@ -102,6 +102,12 @@ def test_every_network_of_the_lab_is_there_whoever_used_it(loads: dict[str, Netw
     assert loads["users"].carrier == "frontend" and not loads["frontend"].carrier
 
 
+def test_networks_that_nobody_watched_are_left_out(lab: LiveLab) -> None:
+    seen = observed(lab)
+    seen.networks = ("backend", "frontend")
+    assert [load.name for load in network_loads(lab, seen, [])] == ["backend", "frontend"]
+
+
 def test_bytes_are_told_by_who_sent_them(loads: dict[str, NetworkLoad]) -> None:
     def told(name: str) -> tuple[int, int, int]:
         return loads[name].sent_bytes, loads[name].entered_bytes, loads[name].delivered_bytes

@@ -272,6 +272,19 @@ def test_a_storm_stops_its_class_for_as_long_as_it_lasts() -> None:
     assert alone + 1.4 < (one.metrics["tail_fct"] or 0) < alone + 2.6
 
 
+def test_probes_that_wait_in_a_queue_when_the_traffic_ends_are_not_lost() -> None:
+    one = run_of(
+        f"{{at: 500ms, until: 800ms, link: '{UPLINK}', down: true}}",
+        changes=(
+            ("kind: uet, cc: nscc", "kind: tcp"),
+            ("kind: permutation, scope: inter-leaf, bytes: 2MB", "kind: incast, senders: 3, duration: 5s"),
+        ),
+    )
+    waits_s = (one.metrics["queue_max"] or 0) * 8 / (100e9 / 20_000)
+    assert waits_s > 0.5, "so long a packet waits for its turn at the end"
+    assert one.counters["probes_sent"] > 100 and not one.counters["probes_lost"], "none goes by the link that is down"
+
+
 def test_a_fault_that_the_traffic_does_not_live_to_see_makes_the_run_invalid() -> None:
     record = record_of(f"{{at: 50s, link: '{UPLINK}', down: true}}")
     assert record.verdict.outcome is Outcome.INVALID
