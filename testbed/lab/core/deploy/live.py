@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from testbed.base.datapath.pins import lab_directory
 from testbed.base.errors import TestbedError
@@ -36,7 +36,7 @@ from testbed.lab.core.deploy.records.journal import Journal, LabState
 from testbed.lab.core.deploy.records.lab_record import LabRecord, LabUnreadable, decode_lab
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.drivers.nodes.inside import ask_inside
-from testbed.lab.core.feature import features, runtimes
+from testbed.lab.core.feature import features, read_part, runtimes
 from testbed.lab.core.model import NETNS, DelayBy, Lab, LagBy, Node, NodeKind, VrfBy
 
 if TYPE_CHECKING:
@@ -44,7 +44,11 @@ if TYPE_CHECKING:
     from testbed.daemons.portd.client import PauseAgent
     from testbed.lab.core.deploy.runtime import LiveNodes
     from testbed.lab.core.deploy.watch.sessions import BgpSession
+    from testbed.lab.core.feature import Part
     from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
+
+
+_Read = TypeVar("_Read")
 
 
 class NoSuchNode(TestbedError):
@@ -120,8 +124,23 @@ class RunningLab:
 
     @cached_property
     def model(self) -> Lab:
+        """The lab, or what is here of it where other machines have the rest."""
+        lab = self._everywhere
+        return lab if self.part is None else self.part.model(lab)
+
+    @cached_property
+    def part(self) -> Part | None:
+        """The part of the lab that is here; None where all of it is."""
+        said = self._record.part
+        return None if said is None else self._read(lambda: read_part(said))
+
+    @cached_property
+    def _everywhere(self) -> Lab:
+        return self._read(lambda: decode_lab(self._record.model))
+
+    def _read(self, read: Callable[[], _Read]) -> _Read:
         try:
-            return decode_lab(self._record.model)
+            return read()
         except ValueError as error:
             raise LabUnreadable(
                 f"the record of the lab {self.name} was written by testbed {self._record.version} and cannot be read",
@@ -130,7 +149,9 @@ class RunningLab:
 
     @cached_property
     def plan(self) -> LabPlan:
-        plan = self.plan_of(self.model, k=self._record.k)
+        plan = self.plan_of(self._everywhere, k=self._record.k)
+        if self.part is not None:
+            plan = self.part.plan(plan)
         if self._record.numbers is None:
             return plan
         from testbed.lab.core.plan.qos.numbers import DataPathNumbers, keep_numbers

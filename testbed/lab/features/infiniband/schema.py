@@ -7,8 +7,9 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 from testbed.base.errors import Problem
 from testbed.base.names import known_names_hint
@@ -66,6 +67,20 @@ Engine = Annotated[
         },
     ),
 ]
+
+
+class _OrOne:
+    """A list, or the one word that it would have: a matrix sets words."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def read(value: object) -> object:
+            return [value] if isinstance(value, str) else value
+
+        return core_schema.no_info_before_validator_function(read, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        several = handler(schema)
+        return {"anyOf": [several, several["items"]]}
 
 
 def _number_below(limit: int, what: str) -> Name:
@@ -176,7 +191,7 @@ class InfinibandSpec(SpecModel):
         "sharp": "SHARP's manager is NVIDIA's and closed",
     }
 
-    routing: Entries[Annotated[list[Engine], Length(0, 9)]] = Field(
+    routing: Entries[Annotated[list[Engine], Length(0, 9), _OrOne()]] = Field(
         default=[],
         description="Lists OpenSM's routing engines in the order in which they are tried; the default is ftree, updn."
         " Where all give up, OpenSM takes minhop.",
