@@ -73,8 +73,8 @@ class Congestion:
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
-    """What became of a frame, at `at_ns`: by its `token`."""
+class FrameNotice:
+    """The fate of a frame, by its `token`, and when that was."""
 
     at_ns: int
     token: int
@@ -85,7 +85,7 @@ class Notice:
     """The counter that a frame is in that was lost, "" of another one."""
 
 
-class DataPath:
+class SubnetDataPath:
     """Nodes by name, ports from 1, times in ns. Raises `UsageError` for what is out of range."""
 
     def __init__(
@@ -235,7 +235,7 @@ class DataPath:
             raise MemoryError("no memory for the frames of an InfiniBand fabric")
         return when
 
-    def notices(self) -> list[Notice]:
+    def notices(self) -> list[FrameNotice]:
         """Return what has become of frames since this was last asked for."""
         count = int(self._native.ib_fabric_notice_count(self._handle))
         if not count:
@@ -243,7 +243,7 @@ class DataPath:
         raw = self._native.ib_fabric_notices(self._handle)
         names, causes = self.nodes, binding.COUNTERS
         found = [
-            Notice(
+            FrameNotice(
                 one.at_ns,
                 one.token,
                 names[one.node].name,

@@ -15,7 +15,7 @@ from testbed.protocols.infiniband.local_routing import LRH_BYTES, VCRC_BYTES
 from testbed.protocols.roce.packets.headers import BTH_BYTES, DETH_BYTES, IMMEDIATE_BYTES
 from testbed.protocols.roce.packets.icrc import ICRC_BYTES
 from testbed.run.schema.model import Scalar, Transport
-from testbed.run.schema.transports import CC_PREFIX
+from testbed.run.schema.transport_rules import CC_PREFIX
 from testbed.run.transports.lab_transport import PathChoice
 from testbed.run.transports.roce import Roce
 from testbed.run.transports.user_space import NicPair
@@ -47,13 +47,13 @@ class Ib(Roce):
             hint="run it with --backend simulation",
         )
 
-    def check(self) -> None:
+    def check_config(self, nic: PortPlan) -> None:
         if self.lab.model.infiniband is None:
             raise ScenarioError(
                 f"transport: kind ib goes over InfiniBand, and the fabric of {self.lab.name} is Ethernet",
                 hint="fabric: {link_layer: infiniband} in the topology, or transport: {kind: roce}",
             )
-        super().check()
+        super().check_config(nic)
 
     @property
     def path_choice(self) -> PathChoice:
@@ -106,7 +106,7 @@ class Ib(Roce):
 
     @cached_property
     def _cc_parameters(self) -> Mapping[str, bool | int | float]:
-        """What the subnet's CC manager tells HCAs, but for what the scenario says otherwise."""
+        """The parameters that the subnet's CC manager tells HCAs, but for those that the scenario has."""
         if not self._is_controlled:
             return {}
         fabric = self.lab.model.infiniband
