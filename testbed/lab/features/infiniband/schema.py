@@ -210,8 +210,8 @@ class InfinibandSpec(SpecModel):
     )
     partitions: Section[dict[PartitionName, Annotated[PartitionSpec, _OrNodes()]]] = Field(
         default={},
-        description="Lists partitions by name: a list of hosts, or {nodes: [...], sl: 1}. Who is in none talks with"
-        " nobody; without the key, all are in one.",
+        description="Lists partitions by name, each a list of hosts or {nodes: [p1-s1-*], sl: 1}; hosts in none talk"
+        " with nobody, and without the key all are in one.",
     )
     sm: Section[ManagerSpec] = Field(
         default=ManagerSpec.model_construct(), description="Says which hosts have subnet managers."
