@@ -119,16 +119,20 @@ class SubnetDataPath:
         )
         self._handle = self._native.ib_fabric_new(
             config,
-            (binding.NodeConfig * len(nodes))(*((node.ports, node.is_switch, node.lid) for node in nodes)),
+            (binding.NodeConfig * len(nodes))(
+                *(binding.NodeConfig(node.ports, node.is_switch, node.lid) for node in nodes)
+            ),
             (binding.FabricLink * len(links))(*(self._link(link, blocks) for link in links)),
         )
         if not self._handle:
             raise UsageError("the subnet's nodes and links are out of range, or memory is")
 
-    def _link(self, link: PathLink, blocks: int) -> tuple[int, ...]:
+    def _link(self, link: PathLink, blocks: int) -> binding.FabricLink:
         a, b = self._number(link.a), self._number(link.b)
         credits = blocks or link.blocks
-        return a, link.a_port, b, link.b_port, link.rate_bps, link.delay_ns, link.spacing_ns, credits, 0
+        return binding.FabricLink(
+            a, link.a_port, b, link.b_port, link.rate_bps, link.delay_ns, link.spacing_ns, credits, 0
+        )
 
     def _number(self, name: str) -> int:
         if name not in self._numbers:
@@ -167,7 +171,7 @@ class SubnetDataPath:
         """Set the tables of VL arbitration of a port's output, 0: of all. Entries are VLs with weights in 64 bytes."""
         if any(not 0 <= vl < binding.DATA_VLS or not 0 <= weight < 256 for vl, weight in (*high, *low)):
             raise UsageError("an entry of VL arbitration has a VL of 0 to 14 and a weight of 0 to 255")
-        tables = [(binding.Entry * len(table))(*table) for table in (high, low)]
+        tables = [(binding.Entry * len(table))(*(binding.Entry(*one) for one in table)) for table in (high, low)]
         found = self._native.ib_fabric_set_arbitration(
             self._handle, self._number(node), port, tables[0], len(high), tables[1], len(low), limit
         )
