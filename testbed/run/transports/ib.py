@@ -7,7 +7,7 @@ from dataclasses import fields
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from testbed.base.errors import CapabilityError, ScenarioError
+from testbed.base.errors import CapabilityError
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.protocols.congestion.ccti import TIMER_UNIT_US
 from testbed.protocols.congestion.registry import NONE
@@ -46,14 +46,6 @@ class Ib(Roce):
             missing="--backend simulation",
             hint="run it with --backend simulation",
         )
-
-    def check_config(self, nic: PortPlan) -> None:
-        if self.lab.model.infiniband is None:
-            raise ScenarioError(
-                f"transport: kind ib goes over InfiniBand, and the fabric of {self.lab.name} is Ethernet",
-                hint="fabric: {link_layer: infiniband} in the topology, or transport: {kind: roce}",
-            )
-        super().check_config(nic)
 
     @property
     def path_choice(self) -> PathChoice:
@@ -110,9 +102,9 @@ class Ib(Roce):
         if not self._is_controlled:
             return {}
         fabric = self.lab.model.infiniband
-        assert fabric is not None
+        congestion = None if fabric is None else fabric.settings.congestion_control
         told: dict[str, bool | int | float] = {}
-        if (congestion := fabric.settings.congestion_control) is not None:
+        if congestion is not None:
             told = {"increase": congestion.increase, "timer_us": congestion.timer * TIMER_UNIT_US}
         return told | {
             name.removeprefix(CC_PREFIX): value
