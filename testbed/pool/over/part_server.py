@@ -75,7 +75,7 @@ class PartServer:
         }
 
     def run(self) -> int:
-        """Work until the input ends."""
+        """Work until the input ends, or until what is done is interrupted; the exit code."""
         threading.Thread(target=self._listen, daemon=True).start()
         while (line := self._asked.get()) is not None:
             try:
@@ -87,8 +87,9 @@ class PartServer:
                 )
             except TestbedError as error:
                 answer = messages.PartRefused(message=error.message, hint=error.hint)
-            except KeyboardInterrupt:
-                answer = messages.PartRefused(message="interrupted")
+            except KeyboardInterrupt:  # the connection broke: there may be no end of the input
+                self._say(messages.PartRefused(message="interrupted"))
+                return ExitCode.INTERRUPTED
             except (ValueError, KeyError, OSError) as error:
                 answer = messages.PartRefused(message=f"{type(error).__name__}: {error}")
             self._say(answer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 
 import pytest
@@ -24,6 +25,22 @@ def test_nonsense_is_refused_and_what_follows_is_answered(monkeypatch: pytest.Mo
     assert all(isinstance(answer, messages.PartRefused) for answer in found) and len(found) == 3
     last = found[-1]
     assert isinstance(last, messages.PartRefused) and "no lab named nobody" in last.message
+
+
+def test_what_is_interrupted_is_the_end_though_the_input_goes_on() -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb", buffering=0) as source, os.fdopen(writer, "wb", buffering=0) as asking:
+        said = io.BytesIO()
+        server = PartServer(source, said)
+
+        def interrupted(_: object) -> object:
+            raise KeyboardInterrupt
+
+        server._answers = {messages.AskCheck: interrupted}
+        asking.write(line_of(messages.AskCheck(lab="x")))
+        assert server.run() == 130
+    answer = read_line(said.getvalue(), ANSWERS)
+    assert isinstance(answer, messages.PartRefused) and answer.message == "interrupted"
 
 
 def test_a_second_interrupt_does_not_disturb_the_undoing_of_the_first() -> None:
