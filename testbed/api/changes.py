@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.base.errors import DriverError, LabNotFound, PlanError, TestbedError
+from testbed.base.names import first_few
 from testbed.base.rows import row_json
 from testbed.lab.core.deploy.changing.apply import ApplyOptions, apply_lab, planned_changes
 from testbed.lab.core.deploy.changing.differences import LabChanges, changes_of
@@ -366,5 +367,4 @@ def _thing(row: ChangeRow) -> tuple[str, str, str]:
 
 
 def _told(keys: Sequence[KeyChange]) -> str:
-    more = f" and {len(keys) - _KEYS_SHOWN} more" if len(keys) > _KEYS_SHOWN else ""
-    return "; ".join(map(str, keys[:_KEYS_SHOWN])) + more
+    return first_few(keys, _KEYS_SHOWN, "; ")

@@ -117,7 +117,8 @@ def run_scenario(
         prove_scale=chosen.prove_scale,
     )
     if chosen.pool is not None:
-        outcome = chosen.pool.run(sweep, chosen.backend, record_options, on_progress)
+        timeout_s = chosen.labs.timeout_s
+        outcome = chosen.pool.run(sweep, chosen.backend, record_options, on_progress, timeout_s=timeout_s)
     elif chosen.backend is Backend.SIMULATION:
         outcome = run_simulated(sweep, record_options, on_progress)
     elif chosen.backend is Backend.FLOWS:

@@ -9,6 +9,7 @@ from pathlib import Path
 from testbed.base.errors import Finding, PlanError, Problem, ScenarioError, SpecError
 from testbed.base.validation.engine import in_file_order
 from testbed.lab.core.model import Lab
+from testbed.run.placed.lab import lab_of_runs
 from testbed.run.schema.against_lab import check_against, workload_problem
 from testbed.run.schema.file import (
     NOTHING,
@@ -67,7 +68,7 @@ def read_sweep(
             continue
         try:
             if key not in labs:
-                labs[key] = file.load_lab(point.scenario, warn)
+                labs[key] = lab_of_runs(file.load_lab(point.scenario, warn))
         except SpecError as error:
             failed.add(key)
             problems.extend(error.problems)

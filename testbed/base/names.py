@@ -69,6 +69,10 @@ def domain_node_name(domain: str) -> str:
     return f"scaleup-{domain}"
 
 
+SUBNET_NODE = "infiniband"
+"""The name in operations of the namespace of an InfiniBand back end's management plane: a node beside a lab's own."""
+
+
 def namespace_name(lab: str, node: str) -> str:
     """The network namespace of a node, visible to `ip netns`."""
     return f"{lab}-{node}"
@@ -119,6 +123,12 @@ def all_names_hint(word: str, known: Iterable[str]) -> str | None:
     listed = f"there {'are' if others else 'is'} {' and '.join(filter(None, (', '.join(others), last)))}"
     *first, best = meant_names(word, names) or [""]
     return f"did you mean {' or '.join(filter(None, (', '.join(first), best)))}? {listed}" if best else listed
+
+
+def first_few(items: Sequence[object], most: int, between: str = ", ") -> str:
+    """Name the first few of some things, and count the others: "a, b and 3 more"."""
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return between.join(map(str, items[:most])) + more
 
 
 def rail_switch_name(pod: int, segment: int, index: int, plane: str = "") -> str:

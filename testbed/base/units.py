@@ -22,7 +22,7 @@ Factors = dict[str, Fraction]
 """Spellings, and how many base units each stands for."""
 
 _LONGEST = 40
-"""Characters of a quantity."""
+"""The most characters that a quantity may have."""
 _DIGITS = "[0-9]+(?:_[0-9]+)*"
 _NUMBER = rf"[-+]?(?:{_DIGITS}(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][-+]?[0-9]{{1,2}})?"
 _FRACTION = r"[0-9]+/0*[1-9][0-9]*"

@@ -54,6 +54,7 @@ PANELS = {
     },
     "Scenarios and results": {
         "demo": "scenarios.demo",
+        "exercise": "scenarios.exercise",
         "examples": "scenarios.examples",
         "run": "scenarios.run",
         "job": "scenarios.job",

@@ -11,5 +11,7 @@ register(
     "testbed.lab.features.scale_up.feature",
     "testbed.lab.features.overlay.feature",
     "testbed.lab.features.targets.feature",
+    "testbed.lab.features.infiniband.feature",
+    "testbed.lab.features.machines.feature",
 )
 register_assembly("testbed.lab.assembly.meeting")

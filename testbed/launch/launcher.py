@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import TestbedError
 from testbed.base.linux.processes import Process, kill_processes, processes_in
+from testbed.base.names import first_few
 from testbed.lab.core.deploy.congestion_control import read_congestion_controls
 from testbed.lab.core.deploy.records.usage import using
 from testbed.lab.core.model import BACKEND
@@ -479,8 +480,7 @@ def _children_s() -> float:
 def _listed(ranks: Sequence[int]) -> str:
     if not ranks:
         return "no rank"
-    shown = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
-    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"
+    return f"rank{'s' * (len(ranks) > 1)} {first_few(ranks, 8)}"
 
 
 def start_frames(orders: Iterable[Mapping[str, Any]], restore: Mapping[str, str]) -> Iterator[bytes]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from testbed.base.errors import ScenarioError, TestbedError
 from testbed.base.interrupt import Interrupt
+from testbed.lab.core.deploy.lifecycle import DEFAULT_TIMEOUT_S
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.pool.about import kinds_of
 from testbed.pool.answers import ScalesAnswer, ScaleTold, ToldError, TryAnswer, decode_answer
@@ -42,6 +44,8 @@ from testbed.run.sweep.runner import RecordOptions, SweepOutcome, SweepSoFar, Tr
 LOOK_S = 0.2
 TRIES = 2
 """The number of tries of a point whose machine is lost."""
+_SAME_K = 1e-6
+"""The relative difference below which two time scales are the same."""
 _SAMPLE = re.compile(r"[0-9a-f]{12}-[0-9]{1,6}\.npz")
 
 
@@ -54,9 +58,17 @@ class TimeLimitReachedThere(TimeLimitReached):
 
 
 def run_on_labs_of(
-    crew: Crew, order: SweepOrder, sweep: Sweep, options: RecordOptions, on_progress: ProgressListener
+    crew: Crew,
+    order: SweepOrder,
+    sweep: Sweep,
+    options: RecordOptions,
+    on_progress: ProgressListener,
+    *,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> SweepOutcome:
     """Run every point on labs of these machines, and judge the whole. `order` is the sweep as the machines read it.
+
+    Routing of each lab has `timeout_s` of wall-clock time to converge.
 
     The outcome has the record; what stopped the scenario on the way is its `failure`. Raises `TestbedError` before
     anything was measured.
@@ -65,7 +77,7 @@ def run_on_labs_of(
     with PublishedRun(sweep, options.directory, on_progress) as told:
 
         def measure(interrupt: Interrupt) -> Record:
-            tries = PooledTries(crew, order, sweep, told, options.directory)
+            tries = PooledTries(crew, order, sweep, told, options.directory, timeout_s=timeout_s)
             tries.ask_scales(interrupt)
             crew.seats()  # there is a machine
             about = next(iter(crew.machines().values()))
@@ -94,13 +106,21 @@ class PooledTries:
     """
 
     def __init__(
-        self, crew: Crew, order: SweepOrder, sweep: Sweep, on_progress: ProgressListener, directory: Path | None
+        self,
+        crew: Crew,
+        order: SweepOrder,
+        sweep: Sweep,
+        on_progress: ProgressListener,
+        directory: Path | None,
+        *,
+        timeout_s: float,
     ) -> None:
         self._crew = crew
         self._order = asdict(order)
         self._sweep = sweep
         self._on_progress = on_progress
         self._directory = directory
+        self._timeout_s = timeout_s
         self._scales: dict[int, ScaleTold] = {}
         """By point whose lab's scale is chosen, the largest k that a machine asks for, and the smallest of the
         largest that they allow."""
@@ -204,7 +224,13 @@ class PooledTries:
                 continue
             one = next(one for one in waiting if one.point is point)
             waiting.remove(one)
-            request = {"what": "emulate", "order": self._order, "point": point.index, "k": self._far_k(point)}
+            request = {
+                "what": "emulate",
+                "order": self._order,
+                "point": point.index,
+                "k": self._far_k(point),
+                "timeout_s": self._timeout_s,
+            }
             self._going[self._crew.submit(request, machine)] = _Going(one, machine)
             self._up[machine] = topology_key(point.topology)
             self._tell(one, Phase.LAB, 0, 0, f"{one.message} on {machine}")
@@ -258,6 +284,13 @@ class PooledTries:
             raise ScenarioError(
                 f"{going.machine} answers with {len(result.runs)} runs of {point.name or 'the point'},"
                 f" which has {point.scenario.repeat.runs}"
+            )
+        wanted = self._far_k(point) or self._sweep.lab_of(point).scale.time
+        if wanted is not None and not math.isclose(result.lab.k, wanted, rel_tol=_SAME_K):
+            raise ScenarioError(
+                f"{going.machine} has measured {point.name or 'the point'} at a time scale of {result.lab.k:g}, and"
+                f" {wanted:g} is that of the others",
+                hint=f"is a lab of that name up there? testbed --on ssh://{going.machine} destroy removes it",
             )
         if point.index in self._scales:
             result = replace(result, lab=replace(result.lab, k_auto=True))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from testbed.base.errors import ScenarioError, TestbedError
+from testbed.lab.core.deploy.lifecycle import DEFAULT_TIMEOUT_S
 from testbed.pool.about import AboutMachine, about_this_machine, differences
 from testbed.pool.at_work import MachinesAtWork
 from testbed.pool.file import PoolMachine, read_pool
@@ -107,8 +108,13 @@ class Pool:
         backend: Backend,
         options: RecordOptions,
         on_progress: ProgressListener = ignore_progress,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> SweepOutcome:
-        """Run every point of a sweep, and judge the whole. Raises `ScenarioError` for what a pool cannot run."""
+        """Run every point of a sweep, and judge the whole; routing of labs has `timeout_s` (s) to converge.
+
+        Raises `ScenarioError` for what a pool cannot run.
+        """
         if backend is not self._backend:
             raise ScenarioError(f"this pool was opened for {self._backend.value}, not for {backend.value}")
         if options.prove_scale:
@@ -132,7 +138,7 @@ class Pool:
             )
         from testbed.pool.labs import run_on_labs_of
 
-        return run_on_labs_of(self._crew, order, sweep, options, on_progress)
+        return run_on_labs_of(self._crew, order, sweep, options, on_progress, timeout_s=timeout_s)
 
 
 def look_at(machines: Sequence[MachineAtWork], own: AboutMachine, *, probed: bool) -> list[MachineFound]:

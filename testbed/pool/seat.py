@@ -4,7 +4,8 @@ It is asked over a socket, a line of JSON for each job, and answers with lines: 
 the answer (`testbed.pool.answers`). When its worker is gone it ends what runs: a simulation at once, a lab in order.
 
 One seat of a machine emulates. A file says which lab it has up, and is locked while it may be there; whoever finds it
-unlocked with a name in it, after a machine was switched off for instance, removes that lab first.
+unlocked with a lab in it, after a machine was switched off for instance, removes that lab first, unless another has its
+name by now.
 """
 
 from __future__ import annotations
@@ -22,18 +23,20 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from testbed.base.errors import TestbedError
+from testbed.base.errors import LabNotFound, TestbedError
 from testbed.lab.core.deploy.lifecycle import destroy_lab
+from testbed.lab.core.deploy.records.journal import boot_id
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.pool.answers import RunAnswer, ScalesAnswer, ScaleTold, SeatAnswer, ToldError, TryAnswer, encode_answer
 from testbed.pool.parcel import SweepOrder, read_order
 from testbed.record.port_samples import DIRECTORY as SAMPLES
 from testbed.run.emulated.sweep import run_on_own_labs
 from testbed.run.measuring.measured import TimeLimitReached
+from testbed.run.placed.lab import lab_of_runs
 from testbed.run.simulated.point import SimulatedPoint
 from testbed.run.sweep.labs import LabOptions
 from testbed.run.sweep.points import Sweep, topology_key
@@ -49,6 +52,7 @@ MOST_SWEEPS, MOST_POINTS = 2, 4
 """Sweeps that are kept read, and points that are kept planned."""
 MOST_SAMPLE_BYTES = 64 * 2**20
 LAB_FILE = "pool-lab"
+MOST_NOTE_BYTES = 16384
 LOOK_S = 0.5
 _PR_SET_PDEATHSIG = 1
 Tell = Callable[[float], bool]
@@ -108,7 +112,8 @@ class _Service:
                 alone = at_scale(sweep, int(asked["point"]), asked["k"])
                 assert self._lab is not None
                 self._lab.claim(alone, self._look_for_worker)
-                return lambda tell: emulate(alone, tell)
+                timeout_s = float(asked["timeout_s"])
+                return lambda tell: emulate(alone, timeout_s, tell)
             case _:
                 return lambda tell: scales(sweep)
 
@@ -237,12 +242,12 @@ def at_scale(sweep: Sweep, number: int, k: float | None) -> Sweep:
     labs = alone.labs
     if k is not None:
         one = scaled_to(one, k)
-        labs = {topology_key(one.topology): alone.reader.load_topology(one.topology)}
+        labs = {topology_key(one.topology): lab_of_runs(alone.reader.load_topology(one.topology))}
     return replace(alone, scenario=scenario, points=(replace(point, scenario=one),), labs=labs)
 
 
-def emulate(alone: Sweep, tell: Tell) -> TryAnswer:
-    """Run a point on its lab, which stays up: the next point may need the same."""
+def emulate(alone: Sweep, timeout_s: float, tell: Tell) -> TryAnswer:
+    """Run a point on its lab, which stays up: the next point may need the same. Its routing has `timeout_s` (s)."""
     warnings: list[str] = []
     runs = alone.runs
 
@@ -254,7 +259,7 @@ def emulate(alone: Sweep, tell: Tell) -> TryAnswer:
         outcome = run_on_own_labs(
             alone,
             StateDirectory(),
-            LabOptions(keep=True, warn=warnings.append),
+            LabOptions(timeout_s=timeout_s, keep=True, warn=warnings.append),
             RecordOptions(directory=Path(directory)),
             on_progress,
         )
@@ -296,6 +301,39 @@ def scales(sweep: Sweep) -> ScalesAnswer:
 # --- the lab of this machine -----------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotedLab:
+    """A lab that a seat has brought up, or was about to.
+
+    `source` is the file that it was read from, which lies in a parcel and so has a name that no other lab's has; `boot`
+    tells one start of the machine from the next.
+    """
+
+    name: str
+    source: str
+    boot: str
+
+    @classmethod
+    def read(cls, content: bytes) -> NotedLab | None:
+        """Return the lab that is noted; None for none, and for a note of an earlier version."""
+        try:
+            return cls(**{field: str(value) for field, value in json.loads(content).items()})
+        except (ValueError, TypeError, AttributeError):
+            return None
+
+    def is_there(self, state: StateDirectory) -> bool:
+        """Tell whether the lab is there, and not another one of that name.
+
+        One of which nothing but its name is known was being made: it is ours if the machine was not started since.
+        """
+        if not state.exists(self.name):
+            return False
+        try:
+            return state.read(self.name).source == self.source
+        except LabNotFound:
+            return self.boot == boot_id()
+
+
 class LabClaim:
     """The right to have a lab up on this machine for a pool, which one seat has at a time; others wait for it."""
 
@@ -304,8 +342,7 @@ class LabClaim:
         state.prepare(run=False)
         self._file = os.open(state.state / LAB_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._key = ""
-        self._name = ""
-        self._ours = False
+        self._ours: NotedLab | None = None
         self._held = False
 
     def claim(self, alone: Sweep, wait: Callable[[], None]) -> None:
@@ -319,9 +356,10 @@ class LabClaim:
         if self._key and self._key != key:
             self._remove_ours()
         if not self._key:
-            self._ours = not self._state.exists(lab.name)
-            self._key, self._name = key, lab.name
-            self._note(lab.name if self._ours else "")
+            self._key = key
+            if not self._state.exists(lab.name):
+                self._ours = NotedLab(name=lab.name, source=lab.source, boot=boot_id())
+                self._note(self._ours)
 
     def let_go(self) -> None:
         """Remove the lab that is up, and one that a seat has left that was killed; then let others have one."""
@@ -337,22 +375,22 @@ class LabClaim:
         except BlockingIOError:
             return False
         self._held = True
-        if left := os.pread(self._file, 256, 0).decode(errors="replace"):
+        if left := NotedLab.read(os.pread(self._file, MOST_NOTE_BYTES, 0)):
             self._remove(left)
         return True
 
     def _remove_ours(self) -> None:
-        if self._ours:
-            self._remove(self._name)
-        self._key = self._name = ""
-        self._ours = False
+        if self._ours is not None:
+            self._remove(self._ours)
+        self._key, self._ours = "", None
 
-    def _remove(self, name: str) -> None:
-        if self._state.exists(name):
-            destroy_lab(name, self._state)
-        self._note("")
+    def _remove(self, lab: NotedLab) -> None:
+        if lab.is_there(self._state):
+            destroy_lab(lab.name, self._state)
+        self._note(None)
 
-    def _note(self, name: str) -> None:
+    def _note(self, lab: NotedLab | None) -> None:
         os.ftruncate(self._file, 0)
-        os.pwrite(self._file, name.encode(), 0)
+        if lab is not None:
+            os.pwrite(self._file, json.dumps(asdict(lab)).encode(), 0)
         os.fsync(self._file)

@@ -22,7 +22,7 @@ from testbed.base.errors import RecordError
 from testbed.record.store import write_result
 
 DIRECTORY = "samples"
-"""Beside the record."""
+"""The directory beside the record that samples of ports are kept in."""
 METRICS = ("use", "queue", "marks", "pauses", "losses")
 """The columns of a file, of what each port sends: thousandths of its rate, bytes that wait, thousandths of its packets
 that were marked, thousandths of the time in which it was paused, and packets lost in a second."""

@@ -28,6 +28,7 @@ from testbed.record.samples import (
     Series,
     Transfers,
 )
+from testbed.record.subnet_counters import SubnetLoad
 
 SCHEMA = 3
 """Version of the record's shape. A reader refuses any other; nothing was released that wrote an older one."""
@@ -259,6 +260,8 @@ class RunResult:
     """Every network of the lab, in its order; none in records of versions that did not look."""
     scale_up: list[ScaleUpLoad] = field(default_factory=list)
     """The scale-up domains whose transfers were frames; none where they took the links' time."""
+    subnet: SubnetLoad | None = None
+    """The InfiniBand subnet that carried it; None where the fabric is Ethernet."""
     events: list[RunEvent] = field(default_factory=list)
     """The events: done to the lab, or seen in it."""
     series: list[Series] = field(default_factory=list)

@@ -117,7 +117,7 @@ class Machine:
         return Login(host=LOOPBACK, port=status.record.port, user="root", key=keys.client, host_key=keys.host)
 
     def connect(self) -> SshSession:
-        """Log in."""
+        """Open an SSH session as root."""
         return SshSession(self.login())
 
     def up(

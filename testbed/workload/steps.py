@@ -21,7 +21,7 @@ class Combine(StrEnum):
     """The use that a receiver makes of the bytes that arrive."""
 
     NONE = "none"
-    """They are traffic alone."""
+    """None: the bytes are traffic alone."""
     COPY = "copy"
     REDUCE = "reduce"
     """Added, element by element, to what is there."""

@@ -114,6 +114,7 @@ def test_hpn_has_15_segments_of_1024_gpus() -> None:
     assert roles[Role.RAIL].oversubscription == pytest.approx(1.067, abs=0.001)
 
 
+@pytest.mark.thorough
 def test_hpn_is_oversubscribed_15_to_1_between_pods() -> None:
     lab = build(
         "dual-plane", pods=2, segments=15, hosts=1, spines=60, super_spines=8, core_uplink=UplinkParams(rate=G("400G"))
@@ -173,7 +174,7 @@ def test_junipers_ratios(rate: str, servers: int) -> None:
     assert leaf.oversubscription == JUNIPER[rate, servers]
 
 
-@pytest.mark.parametrize("rails", [1, 8])
+@pytest.mark.parametrize("rails", [1, pytest.param(8, marks=pytest.mark.thorough)])
 def test_4096_segments_are_numbered(rails: int) -> None:
     """Each rail switch has a block of its own that fits 10.0.0.0/8, and those of a smaller fabric are as they were."""
     lab = build("rail-optimized" if rails == 8 else "multi-rail-switch", segments=4096, hosts=1, spines=1)
@@ -204,11 +205,12 @@ fabric:
 """
 
 
+@pytest.mark.thorough
 def test_a_file_of_24576_gpus_is_read_and_numbered() -> None:
     """Every switch has a loopback of its own, and every rail switch an AS."""
     lab = load_topology_text(META, file="meta.yml")
     assert (len(lab.hosts), len(lab.switches)) == (3_072, 1_536 + 128 + 16)
-    numbers = as_numbers(lab.switches, protocol=lab.routing.protocol, slot=0)
+    numbers = as_numbers(lab.switches, protocol=lab.routing.protocol)
     loopbacks = loopback_addresses(lab.switches)
     assert len(set(loopbacks.values())) == len(lab.switches)
     assert len({numbers[node.name] for node in lab.switches}) == 1_536 + 8 + 1

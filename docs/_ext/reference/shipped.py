@@ -29,12 +29,13 @@ def topologies_page() -> str:
 
 
 def scenarios_page() -> str:
-    paths = sorted((ROOT / "scenarios").glob("*.yml"))
-    text = "# Shipped scenarios\n\nFiles in `scenarios/`, each a claim about these fabrics that a run tests.\n\n"
+    paths = [path for folder in ("", "papers") for path in sorted((ROOT / "scenarios" / folder).glob("*.yml"))]
+    text = "# Shipped scenarios\n\nFiles in `scenarios/`, each a claim about these fabrics that a run tests."
+    text += " Those in `papers/` are claims of others: [papers, reproduced](../papers.md) says what came of them.\n\n"
     for path in paths:
         data = yaml.safe_load(path.read_text())
         claim = plain(data["description"]) if "description" in data else first_comment(path)
-        text += f"## {code(path.name)}\n\n{claim}\n\n"
+        text += f"## {code(path.relative_to(ROOT / 'scenarios'))}\n\n{claim}\n\n"
         rows = [
             ("Topology", _topology(data["topology"])),
             ("Transport", _transport(data)),

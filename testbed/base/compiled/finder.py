@@ -19,7 +19,7 @@ GROUP = "testbed_compiled__mypyc"
 """The library that all modules of a build are in; each has a file of its own that takes it from there."""
 PARTIAL_FILE = "partial.json"
 """A build that has it is partial: it lists the modules that are left out (`testbed.base.compiled.partial`)."""
-_PREFIXES = ("testbed.protocols.", "testbed.endpoints.", "testbed.endpoints.worker.", "testbed.run.simulated.")
+_PREFIXES = ("testbed.protocols.", "testbed.endpoints.", "testbed.run.simulated.", "testbed.run.flows.native.")
 
 
 class CompiledFinder:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from testbed.base.files import CHECKOUT
 
-PACKAGES = ("testbed/protocols", "testbed/endpoints", "testbed/run/simulated")
+PACKAGES = ("testbed/protocols", "testbed/endpoints", "testbed/run/simulated", "testbed/run/flows/native")
 """Every module in these directories is compiled, but those in `INTERPRETED`."""
 INTERPRETED = (
     "testbed/endpoints/fabric.py",
@@ -24,6 +24,7 @@ INTERPRETED = (
     "testbed/protocols/congestion/controller.py",
     "testbed/protocols/congestion/registry.py",
     "testbed/protocols/congestion/scaled_parameters.py",
+    "testbed/protocols/infiniband/",
     "testbed/protocols/lacp/",
     "testbed/protocols/open_classes.py",
     "testbed/protocols/nvme/",
@@ -43,6 +44,11 @@ INTERPRETED = (
     "testbed/run/simulated/fabric.py",
     "testbed/run/simulated/faults.py",
     "testbed/run/simulated/faulty_links.py",
+    "testbed/run/simulated/infiniband/execution.py",
+    "testbed/run/simulated/infiniband/carrier.py",
+    "testbed/run/simulated/infiniband/counters.py",
+    "testbed/run/simulated/infiniband/faults.py",
+    "testbed/run/simulated/infiniband/subnets.py",
     "testbed/run/simulated/outlook.py",
     "testbed/run/simulated/point.py",
     "testbed/run/simulated/probes.py",
@@ -71,7 +77,11 @@ INTERPRETED = (
 """They are not in the way of a packet (coroutines, command lines, set-up), or gain nothing (tables, ctypes); atomics
 are numbers of any type, where a compiled comparison rounds. Registries of controllers are interpreted so that a
 controller under work can be: nothing that is compiled calls it but by its base class."""
-NATIVE_HEADERS = ("testbed/protocols/crc32.h",)
+NATIVE_HEADERS = (
+    "testbed/protocols/crc32.h",
+    "testbed/run/flows/native/filling.h",
+    "testbed/run/flows/native/shares.h",
+)
 """Headers that modules in C include."""
 WAY_OF_BUILDING = "3"
 """To be changed whenever the builder makes something else of the same sources."""

@@ -32,7 +32,7 @@ class MarkBy(StrEnum):
     """The name of a marker, as `ecn: {by: ...}` has it."""
 
     EBPF = "ebpf"
-    """Our own program."""
+    """The eBPF program of the data path."""
     RED = "kernel"
     """The kernel's `red` qdisc with the same thresholds, as a cross-check of ours."""
 

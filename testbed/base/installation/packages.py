@@ -133,6 +133,16 @@ PROGRAMS = (
         question=None,
         pip=True,
     ),
+    KnownProgram(name="ibsim", package="ibsim-utils", needed_for="link_layer: infiniband", question=None),
+    KnownProgram(
+        name="umad2sim",
+        package="libumad2sim0",
+        needed_for="link_layer: infiniband",
+        question=None,
+        library="/usr/lib/*/umad2sim/libumad2sim.so*",
+    ),
+    KnownProgram(name="opensm", package="opensm", needed_for="link_layer: infiniband"),
+    KnownProgram(name="ibnetdiscover", package="infiniband-diags", needed_for="link_layer: infiniband"),
     KnownProgram(
         name="mn",
         package="mininet",
@@ -276,6 +286,11 @@ PACKAGES = (
     _tests("libfabric-dev", "/usr/include/rdma/fi_tagged.h"),
     _tests("libfabric-bin", "fi_info"),
     _tests("libpam-radius-auth", "/usr/lib/*/security/pam_radius_auth.so"),
+    # InfiniBand: the subnet manager, what it manages, and its tools.
+    _tests("opensm", "/usr/sbin/opensm", units="opensm.service"),
+    _tests("ibsim-utils", "/usr/bin/ibsim"),
+    _tests("libumad2sim0", "/usr/lib/*/umad2sim/libumad2sim.so*"),
+    _tests("infiniband-diags", "/usr/sbin/ibnetdiscover", "/usr/bin/ibnetdiscover"),
     # Containers, Mininet, the lab VM, captures, pages, storage.
     _slow_tests("docker.io", "dockerd", units="docker.service docker.socket containerd.service"),
     _slow_tests("mininet", is_there=_system_python_has_mininet),

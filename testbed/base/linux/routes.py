@@ -159,16 +159,18 @@ class RouteMonitor:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def drain(self) -> None:
-        """Read what is there; lost notices (ENOBUFS) count as one."""
+    def drain(self) -> bool:
+        """Read what is there, and tell whether there was any; lost notices (ENOBUFS) count as one."""
+        heard = False
         while True:
             try:
                 self._socket.receive_now()
             except BlockingIOError:
-                return
+                return heard
             except OSError as error:
                 if error.errno != errno.ENOBUFS:
                     raise
+            heard = True
 
     def close(self) -> None:
         self._socket.close()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -267,7 +268,7 @@ def new_route(  # noqa: PLR0913  # what a route has
     metric: int = 0,
     onlink: bool = False,
 ) -> bytes:
-    """`destination` has four bytes, or sixteen in IPv6."""
+    """`destination` has four bytes, or sixteen in IPv6; so has `gateway`, of IPv6 for either (RFC 8950)."""
     flags = RTNH_F_ONLINK if onlink else 0
     scope = RT_SCOPE_UNIVERSE if gateway else RT_SCOPE_LINK
     header_table = table if table < 256 else 0
@@ -276,8 +277,10 @@ def new_route(  # noqa: PLR0913  # what a route has
     body += u32(RTA_TABLE, table) + u32(RTA_OIF, ifindex)
     if prefix_length:
         body += attribute(RTA_DST, destination)
-    if gateway:
+    if gateway and len(gateway) == len(destination):
         body += attribute(RTA_GATEWAY, gateway)
+    elif gateway:
+        body += attribute(RTA_VIA, family_of(gateway).to_bytes(2, sys.byteorder) + gateway)
     if source:
         body += attribute(RTA_PREFSRC, source)
     if metric:

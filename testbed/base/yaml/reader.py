@@ -292,6 +292,8 @@ class _Reader:
         key = self._scalar(event)
         if isinstance(key, str):
             return key
+        if isinstance(key, int) and not isinstance(key, bool) and str(key) == event.value:
+            return event.value  # `{0: 64}`: a table by number
         if key is None and not event.value:
             self._problem("bad-key", event, "a key is missing before ':'", "write 'key: value'")
         else:

@@ -98,6 +98,7 @@ def show_view(
         "bgp": _bgp,
         "config": _configurations,
         "guards": _guards,
+        "ib": _infiniband,
         "link-groups": _link_groups,
         "services": _services,
         "vteps": _vteps,
@@ -140,6 +141,18 @@ def _guards(lab: RunningLab, nodes: Nodes, form: Format) -> None:
     ]
     none = "nothing was dropped" if dropped else "there are no guards here: `guards: on` of a network has them"
     _emit(lab, rows, DroppedRow, form, "guards", none=none)
+
+
+def _infiniband(lab: RunningLab, nodes: Nodes, form: Format) -> None:
+    from testbed.lab.features.infiniband.live import LiveSubnet
+    from testbed.lab.features.infiniband.view import SubnetRow, view_subnet
+
+    view = view_subnet(LiveSubnet(lab), nodes)
+    document = {"lab": lab.name, **view.document, "nodes": list(map(row_json, view.rows))}
+    emit(view.rows, SubnetRow, form, title=f"{lab.name}: subnet", document=document)
+    if form is Format.TABLE:
+        for name, fact in view.facts:
+            print(f"  {name}: {fact}")
 
 
 def _link_groups(lab: RunningLab, nodes: Nodes, form: Format) -> None:

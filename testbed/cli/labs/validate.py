@@ -156,9 +156,13 @@ def _column(lab: "Lab", prices: "PriceList | None") -> "DesignColumn":
 
 
 def _valid(lab: "Lab") -> str:
+    from testbed.lab.core.model import whole_lab
+
+    whole = whole_lab(lab)
+    layer = ", an InfiniBand back end" if lab.infiniband is not None else ""
     return (
         f"{lab.source or lab.name}: valid: {lab.design or 'hand-written'},"
-        f" {len(lab.hosts)} hosts, {len(lab.switches)} switches, {len(lab.links)} links"
+        f" {len(whole.hosts)} hosts, {len(whole.switches)} switches, {len(whole.links)} links{layer}"
     )
 
 

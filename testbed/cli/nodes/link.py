@@ -43,7 +43,7 @@ def set_link(
 ) -> None:
     """Change what NODE:IF sends, or links of a scale-up domain: rate, delay, loss. `link reset` undoes it."""
     from testbed.cli.lab_choice import open_lab
-    from testbed.cli.nodes.link_changes import direction_sentence, link_change, plane_sentence
+    from testbed.cli.nodes.link_changes import direction_sentence, link_change, plane_sentence, subnet_sentence
     from testbed.lab.core.deploy.links.changes import LinkControl
     from testbed.lab.features.scale_up.planes import PlaneControl
 
@@ -62,7 +62,7 @@ def set_link(
     with LinkControl(lab) as control:
         control.set(port, change, both=both)
         if control.is_beside(port):
-            print(plane_sentence(port, PlaneControl(lab).show(port)))
+            print(subnet_sentence(lab, port) or plane_sentence(port, PlaneControl(lab).show(port)))
             return
         for end in _ends(control, port) if both else [port]:
             print(direction_sentence(control.show(end)))
@@ -75,12 +75,22 @@ def set_link(
 def show(port: str | None, name: str | None, format: options.Format) -> None:
     """Show declared and changed values of a link, or of all that were changed."""
     from testbed.cli.lab_choice import open_lab
-    from testbed.cli.nodes.link_changes import ValueRow, direction_document, direction_rows, plane_document, plane_rows
+    from testbed.cli.nodes.link_changes import (
+        ValueRow,
+        direction_document,
+        direction_rows,
+        plane_document,
+        plane_rows,
+        subnet_sentence,
+    )
     from testbed.cli.output import emit
     from testbed.lab.core.deploy.links.changes import LinkControl
     from testbed.lab.features.scale_up.planes import PlaneControl
 
     lab = open_lab(name)
+    if port is not None and format is options.Format.TABLE and (sentence := subnet_sentence(lab, port)):
+        print(sentence)
+        return
     planes = PlaneControl(lab)
     with LinkControl(lab) as control:
         if port is not None and control.is_beside(port):
@@ -145,7 +155,7 @@ def up(port: str, name: str | None) -> None:
 
 def _set_up(name: str | None, port: str, *, up: bool) -> None:
     from testbed.cli.lab_choice import open_lab
-    from testbed.cli.nodes.link_changes import plane_sentence
+    from testbed.cli.nodes.link_changes import plane_sentence, subnet_sentence
     from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
     from testbed.lab.features.scale_up.planes import PlaneControl
 
@@ -153,7 +163,7 @@ def _set_up(name: str | None, port: str, *, up: bool) -> None:
     with LinkControl(lab) as control:
         control.set(port, LinkChange(up=up))
         if control.is_beside(port):
-            print(plane_sentence(port, PlaneControl(lab).show(port)))
+            print(subnet_sentence(lab, port) or plane_sentence(port, PlaneControl(lab).show(port)))
             return
         print(f"{port} is {'up' if up else 'down'} (other end {control.show(port).peer})")
 

@@ -181,6 +181,21 @@ def plane_sentence(place: str, links: Sequence[PlaneLink]) -> str:
     return f"{place} ({count}): {what}"
 
 
+def subnet_sentence(lab: RunningLab, place: str) -> str:
+    """Tell a person how a link of an InfiniBand subnet is, and whose tables are in force where the first routing engine
+    gave up; "" for any other link."""
+    if lab.model.infiniband is None:
+        return ""
+    from testbed.lab.features.infiniband.live import LiveSubnet
+
+    subnet = LiveSubnet(lab)
+    if not subnet.is_port(place):
+        return ""
+    state = subnet.link(place)
+    engine = subnet.engine_sentence()
+    return f"{state.a} - {state.b} is {'up' if state.up else 'down'}" + (f"; {engine}" if engine else "")
+
+
 def plane_words(item: PlaneLink) -> str:
     """Return the difference of a link from what is declared; "" for none."""
     if item.errors is None:

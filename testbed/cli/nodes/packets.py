@@ -109,9 +109,9 @@ class Tally:
     notifications: int = 0
     repeated: int = 0
     damaged: Counter[str] = field(default_factory=Counter)
-    """By the checksum that is wrong."""
+    """Damaged packets, by the checksum that is wrong."""
     kinds: dict[str, Counter[str]] = field(default_factory=dict)
-    """By transport."""
+    """Kinds of packets, by transport."""
     cut: int = 0
     left_alone: Counter[str] = field(default_factory=Counter)
     """By what they are instead."""

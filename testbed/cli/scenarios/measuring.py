@@ -61,7 +61,7 @@ def measure(sweep: "Sweep", command: RunCommand) -> "tuple[SweepOutcome, Path]":
         steps = SweepSteps(runs=sweep.runs, show=display)
         if command.pool is not None:
             command.pool.tell(warn)
-            outcome = command.pool.run(sweep, command.backend, record_options, steps)
+            outcome = command.pool.run(sweep, command.backend, record_options, steps, timeout_s=command.timeout_s)
         elif command.simulated:
             from testbed.run.simulated.sweep import run_simulated
 

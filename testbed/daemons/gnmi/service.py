@@ -26,7 +26,7 @@ from testbed.daemons.gnmi.values import scalar_json, subtrees
 VERSION = "0.8.0"
 ENCODINGS = (gnmi_pb2.JSON, gnmi_pb2.JSON_IETF, gnmi_pb2.PROTO)
 MOST_PATHS = 64
-"""Paths of one request."""
+"""The most paths that one request may name."""
 _MODES = {
     gnmi_pb2.TARGET_DEFINED: When.TARGET_DEFINED,
     gnmi_pb2.ON_CHANGE: When.ON_CHANGE,
@@ -67,7 +67,7 @@ class GnmiService(gnmi_pb2_grpc.gNMIServicer):  # type: ignore[misc]  # pygnmi h
         return gnmi_pb2.CapabilityResponse(supported_models=models, supported_encodings=ENCODINGS, gNMI_version=VERSION)
 
     def Set(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Refuse."""
+        """Refuse to change anything: the targets are read alone."""
         self._authenticate(context)
         context.abort(grpc.StatusCode.UNIMPLEMENTED, "this target is read only: a lab is what its file says")
 

@@ -92,7 +92,7 @@ class _Place:
     """The VRFs in a namespace, and how its kernel is asked and heard."""
 
     vrfs: Mapping[str, KeptVrf]
-    """By tenant."""
+    """The VRFs, by tenant."""
     monitor: RouterMonitor
     query: RouteSocket
     attention: Attention = field(default_factory=Attention)

@@ -43,7 +43,7 @@ class PortIo:
     """The ports of one lab. Methods return 0 or an errno."""
 
     def __init__(self, ports: Sequence[PortAttachment]) -> None:
-        """Enters no namespace yet."""
+        """Sort the ports by namespace; none is entered yet."""
         namespaces = sorted({port.namespace for port in ports})
         mtus_bytes = sorted({port.mtu_bytes for port in ports})
         self._native = native.library()

@@ -284,7 +284,8 @@ class HandWritten:
             return None
         a, b = ends
         first, second = self._nodes[a.node], self._nodes[b.node]
-        wrong = find_wrong_ends(self.document, path, first, second)
+        tiered = self.document.get("fabric.link_layer") != "infiniband"
+        wrong = find_wrong_ends(self.document, path, first, second, tiered=tiered)
         if wrong is not None:
             self.problems.append(wrong)
             return None

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from testbed.base.yaml.document import Document
     from testbed.lab.assembly.planner import LabPlanner
-    from testbed.lab.core.model import DelayBy, Lab, LagBy, VrfBy
+    from testbed.lab.core.model import Lab
+    from testbed.lab.core.plan.lab import PlanBasis
 
 
 def resolve(document: Document) -> Lab:
@@ -17,18 +18,8 @@ def resolve(document: Document) -> Lab:
     return resolve_lab(document)
 
 
-def planner(  # noqa: PLR0913  # what a machine decides
-    lab: Lab,
-    *,
-    slot: int,
-    k: float,
-    auto_delay: DelayBy,
-    auto_vrf: VrfBy,
-    auto_lag: LagBy,
-    reaction_ns: int,
-    any_size: bool = False,
-) -> LabPlanner:
+def planner(lab: Lab, basis: PlanBasis) -> LabPlanner:
     """Decide the addresses, names and numbers of a lab, from which its plan is made. Raises `PlanError`."""
     from testbed.lab.assembly.planner import LabPlanner
 
-    return LabPlanner(lab, slot, k, auto_delay, auto_vrf, auto_lag, reaction_ns, any_size)
+    return LabPlanner(lab, basis)

@@ -18,14 +18,12 @@ from testbed.lab.core.model import (
     DelayBy,
     End,
     Lab,
-    LagBy,
     Link,
     LinkKind,
     Node,
     NodeKind,
     Protocol,
     Role,
-    VrfBy,
 )
 from testbed.lab.core.plan.addressing import Net, check_overlap, loopback_addresses, network_loopbacks, routed_networks
 from testbed.lab.core.plan.asn import check_as_numbers, cluster_id, lab_as_numbers, refuse_same_as
@@ -39,6 +37,7 @@ from testbed.lab.core.plan.interfaces import (
     natural_key,
     same_names,
 )
+from testbed.lab.core.plan.lab import PlanBasis
 from testbed.lab.core.plan.lab_plan import ExpectedRoute, HostPlan, LabPlan, Neighbor, PortPlan, SwitchPlan
 from testbed.lab.core.plan.link_delays import mechanism
 from testbed.lab.core.plan.operations import (
@@ -71,6 +70,7 @@ from testbed.lab.core.plan.sysctls import (
     tcp_sysctls,
 )
 from testbed.lab.features.guards.plan import guard_switches
+from testbed.lab.features.infiniband.planning import create_plane, plan_infiniband, plane_sysctls
 from testbed.lab.features.management.plan.planner import ManagementPlanner
 from testbed.lab.features.management.plan.services import monitoring_station, plan_services
 from testbed.lab.features.mlag.homing import Homing
@@ -90,21 +90,11 @@ _NO_ADDRESS: tuple[None, None] = (None, None)
 class LabPlanner:
     """The tables a plan is made from. Each is filled once, in the order of `__init__`."""
 
-    def __init__(  # noqa: PLR0913  # what a machine decides
-        self,
-        lab: Lab,
-        slot: int,
-        k: float,
-        auto_delay: DelayBy,
-        auto_vrf: VrfBy,
-        auto_lag: LagBy,
-        reaction_ns: int,
-        any_size: bool = False,
-    ) -> None:
+    def __init__(self, lab: Lab, basis: PlanBasis) -> None:
         self.lab = lab
-        self.slot = slot
-        self.k = k
-        self.auto_delay = auto_delay
+        self.slot = slot = basis.slot
+        self.k = k = basis.k
+        self.auto_delay = basis.auto_delay
         self.nodes: dict[str, Node] = {node.name: node for node in lab.nodes}
         self.by_kind: dict[LinkKind, list[Link]] = {kind: [] for kind in LinkKind}
         for link in lab.links:
@@ -112,9 +102,10 @@ class LabPlanner:
         self.networks_beside = {network.name: network for network in lab.networks}
         self.views = {name: lab.on_switches_of(name) for name in lab.switched_networks}
         self.rails = Rails(lab, self.nodes)
-        self.link_groups = LinkGroups(lab, self.nodes, auto_lag)
+        self.link_groups = LinkGroups(lab, self.nodes, basis.auto_lag)
         self.management = ManagementPlanner(lab)
         self.scale_up = DomainPlanner(lab, k)
+        self.infiniband = plan_infiniband(lab)
         self.indexes = self._indexes()
         self.addresses = self.rails.addresses() | self.management.addresses
         self.networks = self.rails.networks_by_switch()
@@ -123,23 +114,23 @@ class LabPlanner:
             if name in self.views:
                 self.loopbacks |= network_loopbacks(network, self.views[name].switches)
         check_as_numbers(lab)
-        self.asns = lab_as_numbers(lab, slot=slot)
+        self.asns = lab_as_numbers(lab)
         self._address_routed()
         ports = [(node, name) for node, names in self.indexes.items() for name in names]
         ports += [*overlay_macs(lab), *self.link_groups.trunk_ends, *self.scale_up.interfaces]
         self.macs = mac_addresses(ports, slot)
         self.domains = self.scale_up.plans(self.macs)
         self.link_groups.share_macs(self.macs)
-        self.homing = Homing(lab, self.nodes, self.macs, slot)
+        self.homing = Homing(lab, self.nodes, self.macs)
         self.addresses |= self.homing.addresses
-        self.overlay = OverlayPlanner(lab, self.loopbacks, self.link_groups.vteps, self.macs, auto_vrf)
+        self.overlay = OverlayPlanner(lab, self.loopbacks, self.link_groups.vteps, self.macs, basis.auto_vrf)
         self.link_groups.join(lab, self.overlay)
         self.addresses |= self.link_groups.addresses
         self.overlay.externals.check_as_numbers(self.asns)
         self.addresses = self.overlay.with_addresses(self.addresses)
         self.management.join(self.addresses)
         self._rates: dict[int, int] = {}
-        self.queues = QueuePlanner(self.views, k, reaction_ns, any_size=any_size)
+        self.queues = QueuePlanner(self.views, k, basis.reaction_ns, any_size=basis.any_size)
 
     # ------------------------------------------------------------------ tables
 
@@ -189,8 +180,13 @@ class LabPlanner:
     # ------------------------------------------------------------------ plan
 
     def outline(self) -> LabPlan:
-        """Make a plan of ports, hosts and queues alone: enough to place ranks and to follow the shortest paths."""
+        """Make a plan of ports, hosts and queues alone: enough to place ranks and to follow the shortest paths.
+
+        Where paths have weights, which BGP makes, it has the routes of all switches, too.
+        """
         ports, hosts = self._ports_and_hosts()
+        weighted = any(view.routing.weighted for view in self.views.values())
+        switches, _, expected = self._speakers() if weighted else ((), (), {})
         tables = self.queues.tables
         return LabPlan(
             lab=self.lab.name,
@@ -198,9 +194,9 @@ class LabPlanner:
             k=self.k,
             operations=(),
             ports=tuple(ports),
-            switches=(),
+            switches=switches,
             hosts=hosts,
-            expected_routes={},
+            expected_routes=expected,
             qos=self.queues.plans.get(BACKEND),
             qos_beside={name: plan for name, plan in self.queues.plans.items() if name != BACKEND},
             tables=None if tables is None else with_paths(tables, hosts, ()),
@@ -245,6 +241,7 @@ class LabPlanner:
             management=self.management.plan,
             carriers={network.name: network.carrier for network in self.lab.networks if network.carrier},
             scale_up_domains=self.domains,
+            infiniband=self.infiniband,
         )
 
     def _port(self, link: Link, end: End, peer: End) -> PortPlan:
@@ -445,7 +442,7 @@ class LabPlanner:
             if node.container is not None
         ]
         slots = {node.name: _cpu_slot(node) for node in self.lab.switches}
-        operations += [*self.overlay.creations(slots), *create_switches(self.domains)]
+        operations += [*self.overlay.creations(slots), *create_switches(self.domains), *create_plane(self.infiniband)]
         opening: list[SetSysctl] = []
         for node in self.lab.nodes:
             if node.kind in (NodeKind.HOST, NodeKind.STORAGE):
@@ -463,8 +460,12 @@ class LabPlanner:
                 operations += tcp_sysctls(node.name)
             operations += self.management.node_sysctls(node)
         bridges = self.rails.bridges(self.macs)
-        operations += [*domain_sysctls(self.domains), *bridges, *self.management.before_links(self.macs)]
-        operations += [*self.overlay.before_links(), *self.link_groups.before_links(self.indexes, self.macs)]
+        operations += [*domain_sysctls(self.domains), *plane_sysctls(self.infiniband), *bridges]
+        operations += [
+            *self.management.before_links(self.macs),
+            *self.overlay.before_links(),
+            *self.link_groups.before_links(self.indexes, self.macs),
+        ]
         for kind in (LinkKind.ACCESS, LinkKind.TENANT, LinkKind.ROUTED, LinkKind.MANAGEMENT):
             operations += [self._veth(link) for link in self.by_kind[kind]]
         operations += wire_veths(self.domains)

@@ -20,6 +20,8 @@ from testbed.lab.core.schema.fabric import DEFAULT_MTU, radix_of
 from testbed.lab.core.schema.qos.layers import QosResolver
 from testbed.lab.core.schema.startup import KEY as STARTUP_KEY
 from testbed.lab.features.guards.schema import guards_of
+from testbed.lab.features.infiniband.fabric import resolve_back_end
+from testbed.lab.features.machines.schema import resolve_machines
 from testbed.lab.features.overlay.schema.resolver import TenantResolver
 from testbed.lab.features.overlay.schema.tenant_spec import OverlaySpec
 from testbed.lab.features.scale_up.schema import resolve_scale_up
@@ -27,7 +29,9 @@ from testbed.lab.features.scale_up.sizing import check_scale_up
 from testbed.lab.features.targets.fabric import attach_backend_targets, check_backend_targets
 from testbed.lab.features.targets.schema import find_taken_names, target_params
 
-_WITHOUT_DESIGN = frozenset({"routing", "mtu", "switch_radix", "overlay", "guards", "scale_up"})
+_WITHOUT_DESIGN = frozenset(
+    {"routing", "mtu", "switch_radix", "overlay", "guards", "scale_up", "link_layer", "infiniband"}
+)
 """Keys of `fabric:` that mean something to a lab that is hand-written whole."""
 
 
@@ -83,7 +87,12 @@ def resolve_lab(document: Document) -> Lab:
     _raise_any(check_contained(document, lab))
     _raise_any(_configured_in_vain(document, lab))
     _raise_any(_overlay_of_planes(document, lab))
-    return _with_overlay(document, spec, _configured_where_routed(lab))
+    lab = _with_overlay(document, spec, _configured_where_routed(lab))
+    lab, problems = resolve_back_end(document, fabric.link_layer, fabric.infiniband, lab)
+    _raise_any(problems)
+    machines, problems = resolve_machines(document, spec.machines, lab)
+    _raise_any(problems)
+    return replace(lab, machines=machines)
 
 
 def _configured_where_routed(lab: Lab) -> Lab:

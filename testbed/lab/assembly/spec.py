@@ -48,6 +48,8 @@ from testbed.lab.core.schema.qos.spec import QosSpec
 from testbed.lab.core.schema.startup import RoleSpec, StartupSettings
 from testbed.lab.features.containers.schema import ContainerSettings
 from testbed.lab.features.guards.schema import GuardsField
+from testbed.lab.features.infiniband.schema import InfinibandSpec, LinkLayerField
+from testbed.lab.features.machines.schema import MachineSpec
 from testbed.lab.features.overlay.schema.tenant_spec import OverlayField, TenantName, TenantSpec
 from testbed.lab.features.scale_up.schema import ScaleUpSpec
 from testbed.lab.features.targets.schema import BackendTargetsField
@@ -213,6 +215,12 @@ class FabricSpec(SpecModel):
         description="Describes what joins the GPUs of a host or a segment beside the fabric, such as NVLink; by"
         " default transfers inside a host take the rate of an H100's.",
     )
+    link_layer: Written[LinkLayerField] = Field(
+        default=None, description="Names the link layer of the back end: ethernet, which is the default, or infiniband."
+    )
+    infiniband: Written[InfinibandSpec] = Field(
+        default=None, description="Says what the subnet manager of an InfiniBand back end is told."
+    )
     targets: BackendTargetsField = Field(
         default={},
         description="Lists storage targets by name, which stand on rails as hosts do: nodes that serve their medium.",
@@ -261,4 +269,7 @@ class LabSpec(SpecModel):
     qos: Section[QosSpec | None] = Field(
         default=None,
         description="Sets traffic classes, ECN, PFC, buffers and load balancing; without it ports are plain.",
+    )
+    machines: Section[dict[NodeName, Section[MachineSpec]]] = Field(
+        default={}, description="Lists the machines that the lab is spread over by name; experimental."
     )

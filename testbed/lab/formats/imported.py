@@ -8,7 +8,7 @@ from ipaddress import IPv4Interface
 from itertools import count
 from typing import Any
 
-from testbed.base.names import MAX_INTERFACE_NAME, check_interface_name, check_node_name, fitting_name
+from testbed.base.names import MAX_INTERFACE_NAME, check_interface_name, check_node_name, first_few, fitting_name
 from testbed.base.rows import column
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, quote
@@ -71,9 +71,7 @@ class Remarks:
 
 def _listed(places: list[str]) -> str:
     """Return the places once each, those beyond a few counted."""
-    named = list(dict.fromkeys(place for place in places if place))
-    more = len(named) - _MOST_PLACES
-    return ", ".join(named[:_MOST_PLACES]) + (f" and {more} more" if more > 0 else "")
+    return first_few([*dict.fromkeys(filter(None, places))], _MOST_PLACES)
 
 
 @dataclass(slots=True, kw_only=True)

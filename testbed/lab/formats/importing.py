@@ -27,7 +27,7 @@ class ImportedTopology:
     text: str
     remarks: tuple[Remark, ...]
     containers: int
-    """Nodes that are containers."""
+    """The number of nodes that are containers."""
 
 
 def import_topology(

@@ -27,7 +27,7 @@ _ROLES = "tiers of switches: netlab has none; names of switches tell them"
 def write_netlab(lab: Lab) -> ExportedFile:
     """Write a lab. Raises `PlanError` where its AS numbers cannot be planned."""
     nodes = written_nodes(lab)
-    numbers = lab_as_numbers(lab, slot=0)
+    numbers = lab_as_numbers(lab)
     lines = [
         f"# {lab.name}, exported from testbed.",
         f"name: {flow_yaml(re.sub('[^a-z0-9]', '_', lab.name)[:_LONGEST_NAME])}",

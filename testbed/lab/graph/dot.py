@@ -6,12 +6,14 @@ Of several networks each is a cluster, the back end's above the hosts, the other
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from testbed.lab.core.model import Lab, Link, LinkKind, Node, NodeKind
 from testbed.lab.core.model.link_condition import LinkCondition
 from testbed.lab.graph.grouping import Grouping, Pod, Segment, Tier, by_plane, group_lab
 from testbed.lab.graph.layers import Layer, group_layers, layers_of, switches_of
 from testbed.lab.graph.management import pictured
+from testbed.lab.graph.numbering import Captions, caption_lines
 from testbed.lab.graph.scale_up import with_domains
 
 _RAIL_COLOURS = ("#d9480f", "#1971c2", "#2b8a3e", "#9c36b5", "#b8860b", "#0b8f9c", "#c2255c", "#4446c4")
@@ -23,15 +25,19 @@ _DOWN, _CHANGED = "#c92a2a", "#e67700"
 FILLS = {Tier.SUPER_SPINE: "#efeafb", Tier.SPINE: "#e9effb", Tier.RAIL: "#ffffff", Tier.HOST: "#f6f7f9"}
 
 
-def render_dot(lab: Lab, *, conditions: Mapping[str, LinkCondition] | None = None) -> str:
+def render_dot(
+    lab: Lab, *, conditions: Mapping[str, LinkCondition] | None = None, captions: Captions | None = None
+) -> str:
     """`lab` in the DOT language, for `dot -Tsvg`. Interface names are head and tail labels where there is room.
 
     `conditions` are those of links of a running lab by their lower ends: what is not as declared is drawn so.
+    `captions` stand below the names of nodes.
     """
     conditions = conditions or {}
     lab = pictured(with_domains(lab))
     layers = layers_of(lab)
     grouping = group_layers(lab, layers) if layers else group_lab(lab)
+    grouping = replace(grouping, captions=captions or {})
     labels = len(lab.links) <= 64
     lines = [
         f"graph {_quoted(lab.name)} {{",
@@ -102,7 +108,10 @@ def _nodes(nodes: Iterable[Node], grouping: Grouping, indent: str) -> Iterator[s
         rails = grouping.rails.get(node.name, ())
         edge = f', color="{rail_colour(rails[0])}", penwidth=1.5' if len(rails) == 1 else ""
         shape = ", shape=ellipse" if node.kind is NodeKind.ROUTER else ""
-        yield f'{indent}{_quoted(node.name)} [fillcolor="{fill}"{edge}{shape}];'
+        below = caption_lines(node.name, grouping.captions)
+        lines = r"\n".join(_quoted(line)[1:-1] for line in (node.name, *below))
+        label = f', label="{lines}"' if below else ""
+        yield f'{indent}{_quoted(node.name)} [fillcolor="{fill}"{edge}{shape}{label}];'
     if len(members) > 1:
         yield f"{indent}{{ rank=same; {' '.join(_quoted(node.name) + ';' for node in members)} }}"
 

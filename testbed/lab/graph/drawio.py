@@ -90,7 +90,7 @@ class _Page:
             self._geometry(label, x=place, relative="1")
 
     def text(self) -> str:
-        """Return the file."""
+        """Return the text of the file."""
         ElementTree.indent(self._file)
         return ElementTree.tostring(self._file, encoding="unicode") + "\n"
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from testbed.base.names import host_name, plane_letter, rail_switch_name, spine_name
@@ -119,6 +119,8 @@ class Grouping:
     bundles: tuple[Bundle, ...]
     planes: int = 1
     """The fabrics without a common switch that the back end consists of."""
+    captions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Lines below the names of nodes, such as their addresses, in pictures that are text."""
 
     @property
     def segments(self) -> tuple[Segment, ...]:

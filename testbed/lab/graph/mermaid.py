@@ -9,6 +9,7 @@ Of several networks each is a subgraph, the back end's above the hosts, the othe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from testbed.base.units import Rate
 from testbed.lab.core.model import BACKEND, Lab, Node, NodeKind
@@ -26,6 +27,7 @@ from testbed.lab.graph.grouping import (
 )
 from testbed.lab.graph.layers import Layer, group_layers, layers_of, switches_of
 from testbed.lab.graph.management import pictured
+from testbed.lab.graph.numbering import Captions, caption_lines
 from testbed.lab.graph.scale_up import SCALE_UP, with_domains
 
 MAX_EDGES = 400
@@ -33,11 +35,15 @@ MAX_EDGES = 400
 _CLASSES = {Tier.SUPER_SPINE: "core", Tier.SPINE: "spine", Tier.RAIL: "leaf", Tier.HOST: "host"}
 
 
-def render_mermaid(lab: Lab, *, conditions: Mapping[str, LinkCondition] | None = None) -> str:
-    """`lab` as a Mermaid flowchart. `conditions` are those of links of a running lab by their lower ends."""
+def render_mermaid(
+    lab: Lab, *, conditions: Mapping[str, LinkCondition] | None = None, captions: Captions | None = None
+) -> str:
+    """`lab` as a Mermaid flowchart. `conditions` are those of links of a running lab by their lower ends; `captions`
+    stand below the names of nodes."""
     lab = pictured(with_domains(lab))
     layers = layers_of(lab)
-    chart = _Chart(lab, group_layers(lab, layers) if layers else group_lab(lab), layers, conditions or {})
+    grouping = group_layers(lab, layers) if layers else group_lab(lab)
+    chart = _Chart(lab, replace(grouping, captions=captions or {}), layers, conditions or {})
     bundles = chart.bundles()
     if len(bundles) > MAX_EDGES:
         chart.condense_hosts()
@@ -164,7 +170,8 @@ class _Chart:
             self.ids[name] = f"n{len(self.ids)}"
             # A host that stands in no segment's box needs its whole name.
             short = node.name if self.layers and self.grouping.tiers[node.name] is Tier.HOST else short_name(node)
-            label = self.boxes.get(name) or _escaped(short)
+            below = map(_escaped, caption_lines(node.name, self.grouping.captions))
+            label = self.boxes.get(name) or "<br>".join((_escaped(short), *below))
             shape = f'(["{label}"])' if node.kind is NodeKind.ROUTER else f'["{label}"]'
             lines.append(f"{indent}{self.ids[name]}{shape}:::{_CLASSES[self.grouping.tiers[node.name]]}")
         return lines

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from testbed.protocols.congestion import dcqcn, dctcp, swift, timely
+from testbed.protocols.congestion import ccti, dcqcn, dctcp, swift, timely
 from testbed.protocols.congestion.control import CongestionControl
 from testbed.protocols.congestion.controller import FlowController, FlowSettings
 from testbed.protocols.errors import UsageError
@@ -20,7 +20,17 @@ NONE: Final = FlowController(
     make=lambda settings: CongestionControl(float(settings.link_rate_bps)),
 )
 CONTROLLERS: Final[Mapping[str, FlowController]] = MappingProxyType(
-    {one.name: one for one in (dcqcn.CONTROLLER, timely.CONTROLLER, swift.CONTROLLER, dctcp.CONTROLLER, NONE)}
+    {
+        one.name: one
+        for one in (
+            dcqcn.CONTROLLER,
+            timely.CONTROLLER,
+            swift.CONTROLLER,
+            dctcp.CONTROLLER,
+            ccti.CONTROLLER,
+            NONE,
+        )
+    }
 )
 """In the order in which they are listed."""
 DEFAULT_CONTROLLER: Final = dcqcn.CONTROLLER.name

@@ -95,6 +95,12 @@ class Rnic:
         self._arrived: Final = Icrc()
         self.dynamic: DynamicConnections | None = None
         """Its dynamic connections, if it has any."""
+        self.lanes: dict[str, int] = {}
+        """The virtual lane to each address, where its port has several; 0 to one that is not named."""
+        self.full_lanes: int = 0
+        """The lanes that take no more data for now, a bit each: what is for one of them waits, and no other does."""
+        self._waiting: dict[int, list[QueuePair]] = {}
+        """By lane, the queue pairs that wait for it."""
 
     # --- local objects ------------------------------------------------------------------------------------
 
@@ -352,8 +358,12 @@ class Rnic:
         while control and len(sent) < limit:
             sent.append(control.popleft())
         ready = self._ready
+        if self._waiting:
+            self._resume_lanes()
         while ready and len(sent) < limit:
             qp = ready.popleft()
+            if self.full_lanes and self._waits_for_lane(qp):
+                continue
             qp.queued = False
             for _ in range(min(_BURST, limit - len(sent))):
                 datagram = qp.pull(now)
@@ -367,6 +377,19 @@ class Rnic:
                 while control and len(sent) < limit:
                     sent.append(control.popleft())
         return sent
+
+    def _waits_for_lane(self, qp: QueuePair) -> bool:
+        """Put a queue pair aside whose lane is full; it counts as one that is ready meanwhile."""
+        lane = self.lanes.get(qp.remote_ip, 0)
+        if not self.full_lanes >> lane & 1:
+            return False
+        self._waiting.setdefault(lane, []).append(qp)
+        return True
+
+    def _resume_lanes(self) -> None:
+        for lane in list(self._waiting):
+            if not self.full_lanes >> lane & 1:
+                self._ready.extend(self._waiting.pop(lane))
 
     # --- time ---------------------------------------------------------------------------------------------
 

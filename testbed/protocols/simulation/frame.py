@@ -18,6 +18,9 @@ the wire.
 Short frames are not padded to the 64 bytes of Ethernet; that concerns UDP payloads below 18 bytes.
 """
 
+DEFAULT_TTL: Final = 64
+"""The time to live of what hosts send, in routers (RFC 1122, section 3.2.1.7; the default of RFC 1700 and of Linux)."""
+
 
 class Frame:
     """One datagram from its sender's NIC to its receiver; changed in place as switches mark and trim it.
@@ -54,6 +57,8 @@ class Frame:
         self.flow: i64 = source << 48 | destination << 32 | entropy
         """The numbers that switches hash, of 16, 16 and 32 bits: TCP's entropy has the destination's port above the
         source's, UDP's the source's alone."""
+        self.ttl: i64 = DEFAULT_TTL
+        """The number of routers that it may yet pass, and one."""
         self.ce = False
         self.trimmed = False
         self.last_hop = False
@@ -91,6 +96,7 @@ class Frame:
         other = Frame(self.source, self.destination, self.entropy, self.priority, self.header, self.payload)
         other.length = self.length
         other.group = self.group
+        other.ttl = self.ttl
         other.ce = self.ce
         other.trimmed = self.trimmed
         other.last_hop = self.last_hop

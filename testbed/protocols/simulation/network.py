@@ -167,6 +167,15 @@ class FabricNetwork:
         else:
             found.routes[group] = ports
 
+    def divert(self, switch: str, destination: str, lines: Sequence[str]) -> None:
+        """Have `switch` send what is for the NIC at `destination` into these lines, whatever its routes say, as a
+        static route to that address would; none of them ends it."""
+        found, number = self.fabric_switches[switch], self.nics[destination].number
+        if lines:
+            found.diverted[number] = tuple(self.outputs[name] for name in lines)
+        else:
+            found.diverted.pop(number, None)
+
     def _input(self, name: str, target: str, settings: FabricPortSettings) -> Actor:
         nic = self.nics.get(target)
         if nic is not None:
@@ -260,7 +269,8 @@ class FabricNetwork:
         )
         of_nics = sum(nic.delivered + nic.refused + nic.unroutable + nic.tapped for nic in self.nics.values())
         no_route = sum(switch.no_route_packets for switch in self.fabric_switches.values())
-        return of_nics + of_lines + dropped + no_route + self.in_flight()
+        expired = sum(switch.expired_packets for switch in self.fabric_switches.values())
+        return of_nics + of_lines + dropped + no_route + expired + self.in_flight()
 
     @property
     def hops(self) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from testbed.protocols.datagram import DONT_FRAGMENT, NIC_PACKETS, Incoming, Outgoing
 from testbed.protocols.simulation.errors import ContractError, Livelock
 from testbed.protocols.simulation.events import Actor, Events
-from testbed.protocols.simulation.frame import Frame
+from testbed.protocols.simulation.frame import DEFAULT_TTL, Frame
 from testbed.protocols.simulation.port import OutputPort
 from testbed.protocols.simulation.settings import FabricPortSettings
 from testbed.protocols.simulation.switch import PortArrivals
@@ -109,6 +109,8 @@ class NicHost(Actor):
         self.kinds: i64 = 0
         """The place at which the kinds of its packets begin in `FabricPortSettings.priority_of`."""
         self.overhead_bytes: i64 = overhead_bytes
+        self.ttl: i64 = DEFAULT_TTL
+        """The time to live of what it sends."""
         self.group_of: list[int] = []
         """The group of each host by its number, which the network has set."""
         self.alive = True
@@ -277,6 +279,7 @@ class NicHost(Actor):
             return None
         frame = Frame(self.number, destination, outgoing.entropy, outgoing.priority, outgoing.header, outgoing.payload)
         frame.group = self.group_of[destination]
+        frame.ttl = self.ttl
         frame.kind += self.kinds
         frame.wire_bytes = frame.size + self.overhead_bytes
         return frame

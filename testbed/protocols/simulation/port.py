@@ -40,6 +40,20 @@ _NO_BINS: Final = [0] * CURVE_BINS
 """The bins of all queues that mark nothing."""
 
 
+class PauseWatch:
+    """The pauses that the peer of a queue asks for, as the PFC watchdog sees them."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        """Its peer asks for a pause, whether it is obeyed or not."""
+        self.changes: i64 = 0
+        """How often that began or ceased: what the watchdog meant to do before the last time it does not."""
+        self.freed = False
+        """The watchdog lets the queue send nevertheless."""
+        self.frees: i64 = 0
+        """How often it did."""
+
+
 class ClassQueue:
     """The queue of a class at a port, and what was counted of it. Amounts are packets and bytes on the wire."""
 
@@ -69,6 +83,7 @@ class ClassQueue:
         self.paused_ns: i64 = 0
         """The time of pauses that are over."""
         self.pauses: i64 = 0
+        self.watched = PauseWatch()
         self.in_packets: i64 = 0
         self.in_bytes: i64 = 0
         self.enqueued_packets: i64 = 0
@@ -153,6 +168,8 @@ class OutputPort(Actor):
         self._weighted = tuple(queue for queue in ranked if not queue.strict)
         self._turn: i64 = 0
         """Which of the weighted classes is next."""
+        self._detect_ns: i64 = 0
+        self._restore_ns: i64 = 0
         self._last_bin: i64 = CURVE_BINS - 1
         self._bins_to_kmax: i64 = CURVE_BINS_TO_KMAX
         self._events = events
@@ -364,24 +381,60 @@ class OutputPort(Actor):
 
     # --- pauses ------------------------------------------------------------------------------------------
 
+    def guard(self, detect_ns: int, restore_ns: int) -> None:
+        """Give its queues a PFC watchdog: one that was paused for `detect_ns` sends nevertheless, and obeys pauses
+        again once its peer has asked for none for `restore_ns`, as the pause agent of an emulated lab has it."""
+        self._detect_ns, self._restore_ns = detect_ns, restore_ns
+
     def pause(self, now: int, priority: int) -> None:
         """The peer's XOFF for a priority takes effect: what has begun is sent to its end."""
         queue = self.queue_of(priority)
-        if not queue.paused:
-            queue.paused = True
-            queue.pauses += 1
-            queue.paused_since = now
+        watched = queue.watched
+        if watched.asked:
+            return
+        watched.asked = True
+        watched.changes += 1
+        if watched.freed:
+            return
+        queue.paused = True
+        queue.pauses += 1
+        queue.paused_since = now
+        if self._detect_ns:
+            self._events.schedule(now + self._detect_ns, self._free, (queue, watched.changes))
 
     def resume(self, now: int, priority: int) -> None:
         """The peer's XON for a priority takes effect."""
         queue = self.queue_of(priority)
-        if not queue.paused:
+        watched = queue.watched
+        if not watched.asked:
             return
+        watched.asked = False
+        watched.changes += 1
+        if watched.freed:
+            self._events.schedule(now + self._restore_ns, self._restore, (queue, watched.changes))
+        else:
+            self._go_on(now, queue)
+
+    def _go_on(self, now: int, queue: ClassQueue) -> None:
         queue.paused = False
         queue.paused_ns += now - queue.paused_since
         if not self.draining:
             self.draining = True
             self._events.put(self.free, self, None)
+
+    def _free(self, now: int, guarded: tuple[ClassQueue, int]) -> None:
+        """A queue has been paused for too long, if nothing has changed since."""
+        queue, changes = guarded
+        if queue.watched.changes == changes:
+            queue.watched.freed = True
+            queue.watched.frees += 1
+            self._go_on(now, queue)
+
+    def _restore(self, now: int, guarded: tuple[ClassQueue, int]) -> None:
+        """A freed queue was not paused for long enough, if nothing has changed since."""
+        queue, changes = guarded
+        if queue.watched.changes == changes:
+            queue.watched.freed = False
 
     def paused_ns(self, priority: int, now: int) -> int:
         """Return the time for which a priority has been paused, with a pause that lasts."""

@@ -232,6 +232,17 @@ class FabricSwitch:
         """Its routes may go while it runs; else there is one to every host."""
         self.no_route_packets: i64 = 0
         self.no_route_bytes: i64 = 0
+        self.diverted: dict[int, tuple[OutputPort, ...]] = {}
+        """By the number of the destination host: ports that its packets take whatever routing says, as static routes
+        to it would have them."""
+        self.expired_packets: i64 = 0
+        """Packets whose time to live was over here."""
+        self.expired_bytes: i64 = 0
+
+    def expire(self, frame: Frame) -> None:
+        """Drop a packet that may pass no more routers."""
+        self.expired_packets += 1
+        self.expired_bytes += frame.wire_bytes
 
     def discard(self, frame: Frame) -> None:
         """Drop a packet that has no route."""
@@ -242,6 +253,8 @@ class FabricSwitch:
 
     def ports_to(self, frame: Frame) -> tuple[OutputPort, ...]:
         """Return the ports of equal cost towards a packet's destination; none without a route."""
+        if self.diverted and frame.destination in self.diverted:
+            return self.diverted[frame.destination]
         ports = self.routes[frame.group]
         return ports if len(ports) else self.delivered.get(frame.destination, ports)
 
@@ -344,6 +357,10 @@ class InputPort(Actor):
         assert frame is not None
         self.arrivals.count(frame)
         switch = self._switch
+        if frame.ttl <= 1:
+            switch.expire(frame)
+            return
+        frame.ttl -= 1
         ports = switch.ports_to(frame)
         count = len(ports)
         if count == 1:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from testbed.run.flows.paths import Route
-from testbed.workload.oracles.fair_shares import FairShares
+from testbed.run.flows.sending import sending_over
 from testbed.workload.oracles.max_min import Floats
 from testbed.workload.steps import Compute, Step
 
@@ -51,34 +51,6 @@ class StepTimes:
     steps_left: int = 0
 
 
-@dataclass(slots=True)
-class _Sending:
-    """The flows that are sending, by the numbers that `FairShares` knows them by."""
-
-    step: list[int] = field(default_factory=list)
-    left: Floats = field(default_factory=lambda: np.zeros(64))
-    there: np.ndarray[tuple[int], np.dtype[np.bool_]] = field(default_factory=lambda: np.zeros(64, dtype=bool))
-    free: list[int] = field(default_factory=list)
-
-    def add(self, step: int, bits: float) -> int:
-        if self.free:
-            number = self.free.pop()
-            self.step[number] = step
-        else:
-            number = len(self.step)
-            self.step.append(step)
-            if number >= len(self.left):
-                self.left = np.concatenate((self.left, np.zeros(len(self.left))))
-                self.there = np.concatenate((self.there, np.zeros(len(self.there), dtype=bool)))
-        self.left[number], self.there[number] = bits, True
-        return number
-
-    def remove(self, number: int) -> int:
-        self.there[number] = False
-        self.free.append(number)
-        return self.step[number]
-
-
 def run_steps(
     steps: Sequence[Step],
     capacity: Floats,
@@ -107,8 +79,7 @@ class _Run:
         self._move_of = move_of
         self._scale = k * 1e-9
         self._merge_s = merge_s
-        self._shares = FairShares(capacity)
-        self._sending = _Sending()
+        self._sending = sending_over(capacity)
         self._waits = [len(step.after) for step in steps]
         self._heirs = _heirs(steps)
         self._ready = [(step.start_ns * self._scale, step.number) for step in steps if not step.after]
@@ -120,20 +91,15 @@ class _Run:
         self._over = 0
         self._changed = False
         """A flow has ended since rates were made fair."""
-        self._begun: list[tuple[int, float]] = []
-        """The flows that have begun since rates were made fair, and when."""
-        self._flows = np.empty(0, dtype=np.int64)
-        """The flows that are sending between the last event and the next."""
 
     def run(self, limit_s: float, on_progress: Callable[[float], bool]) -> StepTimes:
         now, events, looked_at, stopped = 0.0, 0, 0, False
         told_at = time.monotonic()
         while True:
             if self._take(now + self._merge_s) or events == 0:
-                looked_at += self._shares.settle()
-                self._begin_late(now)
+                looked_at += self._sending.settle(now)
                 events += 1
-            step_s, at_s = self._next(now)
+            at_s = self._next(now)
             if at_s > limit_s:
                 break
             if time.monotonic() > told_at + TOLD_EVERY_S:
@@ -141,8 +107,8 @@ class _Run:
                 if on_progress(self._over / max(1, len(self._steps))):
                     stopped = True
                     break
-            self._advance(now, step_s, at_s)
             now = at_s
+            self._sent(now + self._merge_s)
         left = len(self._steps) - self._over
         return StepTimes(
             started_s=np.array(self._started),
@@ -179,17 +145,8 @@ class _Run:
             heapq.heappush(self._due, (at_s + max(move.alone_s, move.way_s), number))
             return False
         self._moves[number] = move
-        flow = self._sending.add(number, move.bits)
-        self._shares.add(flow, move.route.links, move.route.weights)
-        self._begun.append((flow, at_s))
+        self._sending.add(number, move.route.links, move.route.weights, move.bits, at_s)
         return True
-
-    def _begin_late(self, now: float) -> None:
-        """Let flows that were taken together with an earlier event send from their own begin on, and not from now."""
-        for flow, at_s in self._begun:
-            if at_s > now:
-                self._sending.left[flow] += (at_s - now) * self._shares.rates[flow]
-        self._begun.clear()
 
     def _end(self, number: int, at_s: float) -> None:
         self._ended[number] = at_s
@@ -199,31 +156,21 @@ class _Run:
             if not self._waits[heir]:
                 heapq.heappush(self._ready, (max(at_s, self._steps[heir].start_ns * self._scale), heir))
 
-    def _next(self, now: float) -> tuple[Floats, float]:
-        """Return how long each flow still sends at its rate, and when the next event is."""
-        flows = np.flatnonzero(self._sending.there)
-        self._flows = flows
-        step_s: Floats = np.full(len(flows), np.inf)
-        rates = self._shares.rates[flows]
-        np.divide(self._sending.left[flows], rates, out=step_s, where=rates > 0)
-        at_s = now + float(step_s.min(initial=np.inf))
+    def _next(self, now: float) -> float:
+        """Return when the next event is."""
+        at_s = self._sending.next_s()
         for queue in (self._due, self._ready):
             if queue:
                 at_s = min(at_s, queue[0][0])
-        return step_s, max(now, at_s)
+        return max(now, at_s)
 
-    def _advance(self, now: float, step_s: Floats, at_s: float) -> None:
-        flows = self._flows
-        done = step_s <= at_s - now + self._merge_s
-        for flow, took_s in zip(flows[done].tolist(), step_s[done].tolist(), strict=True):
-            number = self._sending.remove(flow)
-            self._shares.remove(flow)
+    def _sent(self, until_s: float) -> None:
+        """Take out the flows that have sent all until then; their steps end once the last bit has arrived."""
+        for number, sent_s in self._sending.take(until_s):
             move = self._moves.pop(number)
-            end_s = max(now + took_s + move.way_s, self._started[number] + move.alone_s)
+            end_s = max(sent_s + move.way_s, self._started[number] + move.alone_s)
             heapq.heappush(self._due, (end_s, number))
             self._changed = True
-        going = flows[~done]
-        self._sending.left[going] -= (at_s - now) * self._shares.rates[going]
 
 
 def _heirs(steps: Sequence[Step]) -> list[Sequence[int]]:

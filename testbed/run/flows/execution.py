@@ -89,6 +89,8 @@ class _Execution:
         self._slowed, self._events = slowed_links(faults, lab.plan)
         self._paths = FlowPaths(lab, transport, choice, self._placement, self._slowed)
         self._rings: dict[Hashable, Move] = {}
+        self._moves: dict[tuple[int, int], Move] = {}
+        """The moves of transfers over the fabric, by channel and size."""
         self._carried: defaultdict[int, float] = defaultdict(float)
         """The bytes on the wire of each channel."""
 
@@ -156,13 +158,16 @@ class _Execution:
                 raise AssertionError("computing moves nothing")
 
     def _over_fabric(self, step: Transfer, channel: int) -> Move:
-        bits = self._bits(step)
-        self._carried[channel] += bits / 8
-        return Move(
-            route=self._paths.over_fabric(channel),
-            bits=bits,
-            way_s=self._way_s(step.source, step.destination, step.size_bytes),
-        )
+        key = channel, step.size_bytes
+        found = self._moves.get(key)
+        if found is None:
+            found = self._moves[key] = Move(
+                route=self._paths.over_fabric(channel),
+                bits=self._bits(step),
+                way_s=self._way_s(step.source, step.destination, step.size_bytes),
+            )
+        self._carried[channel] += found.bits / 8
+        return found
 
     def _way_s(self, source: int, destination: int, size_bytes: int) -> float:
         """The time of a transfer alone behind its bits, which pass the slowest port of the way in the ideal's time."""

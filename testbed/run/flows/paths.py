@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from testbed.base.datapath.abi import BalancingMode
 from testbed.base.datapath.flow_hash import FiveTuple
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
@@ -113,12 +114,18 @@ class FlowPaths:
         self._of_link: Indexes = np.arange(self._loaded)
 
     def _choice(self, plan: LabPlan, fives: Sequence[FiveTuple]) -> FlowChoice:
-        """The lab's own choice of a path, by hash or by destination; a drawn one where that is not known."""
+        """The lab's own choice of a path, by hash or by destination; a drawn one where that is not known.
+
+        Raises `ScenarioError` where some switches pin destinations and the hash of others is not known.
+        """
         run = self._placement.seed
-        switches = set() if plan.qos is None else {buffer.node for buffer in plan.qos.buffers if buffer.node}
+        buffers = [] if plan.qos is None else [buffer for buffer in plan.qos.buffers if buffer.node]
+        switches = {buffer.node for buffer in buffers}
         try:
             own = lab_choice(plan, fives, run=run)
         except ScenarioError:
+            if any(buffer.mode is BalancingMode.STATIC for buffer in buffers):
+                raise
             own = None
 
         def choose(flow: int, node: str, links: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address
 
+from testbed.base.datapath.abi import AdaptPer, BalancingMode
 from testbed.base.datapath.flow_hash import FiveTuple
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.model import Lab, LinkKind
@@ -85,8 +86,8 @@ def checked_choice(point: Point, lab: LiveLab) -> tuple[LabTransport, PathChoice
     if choice is None:
         raise refusal(
             point,
-            "--backend flows knows whole flows on one path and packets on all, and the lab's switches do neither",
-            hint="qos.load_balancing.mode: flow or spray; or " + PACKETS,
+            f"--backend flows knows whole flows on one path and packets on all, and {_other_choice(lab)} neither",
+            hint="qos.load_balancing.mode: flow, static or spray, without cc.repath; or " + PACKETS,
         )
     chosen = transport.traffic_class
     if transport.goes_back and (chosen is None or not chosen.lossless):
@@ -98,6 +99,18 @@ def checked_choice(point: Point, lab: LiveLab) -> tuple[LabTransport, PathChoice
             hint="a lossless class (qos: {preset: dcqcn}), another recovery; or " + PACKETS,
         )
     return transport, choice
+
+
+def _other_choice(lab: LiveLab) -> str:
+    """Say how paths are chosen in a way that flows do not know."""
+    modes = {} if lab.plan.qos is None else {buffer.mode: buffer for buffer in lab.plan.qos.buffers if buffer.node}
+    adaptive = modes.get(BalancingMode.ADAPTIVE)
+    if modes.keys() <= {BalancingMode.FLOW}:
+        return "a congestion control that leaves congested paths does"
+    if adaptive is not None and len(modes) == 1:
+        by = "flowlet" if adaptive.per is AdaptPer.FLOWLET else "packet with a hysteresis"
+        return f"switches that adapt by {by} do"
+    return f"switches that balance by {' and '.join(sorted(modes))} do"
 
 
 def check_traffic(point: Point, traffic: RunTraffic) -> None:
@@ -164,7 +177,8 @@ def flow_approximations(lab: LiveLab, transport: LabTransport, choice: PathChoic
             how = "that of the switches' own hash" if _is_hash_known(lab.plan) else drawn
             found.append(f"A flow has one path, {how}.")
     if not lab.plan.operations:
-        found.append("Routes are the shortest ways of a fabric that was not planned to be deployed.")
+        ways = "those that BGP would find" if any(lab.plan.expected_routes.values()) else "the shortest ways"
+        found.append(f"Routes are {ways} in a fabric that was not planned to be deployed.")
     if folds:
         found.append("Each ring is one step: all its links carry as much as the slowest, and all ranks begin together.")
     found.append("Inside a scale-up domain, transfers share the links of GPUs fairly.")

@@ -31,7 +31,8 @@ def fabric_graph(lab: Lab, plan: LabPlan, *, by_gateway: bool = False) -> Fabric
 
     Tiers: `access` into the fabric, `delivery` out of it; `uplink` and `downlink` of rail switches, `spine-uplink` and
     `spine-downlink` of spines. Where BGP has more equally good paths than `Routing.ecmp` it installs, the first of them
-    by interface are taken; which ones a switch takes is not planned. Without planned routes, shortest paths serve.
+    by interface are taken; which ones a switch takes is not planned. Without planned routes, shortest paths serve, as
+    many of them.
 
     The next hops of a route are in the order in which the kernel's group has them, and hashes choose among them: zebra
     sorts them by weight and gateway, here the link-local address that the neighbour's port has by its MAC. One with a
@@ -74,9 +75,17 @@ def _make_graph(lab: Lab, plan: LabPlan, *, by_gateway: bool) -> FabricGraph:
         mac = {(port.node, port.name): port.mac for port in plan.ports}
         peers = {f"{port.node}:{port.name}": port.peer.partition(":") for port in plan.ports}
         links.sort(key=lambda link: (mac.get((peers[link.name][0], peers[link.name][2]), ""), link.name))
-    graph = shortest_path_graph(links, list(dict.fromkeys(endpoints)))
+    graph = shortest_path_graph(links, list(dict.fromkeys(endpoints)), most={} if routed else _widths(lab, links))
     ports |= {(nic.node, nic.name): nic for nic in several}
     return _as_routed(graph, plan, ports, joined) if routed else graph
+
+
+def _widths(lab: Lab, links: Iterable[DirectedLink]) -> dict[str, int]:
+    """The most next hops that each switch installs, where none are planned."""
+    views = [lab.on_switches_of(name) for name in lab.switched_networks]
+    of_switch = {node.name: view.routing.ecmp for view in views for node in view.switches}
+    nodes = dict.fromkeys(link.source for link in links)
+    return {node: most for node in nodes if (most := of_switch.get(node.partition(" ")[0])) is not None}
 
 
 _Joined = Mapping[tuple[str, str], PortPlan]

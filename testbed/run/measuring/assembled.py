@@ -57,6 +57,7 @@ def assemble_run(  # noqa: PLR0913  # what a run is made of
         roofline_s=None if moved is None else ideals.roofline_s(moved),
         fabric_bytes=fabric_bytes((moved or traffic).workload),
         scale_up=domains,
+        subnet=observation.subnet,
         known=known,
     )
     networks = network_loads(whole, observation, measured.channels)
@@ -75,6 +76,7 @@ def assemble_run(  # noqa: PLR0913  # what a run is made of
         ports=ports,
         networks=networks,
         scale_up=domains,
+        subnet=observation.subnet,
         events=sorted([*measured.events, *(measured.touches or ())], key=lambda event: event.at_s),
         series=[*([] if requests is None else requests.series()), *observation.series(), *probed.series],
         distributions=[*probed.distributions, *([] if requests is None else requests.distributions())],

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import ExitCode, ScenarioError
+from testbed.base.names import first_few
 from testbed.record.samples import Channel, CollectiveResult, ProgramRecord, RunEvent, Transfers
 from testbed.run.machine.cpu import SoftnetCounts
 from testbed.run.measuring.observation import Observation
@@ -29,10 +30,9 @@ class TimeLimitReached(ScenarioError):
     exit_code = ExitCode.INVALID
 
     def __init__(self, limit_s: float, hosts: Mapping[str, int]) -> None:
-        left = ", ".join(f"{host} ({steps} steps left)" for host, steps in list(hosts.items())[:3])
-        more = f" and {len(hosts) - 3} more" if len(hosts) > 3 else ""
+        left = first_few([f"{host} ({steps} steps left)" for host, steps in hosts.items()], 3)
         super().__init__(
-            f"the run was ended after its time limit of {limit_s:g} s; not done: {left}{more}",
+            f"the run was ended after its time limit of {limit_s:g} s; not done: {left}",
             hint="a higher workload.time_limit, less traffic, or a smaller time scale",
         )
         self.hosts = tuple(hosts)

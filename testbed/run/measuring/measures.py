@@ -16,7 +16,16 @@ from statistics import harmonic_mean
 
 import numpy as np
 
-from testbed.record.samples import Channel, NetworkLoad, PortLoad, RunEvent, ScaleUpLoad, TenantLoad, Transfers
+from testbed.record.samples import (
+    Channel,
+    NetworkLoad,
+    PortLoad,
+    RunEvent,
+    ScaleUpLoad,
+    TenantLoad,
+    Transfers,
+)
+from testbed.record.subnet_counters import SubnetLoad
 from testbed.run.faults.registry import FAULTS
 from testbed.run.ideals.point_ideals import PointIdeals, slowest_bps
 from testbed.run.measuring.flow_rates import first_done_after, goodput_curve, rates_together
@@ -56,6 +65,7 @@ from testbed.workload.metrics.run_samples import (
     QueueCounts,
     QueueDepths,
     Retransmissions,
+    SubnetCarried,
     UplinkLoads,
     VictimRates,
 )
@@ -84,6 +94,7 @@ class RunData:
     fabric_bytes: int = 0
     """Payload that enters the fabric."""
     scale_up: Sequence[ScaleUpLoad] = ()
+    subnet: SubnetLoad | None = None
     known: Collection[type] | None = None
     """The kinds of samples that the backend measures; None: all."""
 
@@ -105,6 +116,7 @@ def samples_of(run: RunData) -> RunSamples:
         *_of_machine(run),
         *run.measured.storage,
         *carried_samples(run.scale_up),
+        *_of_subnet(run),
         *_of_requests(run),
         *_of_program(run),
     ]
@@ -134,6 +146,18 @@ def _of_program(run: RunData) -> Iterator[object]:
     yield ProgramExit(code=program.exit_code)
     if program.sent_again is not None:
         yield Retransmissions(packets=[float(program.sent_again)])
+
+
+def _of_subnet(run: RunData) -> Iterator[object]:
+    """The counters of an InfiniBand subnet."""
+    if run.subnet is not None:
+        yield SubnetCarried(
+            xmit_wait_share=run.subnet.xmit_wait_share,
+            discards=run.subnet.discards,
+            lost=sum(run.subnet.lost.values()),
+            marked=run.subnet.marked,
+            stuck=run.subnet.stuck,
+        )
 
 
 def _of_machine(run: RunData) -> Iterator[object]:

@@ -15,6 +15,7 @@ from testbed.base.linux.port_counters import PlainQueue, PortCounters
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.observe.dropped import Dropped, read_dropped
 from testbed.record.samples import MarkingCurve, PortLoad, Series
+from testbed.record.subnet_counters import SubnetLoad
 from testbed.run.machine.cpu import CpuTimes, CpuUse, cpu_use, read_cpu_times
 from testbed.run.measuring.scale_up_loads import watch_switches
 from testbed.run.placed.lab import LiveLab
@@ -66,6 +67,8 @@ class Observation:
     `lab.observe.dropped.read_dropped` has them; None for a lab that is not really there."""
     scale_up: Sequence[DomainReading] = ()
     """The counters of scale-up domains' switches, where transfers inside them are frames."""
+    subnet: SubnetLoad | None = None
+    """The counters of an InfiniBand subnet, where that carried the run."""
     growth: Snapshot | None = None
     samples: Samples | None = None
     table: PortTable | None = None
@@ -73,7 +76,7 @@ class Observation:
     """The bytes that queues have sent, at longer intervals; and where that is not too much, what else of ports is kept
     beside a record."""
     port_table: PortTable | None = None
-    """The ports of these."""
+    """The ports that `port_samples` are of."""
     marking: list[MarkingCurve] = field(default_factory=list)
     """A curve of each class that had packets which allowed a mark."""
 

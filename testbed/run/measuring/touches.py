@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
+from testbed.base.names import first_few
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.kept_events import told_by
 from testbed.lab.core.deploy.watch.event_history import commanded_changes
@@ -49,12 +50,11 @@ def _touch(event: LabEvent, at_s: float) -> RunEvent:
 
 def check_touches(touches: Sequence[RunEvent]) -> Iterator[Check]:
     """Judge whether the lab was the scenario's alone: what others change of it, no expectation knows."""
-    named = "; ".join(f"{one.target} at {one.at_s:.1f} s: {one.detail}" for one in touches[:MOST_NAMED])
-    more = f" and {len(touches) - MOST_NAMED} more" if len(touches) > MOST_NAMED else ""
+    named = first_few([f"{one.target} at {one.at_s:.1f} s: {one.detail}" for one in touches], MOST_NAMED, "; ")
     yield Check.at_most(
         name="untouched",
         title="Nobody else changed the lab meanwhile",
         value=len(touches),
         limit=0,
-        message=f"the run was touched: {named}{more}" if touches else "nobody else changed the lab meanwhile",
+        message=f"the run was touched: {named}" if touches else "nobody else changed the lab meanwhile",
     )

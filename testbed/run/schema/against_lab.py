@@ -33,6 +33,7 @@ def check_against(file: ScenarioFile, point: Scenario, lab: Lab, fault_findings:
         problems += _transport_in_tenants(document, point, lab, path, transport)
         problems += _traffic_class(document, path, transport, lab, _policies(point, lab, seen))
         problems += _scale_up(document, path, transport, lab)
+        problems += _link_layer(document, point, lab, path, transport)
         if not point.tenant_transports:  # tenants take some of the ranks, which are not known before they are placed
             problems += _protocol_of_targets(document, point, lab, path, transport)
         if not point.tenant_transports:  # a tenant's transport meets the MTU of its own networks alone
@@ -267,6 +268,23 @@ def _scale_up(document: Document, place: Path, transport: Transport, lab: Lab) -
         message = f"the scale-up domains of {lab.name} have no switch for packets: its transfers take their time"
         hint = "fabric: {scale_up: {preset: h100, by: packets}} in the topology, or scale_up: time"
         yield document.problem("no-packets", (*place, "scale_up"), message, hint=hint)
+
+
+def _link_layer(document: Document, point: Scenario, lab: Lab, path: Path, transport: Transport) -> Iterator[Problem]:
+    """A transport of InfiniBand elsewhere than in the back end, or another one over InfiniBand."""
+    networks = point.workload.ranks.networks_in(lab)
+    if TRANSPORTS[transport.kind.value].over_subnet:
+        if BACKEND in networks:
+            return  # a back end of Ethernet is InfiniBand's for such a run, which is one in virtual time
+        message = f"kind ib goes over the back end, and the ranks of {lab.name} are in another network"
+        hint = "ranks without a network, or transport: {kind: roce}"
+    elif lab.infiniband is None or BACKEND not in networks:
+        return
+    else:
+        message = f"the back end of {lab.name} is InfiniBand, which {transport.kind.value} does not go over"
+        hint = "transport: {kind: ib}, or ranks: {network: NAME} of a network beside it"
+    key = (*path, "kind")
+    yield document.problem("link-layer", key if document.has(key) else ("workload",), message, hint=hint)
 
 
 def _channel(document: Document, point: Scenario, lab: Lab) -> Iterator[Problem]:

@@ -33,6 +33,12 @@ class ConvergenceSpec(SpecModel):
     hold: _Time = Field(default=None, description="Gives BGP's hold time, where a network has no BFD.")
     keepalive: _Interval = Field(default=None, description="Gives the time between two keepalives.")
 
+    subnet: _Time = Field(
+        default=None,
+        description="Gives the time from a change of an InfiniBand link until the subnet manager's new tables are in"
+        " force, in the real fabric's time; the default is 15ms.",
+    )
+
     def times_ns(self) -> dict[str, int]:
         """Return the times that are written, in ns, by their names."""
         found = {name: getattr(self, name) for name in type(self).model_fields}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 from typing import Annotated
 
 from pydantic import Field
@@ -16,10 +17,13 @@ from testbed.base.validation.fields import (
     MAX_RATE,
     Checked,
     Flag,
+    Length,
     NodeName,
+    NotNull,
     Number,
     OneOf,
     Share,
+    Text,
     Whole,
     Written,
     parse_quantity,
@@ -38,6 +42,9 @@ DAEMONS = ("bgpd", "bfdd", "zebra")
 MOST_LOST = 1_000_000_000
 MOST_BURST = 1_000_000
 MOST_STEPS = 1_000_000
+MOST_LOOPED = 62
+"""With one more, and more than one round, no time to live would be enough."""
+_LONGEST_TARGET = 128
 _Time = Annotated[Duration, Span()]
 
 
@@ -162,6 +169,42 @@ class StormSpec(SpecModel):
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _LoopTarget(Checked):
+    """A NIC as host:interface, whose address is meant, or a prefix of IPv4."""
+
+    def check(self, value: object) -> str:
+        text = str(Text(_LONGEST_TARGET).check(value))
+        if not text[:1].isdigit():
+            return str(Endpoint().check(value))
+        try:
+            return str(IPv4Network(text))
+        except ValueError:
+            raise refusal("wrong-type", f"{quote(text)} is no prefix of IPv4", "10.0.2.0/24, or HOST:IF") from None
+
+    def json_schema(self) -> JsonSchemaValue:
+        prefix = {
+            "type": "string",
+            "pattern": r"^[0-9]{1,3}(\.[0-9]{1,3}){3}(/[0-9]{1,2})?$",
+            "examples": ["10.0.2.0/24"],
+        }
+        return {"anyOf": [Endpoint().json_schema(), prefix]}
+
+
+class LoopSpec(SpecModel):
+    """`loop:` of a switch."""
+
+    through: Annotated[list[Annotated[NodeName, NotNull()]], Length(1, MOST_LOOPED)] = Field(
+        description="Names the switches that packets go through before they come back, each linked to the next one."
+    )
+    to: Annotated[str, _LoopTarget()] = Field(
+        description="Names what never arrives: a NIC as HOST:IF, or a prefix such as 10.0.2.0/24."
+    )
+    ttl: Annotated[int, Whole(2, 255)] = Field(
+        default=64, description="Gives the time to live of what hosts send meanwhile: how many routers it passes."
+    )
+
+
 class FaultSpec(SpecModel):
     """An entry of `faults:`."""
 
@@ -197,6 +240,9 @@ class FaultSpec(SpecModel):
     )
     flap: Written[FlapSpec] = Field(default=None, description="Takes a link down and up again, every period.")
     storm: Written[StormSpec] = Field(default=None, description="Sends a link pause frames without end.")
+    loop: Written[LoopSpec] = Field(
+        default=None, description="Leads what is for a NIC or a prefix from the switch through others back to it."
+    )
     kill: Written[Flag] = Field(
         default=None, description="Kills a node, a daemon, an agent or a domain's switch at once."
     )
@@ -237,6 +283,9 @@ FAULT_WORDS = (
     FaultWords(kind="pfc-storm", place="link", key="storm", example="storm: {priority: 3}"),
     FaultWords(kind="node-kill", place="node", key="kill", example="kill: true"),
     FaultWords(kind="daemon-kill", place="node", key="kill", beside="daemon", example="daemon: bgpd, kill: true"),
+    FaultWords(
+        kind="routing-loop", place="node", key="loop", example='loop: {through: [SWITCH], to: "HOST:IF", ttl: 16}'
+    ),
     FaultWords(kind="agent-kill", place="agent", key="kill", example="kill: true"),
     FaultWords(kind="plane-down", place="plane", key="down", example="down: true"),
     FaultWords(kind="plane-set", place="plane", key="set", example="set: {rate: 50%}"),
@@ -295,6 +344,8 @@ def _settings(spec: FaultSpec) -> dict[str, Scalar]:
     found: dict[str, Scalar] = {} if spec.set is None else spec.set.settings()
     if spec.storm is not None:
         found["priority"] = spec.storm.priority
+    if spec.loop is not None:
+        found |= {"through": " ".join(spec.loop.through), "to": spec.loop.to, "ttl": spec.loop.ttl}
     return found if spec.daemon is None else {**found, "daemon": spec.daemon}
 
 

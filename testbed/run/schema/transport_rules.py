@@ -7,11 +7,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from testbed.workload.parameters import Parameter, flag, number
+
 ATOMIC_BYTES = 8
 """The size of an atomic operation (InfiniBand volume 1, section 9.4.5)."""
 ATOMIC_VERBS = ("fetch-and-add", "compare-and-swap")
 ROCE_MTUS = (4096, 2048, 1024, 512, 256)
 """The payloads of a full RoCE packet (InfiniBand volume 1, section 9.4.3), largest first."""
+
+PLANNED = "planned"
+"""The value of `paths` with which each channel has a path of its own."""
 
 ROCE_HEADER_BYTES = 20 + 8 + 12 + 16 + 4
 """Beside the payload of a RoCEv2 packet, inside an MTU: IPv4, UDP, BTH, RETH, ICRC (InfiniBand volume 1, annex A17)."""
@@ -52,3 +57,104 @@ TRAFFIC_CLASS_RULE = NameRule(
     noun="traffic class",
     example="lower-case letters, digits, '_' and '-'",
 )
+
+
+def path_mtu_conflicts(mtu: object) -> Iterator[Conflict]:
+    """Find a path MTU that InfiniBand does not have."""
+    if mtu is not None and mtu not in ROCE_MTUS:
+        allowed = ", ".join(str(one) for one in sorted(ROCE_MTUS))
+        yield Conflict(key="path_mtu", code="unknown-value", message=f"must be one of {allowed}, not {mtu}")
+
+
+_BY_RATE = ("dcqcn", "ccti", "none")
+"""The congestion controls that hear nothing from acknowledgements."""
+CC_PREFIX = "cc_"
+"""A key of `transport:` that begins so is a parameter of the congestion control."""
+
+
+def roce_conflicts(values: Values) -> Iterator[Conflict]:
+    """Find what does not go together of a transport with RoCE's queue pairs."""
+    yield from path_mtu_conflicts(values.get("path_mtu"))
+    if values.get("paths") == PLANNED:
+        for key, single in (("qps", (None, 1)), ("connections", (None, "rc"))):
+            if values.get(key) not in single:
+                message = (
+                    f"a planned path is that of a channel with one queue pair of its own, and {key} is {values[key]}"
+                )
+                yield Conflict(key=key, message=message, hint="remove the key, or paths: hashed", of_key=True)
+    if values.get("recovery") == "go-back-0":
+        if values.get("ooo"):
+            message = "go-back-0 forgets what came of a message, and ooo keeps it"
+            yield Conflict(key="ooo", message=message, hint="remove the key, or recovery: go-back-n", of_key=True)
+        if values.get("cc") not in (None, *_BY_RATE):
+            message = f"go-back-0 acknowledges whole messages alone, and {values['cc']} waits for more"
+            yield Conflict(key="cc", message=message, hint=f"cc: {' or '.join(_BY_RATE)}", of_key=True)
+    yield from _initiator_conflicts(values, "dct")
+    from testbed.protocols.congestion.registry import CONTROLLERS, DEFAULT_CONTROLLER, NONE
+
+    controller = CONTROLLERS.get(values.get("cc") or DEFAULT_CONTROLLER)
+    if controller is None or controller is NONE:
+        return  # said of `cc`; and where a matrix turns it off, what is said of it for the other points has no meaning
+    chosen = values.get("parameters")
+    if chosen is not None and chosen not in controller.parameter_sets:
+        known = ", ".join(controller.parameter_sets)
+        yield Conflict(
+            key="parameters",
+            code="unknown-value",
+            message=f"{controller.name} has no set of parameters {chosen!r}",
+            hint=f"one of {known}" if known else "remove the key",
+        )
+    for key, value in values.items():
+        name = key.removeprefix(CC_PREFIX)
+        if key.startswith(CC_PREFIX) and value is not None and name not in controller.defaults:
+            owner = next((one.name for one in CONTROLLERS.values() if name in one.defaults), None)
+            message = f"{controller.name} has no such parameter"
+            yield Conflict(key=key, message=message, hint=f"cc: {owner}" if owner else None, of_key=True)
+
+
+def _initiator_conflicts(values: Values, dynamic: str) -> Iterator[Conflict]:
+    if values.get("dcis") is not None and values.get("connections") is None:  # "rc" may be a point of a matrix
+        message = "there are initiators with dynamic connections alone"
+        yield Conflict(key="dcis", message=message, hint=f"connections: {dynamic}", of_key=True)
+
+
+_OF_CONNECTIONS = ("connections", "dcis", "qps", "ooo", "recovery", "retry_count", "timeout")
+"""Keys about acknowledgements and connections, of which datagrams have none."""
+
+
+def infiniband_conflicts(values: Values) -> Iterator[Conflict]:
+    """Find what does not go together of InfiniBand's transport."""
+    yield from path_mtu_conflicts(values.get("path_mtu"))
+    yield from _initiator_conflicts(values, "dc")
+    if values.get("service") != "ud":
+        return
+    for key in _OF_CONNECTIONS:
+        if values.get(key) not in (None, False):
+            message = f"{key} is of connections, and datagrams (service: ud) have none"
+            yield Conflict(key=key, message=message, hint="remove the key, or service: rc", of_key=True)
+
+
+_LARGEST_PARAMETER = 1e13
+"""Ten times the bit/s of the fastest NIC."""
+
+
+def cc_parameters(*only: str) -> Iterator[Parameter]:
+    """Return the parameters of all controllers, or of these alone, each once."""
+    from testbed.protocols.congestion.registry import CONTROLLERS
+
+    named: dict[str, list[str]] = {}
+    flags: set[str] = set()
+    for controller in CONTROLLERS.values():
+        if only and controller.name not in only:
+            continue
+        for name, value in controller.defaults.items():
+            named.setdefault(name, []).append(controller.name)
+            if isinstance(value, bool):
+                flags.add(name)
+    for name, owners in named.items():
+        key = CC_PREFIX + name
+        description = f"Sets {name} of {' and '.join(owners)}; the default is that of the set of parameters."
+        if name in flags:
+            yield flag(key, description, default=None)
+        else:
+            yield number(key, None, description, low=0, high=_LARGEST_PARAMETER)

@@ -16,14 +16,18 @@ from testbed.lab.core.model.tcp import DEFAULT_TCP_CC
 from testbed.run.schema.transport_rules import (
     ATOMIC_BYTES,
     ATOMIC_VERBS,
-    ROCE_MTUS,
+    PLANNED,
     TRAFFIC_CLASS_RULE,
     Conflict,
     NameRule,
     Values,
+    cc_parameters,
+    infiniband_conflicts,
     no_conflict,
+    path_mtu_conflicts,
+    roce_conflicts,
 )
-from testbed.workload.parameters import Parameter, choice, flag, number, text, whole
+from testbed.workload.parameters import Parameter, choice, flag, text, whole
 
 
 class TransportKind(StrEnum):
@@ -35,6 +39,8 @@ class TransportKind(StrEnum):
     """Ultra Ethernet in user space (`testbed.endpoints`)."""
     ROCE = "roce"
     """RoCEv2 with its congestion control in user space (`testbed.endpoints`)."""
+    IB = "ib"
+    """InfiniBand's transport over a fabric with `link_layer: infiniband`, in virtual time."""
     RDMA = "rdma"
     """Kernel soft-RDMA (rxe) with perftest."""
     NVME_TCP = "nvme-tcp"
@@ -76,6 +82,8 @@ class TransportDeclaration:
     """Its packets leave by the port that the kernel's routes choose, whichever has the address that they are from."""
     program_keys: tuple[str, ...] | None = None
     """The keys that mean something for a program of the user's own, whose sockets it carries; None: it carries none."""
+    over_subnet: bool = False
+    """It goes over InfiniBand alone."""
     by_libfabric: bool = False
     """The provider of libfabric speaks it."""
     conflicts: Callable[[Values], Iterator[Conflict]] = no_conflict
@@ -84,7 +92,6 @@ class TransportDeclaration:
     """Finds values that a workload with a `duration` cannot have."""
 
 
-PLANNED = "planned"
 _PATHS = choice(
     "paths",
     None,
@@ -264,12 +271,6 @@ _PATH_MTU = whole(
 )
 
 
-def _path_mtu_conflict(mtu: object) -> Iterator[Conflict]:
-    if mtu is not None and mtu not in ROCE_MTUS:
-        allowed = ", ".join(str(one) for one in sorted(ROCE_MTUS))
-        yield Conflict(key="path_mtu", code="unknown-value", message=f"must be one of {allowed}, not {mtu}")
-
-
 # --- RDMA ------------------------------------------------------------------------------------------------
 
 _OF_BANDWIDTH = {
@@ -282,7 +283,7 @@ _OF_LATENCY = {"iterations": "test: latency", "together": "test: latency"}
 
 
 def _rdma_conflicts(values: Values) -> Iterator[Conflict]:
-    yield from _path_mtu_conflict(values.get("path_mtu"))
+    yield from path_mtu_conflicts(values.get("path_mtu"))
     latency, verb = values.get("test") == "latency", values.get("verb")
     for name, hint in (_OF_BANDWIDTH if latency else _OF_LATENCY).items():
         if values.get(name) not in (None, False):
@@ -341,74 +342,6 @@ _RDMA = TransportDeclaration(
 )
 
 # --- RoCE ------------------------------------------------------------------------------------------------
-
-_LARGEST_PARAMETER = 1e13
-"""Ten times the bit/s of the fastest NIC."""
-_BY_RATE = ("dcqcn", "none")
-"""The congestion controls that hear nothing from acknowledgements."""
-CC_PREFIX = "cc_"
-"""A key of `transport:` that begins so is a parameter of the congestion control."""
-
-
-def _roce_conflicts(values: Values) -> Iterator[Conflict]:
-    yield from _path_mtu_conflict(values.get("path_mtu"))
-    if values.get("paths") == PLANNED:
-        for key, single in (("qps", (None, 1)), ("connections", (None, "rc"))):
-            if values.get(key) not in single:
-                message = (
-                    f"a planned path is that of a channel with one queue pair of its own, and {key} is {values[key]}"
-                )
-                yield Conflict(key=key, message=message, hint="remove the key, or paths: hashed", of_key=True)
-    if values.get("recovery") == "go-back-0":
-        if values.get("ooo"):
-            message = "go-back-0 forgets what came of a message, and ooo keeps it"
-            yield Conflict(key="ooo", message=message, hint="remove the key, or recovery: go-back-n", of_key=True)
-        if values.get("cc") not in (None, *_BY_RATE):
-            message = f"go-back-0 acknowledges whole messages alone, and {values['cc']} waits for more"
-            yield Conflict(key="cc", message=message, hint=f"cc: {' or '.join(_BY_RATE)}", of_key=True)
-    if values.get("dcis") is not None and values.get("connections") is None:  # "rc" may be a point of a matrix
-        message = "there are initiators with dynamic connections alone"
-        yield Conflict(key="dcis", message=message, hint="connections: dct", of_key=True)
-    from testbed.protocols.congestion.registry import CONTROLLERS, DEFAULT_CONTROLLER, NONE
-
-    controller = CONTROLLERS.get(values.get("cc") or DEFAULT_CONTROLLER)
-    if controller is None or controller is NONE:
-        return  # said of `cc`; and where a matrix turns it off, what is said of it for the other points has no meaning
-    chosen = values.get("parameters")
-    if chosen is not None and chosen not in controller.parameter_sets:
-        known = ", ".join(controller.parameter_sets)
-        yield Conflict(
-            key="parameters",
-            code="unknown-value",
-            message=f"{controller.name} has no set of parameters {chosen!r}",
-            hint=f"one of {known}" if known else "remove the key",
-        )
-    for key, value in values.items():
-        name = key.removeprefix(CC_PREFIX)
-        if key.startswith(CC_PREFIX) and value is not None and name not in controller.defaults:
-            owner = next((one.name for one in CONTROLLERS.values() if name in one.defaults), None)
-            message = f"{controller.name} has no such parameter"
-            yield Conflict(key=key, message=message, hint=f"cc: {owner}" if owner else None, of_key=True)
-
-
-def _cc_parameters() -> Iterator[Parameter]:
-    """Return the parameters of all controllers, each once."""
-    from testbed.protocols.congestion.registry import CONTROLLERS
-
-    named: dict[str, list[str]] = {}
-    flags: set[str] = set()
-    for controller in CONTROLLERS.values():
-        for name, value in controller.defaults.items():
-            named.setdefault(name, []).append(controller.name)
-            if isinstance(value, bool):
-                flags.add(name)
-    for name, owners in named.items():
-        key = CC_PREFIX + name
-        description = f"Sets {name} of {' and '.join(owners)}; the default is that of the set of parameters."
-        if name in flags:
-            yield flag(key, description, default=None)
-        else:
-            yield number(key, None, description, low=0, high=_LARGEST_PARAMETER)
 
 
 def _roce() -> TransportDeclaration:
@@ -472,7 +405,7 @@ def _roce() -> TransportDeclaration:
                 "Says how often is sent again what was not answered in time; the default is 7.",
                 high=7,
             ),
-            *_cc_parameters(),
+            *cc_parameters(),
             *_SCALE_UP,
         ),
         names={
@@ -482,7 +415,75 @@ def _roce() -> TransportDeclaration:
                 pattern=re.compile(r"[a-z][a-z0-9-]{0,30}"), noun="set of parameters", example="such as paper, nvidia"
             ),
         },
-        conflicts=_roce_conflicts,
+        conflicts=roce_conflicts,
+    )
+
+
+# --- InfiniBand ------------------------------------------------------------------------------------------
+
+
+def _ib() -> TransportDeclaration:
+    from testbed.protocols.roce.dynamic import DEFAULT_INITIATORS
+
+    return TransportDeclaration(
+        kind=TransportKind.IB,
+        description="InfiniBand's queue pairs move the bytes over a fabric with link_layer: infiniband, in virtual time"
+        " (--backend simulation).",
+        parameters=(
+            choice(
+                "cc",
+                None,
+                ("none", "ccti"),
+                "Names the congestion control: none (default), or InfiniBand's by FECN, BECN and CCTI (ccti).",
+            ),
+            choice(
+                "service",
+                None,
+                ("rc", "ud"),
+                "Chooses reliable connections (rc, default), or datagrams of a path MTU that nobody acknowledges (ud).",
+            ),
+            choice(
+                "connections",
+                None,
+                ("rc", "dc"),
+                "Says whether each channel has queue pairs of its own at both ends (rc, default), or initiators of a"
+                " pool attach to targets while there is work (dc).",
+            ),
+            whole(
+                "dcis",
+                None,
+                f"Says how many initiators an HCA has with connections: dc; the default is {DEFAULT_INITIATORS}.",
+                high=256,
+            ),
+            whole("qps", None, "Says over how many queue pairs a channel is striped; the default is 1.", high=256),
+            flag(
+                "ooo", "Says whether packets out of order are no sign of loss, and written where they belong at once."
+            ),
+            whole(
+                "path_mtu",
+                None,
+                "Gives the path MTU: 256, 512, 1024, 2048 or 4096 bytes (default).",
+                low=256,
+                high=4096,
+            ),
+            whole(
+                "timeout",
+                None,
+                "Lets the peer answer for 4.096 us * 2^timeout; the default is 14, which is 67 ms.",
+                high=31,
+            ),
+            whole(
+                "retry_count",
+                None,
+                "Says how often is sent again what was not answered in time; the default is 7.",
+                high=7,
+            ),
+            *cc_parameters("ccti"),
+        ),
+        in_tenants=False,
+        beside_others=False,
+        over_subnet=True,
+        conflicts=infiniband_conflicts,
     )
 
 
@@ -586,7 +587,7 @@ _NFS = TransportDeclaration(
 )
 
 _KNOWN = {one.kind.value: one for one in (_TCP, _RDMA, _NVME_TCP, _NBD, _NFS)}
-_MADE = {TransportKind.UET.value: _uet, TransportKind.ROCE.value: _roce}
+_MADE = {TransportKind.UET.value: _uet, TransportKind.ROCE.value: _roce, TransportKind.IB.value: _ib}
 """Their declarations name what a protocol has, which is imported for that."""
 TRANSPORTS: Mapping[str, TransportDeclaration] = LazyMapping(
     (kind.value for kind in TransportKind), lambda name: _KNOWN.get(name) or _MADE[name]()

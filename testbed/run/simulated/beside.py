@@ -41,7 +41,7 @@ def convergence_of(plan: LabPlan, stated_ns: Mapping[str, int]) -> Convergence:
     `stated_ns` are those of the scenario, by their names without `_ns`.
     """
     bfd = next((switch.bfd for switch in plan.switches if switch.bfd is not None), None)
-    found = Convergence(**{f"{name}_ns": value for name, value in stated_ns.items()})
+    found = Convergence(**{f"{name}_ns": value for name, value in stated_ns.items() if name != "subnet"})
     if bfd is None:
         return found
     return replace(found, bfd_interval_ns=bfd.interval.ns, bfd_multiplier=bfd.multiplier)

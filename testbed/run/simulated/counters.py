@@ -66,6 +66,7 @@ def count_fabric(fabric: SimulatedFabric, lab: LiveLab) -> LabMaps:
             pause = pauses[number, queue.priority]
             pause["xoff_received"] = queue.pauses
             pause["paused_ns"] = port.paused_ns(queue.priority, network.now)
+            pause["watchdog_events"], pause["ignored"] = queue.watched.frees, queue.watched.freed
         _count_arrivals(maps, numbers[peers[name]], name, port, fabric)
     for index, buffer in enumerate(qos.buffers):
         found = fabric.buffers.get(buffer.node)

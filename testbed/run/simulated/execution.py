@@ -236,25 +236,29 @@ class Execution:
         return plans
 
     def _build(self, plans: Mapping[str, Program]) -> SimulatedFabric:
-        workers = self._mixed.workers()
-        hosts = []
-        for one in self._carried:
-            plan = next((plan for name, plan in plans.items() if workers[name][1] is one), None)
-            if plan is not None:
-                hosts.append(self._hosts_of(one, plan))
-        fabric = build_fabric(
-            self._lab,
-            list(self._site.endpoints.values()),
-            hosts,
-            placed=self._traffic.placement.nics,
-            seed=self._traffic.seed,
-        )
+        """Return the network, which the endpoints of programs are in from now on."""
+        fabric = self._build_network(plans)
         self._site.network = fabric.network
         for running in self._programs.values():
             for address, completions in running.completions.items():
                 host = fabric.network.nics[address]
                 host.completions, host.on_completions = completions, running.act
         return fabric
+
+    def _build_network(self, plans: Mapping[str, Program]) -> SimulatedFabric:
+        workers = self._mixed.workers()
+        hosts = []
+        for one in self._carried:
+            plan = next((plan for name, plan in plans.items() if workers[name][1] is one), None)
+            if plan is not None:
+                hosts.append(self._hosts_of(one, plan))
+        return build_fabric(
+            self._lab,
+            list(self._site.endpoints.values()),
+            hosts,
+            placed=self._traffic.placement.nics,
+            seed=self._traffic.seed,
+        )
 
     def _hosts_of(self, one: CarriedPart, program: Program) -> Hosts:
         """Return the hosts of a part, of which this is the program of one."""
@@ -314,13 +318,17 @@ class Execution:
             program.begin(self._begin_ns)
         begin = time.perf_counter()
         try:
-            fabric.network.run(until=self._begin_ns + self._limit_ns, stop=self._watch.is_over)
+            fabric.network.run(until=self._begin_ns + self._limit_ns, stop=self._is_over)
             self._seconds = time.perf_counter() - begin
         except SimulationError as error:
             return ScenarioError(f"the simulation cannot go on: {error}")
         if sampler is not None:
             sampler.end()
         return self._failure()
+
+    def _is_over(self) -> bool:
+        """Tell whether the traffic is at its end, or can be none any more."""
+        return self._watch.is_over()
 
     def _failure(self) -> TestbedError | None:
         failed = self._watch.failed

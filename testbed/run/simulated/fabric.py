@@ -264,6 +264,8 @@ class _Builder:
             out=self._classes.port(port),
             into=self._classes.port(self._ports[port.peer]),
         )
+        if self._lab.plan.k != REAL_TIME:  # it guards in lab time
+            self._network.outputs[name].guard(*self._classes.watchdog(port.node))
 
 
 class _PortClasses:
@@ -295,6 +297,11 @@ class _PortClasses:
             hysteresis_bytes=buffer.hysteresis_bytes,
             stride=buffer.stride,
         )
+
+    def watchdog(self, node: str) -> tuple[int, int]:
+        """Return after how many ns the PFC watchdog of a switch frees a queue, and guards it again; 0: no watchdog."""
+        buffer = self._buffers.get(node)
+        return (0, 0) if buffer is None else (buffer.watchdog_detect_ns, buffer.watchdog_restore_ns)
 
     def port(self, port: PortPlan) -> FabricPortSettings:
         install = self._installs.get((port.node, port.name))

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from ipaddress import IPv4Address
 
 from testbed.base.errors import ScenarioError
 from testbed.base.names import plane_of_switch
@@ -18,6 +19,7 @@ from testbed.run.faults.acts import Act, plan_acts
 from testbed.run.faults.kills import AgentKill, DaemonKill, NodeKill
 from testbed.run.faults.lab_fault import LabFault
 from testbed.run.faults.links import LinkDown, LinkSet, PfcStorm, link_change
+from testbed.run.faults.loops import DEFAULT_TTL, RoutingLoop
 from testbed.run.faults.outcome import FaultOutcome
 from testbed.run.faults.planes import FabricPlaneDown
 from testbed.run.faults.registry import lab_fault
@@ -59,6 +61,12 @@ def check_fault(fault: Fault, lab: Lab) -> None:
             f"--backend simulation has links of a constant delay, and that of {fault.target} is to vary",
             hint=f"a link-set without jitter, or {INSTEAD}",
         )
+    if _is_cut_off(found, lab, LinkKind.HOMED):
+        raise ScenarioError(
+            f"--backend simulation has no ways that are longer than the planned ones, by which switches come to"
+            f" {fault.target} after its {fault.kind}",
+            hint=f"node: LEAF, kill: true, or {INSTEAD}",
+        )
     if _needs_peer_link(found, lab):
         raise ScenarioError(
             f"--backend simulation has no peer links and no LACP, by which a pair of leaves goes on after {fault.kind}"
@@ -72,10 +80,15 @@ def _needs_peer_link(found: LabFault, lab: Lab) -> bool:
     if isinstance(found, DaemonKill):
         pairs = {end.node for link in lab.links if link.kind is LinkKind.PEER for end in (link.a, link.b)}
         return found.fault.settings.get("daemon") == "bgpd" and found.target in pairs
+    return _is_cut_off(found, lab, LinkKind.MEMBER, LinkKind.PEER)
+
+
+def _is_cut_off(found: LabFault, lab: Lab, *kinds: LinkKind) -> bool:
+    """Tell whether a fault takes a link of one of these kinds away, or all that it carries."""
     if not isinstance(found, LinkDown) and not (isinstance(found, LinkSet) and found.fault.settings.get("silent")):
         return False
-    of_pairs = (link for link in lab.links if link.kind in (LinkKind.MEMBER, LinkKind.PEER))
-    return any(found.target in (str(link.a), str(link.b)) for link in of_pairs)
+    links = (link for link in lab.links if link.kind in kinds)
+    return any(found.target in (str(link.a), str(link.b)) for link in links)
 
 
 class _Fault(ABC):
@@ -242,6 +255,42 @@ class _PlaneDown(_Fault):
         return [name for name, port in mine.items() if port.peer not in mine or name < port.peer]
 
 
+class _Loop(_Fault):
+    """Switches send what is for some NICs round, with the time to live that all NICs give to packets meanwhile."""
+
+    def do(self, now: int) -> None:
+        network = self.site.fabric.network
+        for line in self._lines:
+            for address in self._addresses:
+                network.divert(self.site.fabric.ends[line][0], address, [line])
+        self._live(self._loop.ttl)
+
+    def undo(self, now: int) -> None:
+        network = self.site.fabric.network
+        for line in self._lines:
+            for address in self._addresses:
+                network.divert(self.site.fabric.ends[line][0], address, [])
+        self._live(DEFAULT_TTL)
+
+    def _live(self, ttl: int) -> None:
+        for nic in self.site.fabric.network.nics.values():
+            nic.ttl = ttl
+
+    @property
+    def _loop(self) -> RoutingLoop:
+        assert isinstance(self.fault, RoutingLoop)
+        return self.fault
+
+    @property
+    def _lines(self) -> list[str]:
+        return [f"{port.node}:{port.name}" for port in self._loop.ways(self.site.links.ports.values())]
+
+    @property
+    def _addresses(self) -> list[str]:
+        prefix = self._loop.prefix(self.site.links.ports.values())
+        return [address for address in self.site.fabric.network.nics if IPv4Address(address) in prefix]
+
+
 def _at_port(action: Callable[[int, str], None], name: str, now: int) -> None:
     action(now, name)
 
@@ -322,7 +371,7 @@ class _DomainKill(_Fault):
 
 _OF_FABRIC: Sequence[tuple[type[LabFault], type[_Fault]]] = (
     (LinkDown, _Down), (LinkSet, _Set), (PfcStorm, _Storm), (NodeKill, _NodeKill), (DaemonKill, _DaemonKill),
-    (FabricPlaneDown, _PlaneDown),
+    (FabricPlaneDown, _PlaneDown), (RoutingLoop, _Loop),
 )  # fmt: skip
 _OF_SCALE_UP: Sequence[tuple[type[LabFault], type[_Fault]]] = (
     (LinkDown, _ScaleUpDown), (LinkSet, _ScaleUpSet), (DomainKill, _DomainKill),

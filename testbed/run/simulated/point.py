@@ -11,6 +11,7 @@ from testbed.lab.core.model import Lab
 from testbed.lab.features.scale_up.counters.balance import PlaneBalance
 from testbed.record.record import EPOCH, Check
 from testbed.run.faults.registry import lab_fault
+from testbed.run.placed.lab import lab_of_transports
 from testbed.run.placed.placed_workload import DATA_LIMIT_BYTES
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.probes.planning import QUEUED_RTTS, plan_probes
@@ -57,7 +58,9 @@ class SimulatedPoint(UndeployedPoint):
     """Collectives carry data, which is checked, as far as it goes."""
 
     def __init__(self, point: Point, model: Lab) -> None:
-        super().__init__(point, planned_lab(model, time_scale(model, point.scenario)))
+        model = lab_of_transports(model, point.scenario.transports)
+        k = time_scale(model, point.scenario) if model.infiniband is None else REAL_TIME
+        super().__init__(point, planned_lab(model, k))
         self.traffic = [with_own_addresses(one) for one in self.traffic]
 
     def run_once(self, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
@@ -73,7 +76,7 @@ class SimulatedPoint(UndeployedPoint):
             done = execute_timed(self.lab, transport, traffic, duration, on_progress=on_progress, beside=beside)
         else:
             limit_s = scenario.workload.time_limit.seconds
-            done = execute(
+            done = self._execute(
                 self.lab,
                 transport,
                 traffic,
@@ -88,6 +91,15 @@ class SimulatedPoint(UndeployedPoint):
         if result is not None and measured.complete:
             result = replace(result, checks=[*self._checks(done), *check_ideals(result, self._ahead_bytes)])
         return RunOutcome(result=result, failure=measured.failure, interrupted=measured.interrupted)
+
+    @property
+    def _execute(self) -> Callable[..., SimulatedRun]:
+        """Return what runs the traffic: over the fabric, or over an InfiniBand subnet."""
+        if self.lab.model.infiniband is None:
+            return execute
+        from testbed.run.simulated.infiniband.execution import execute_subnet  # most labs have none
+
+        return execute_subnet
 
     def _beside(self, traffic: RunTraffic) -> Beside:
         """Return the faults of the scenario, and probes where one of them may lose packets at some time."""

@@ -14,7 +14,7 @@ from testbed.lab.core.model.storage import ServedBy
 from testbed.lab.core.plan.user_space.uet import UDP_BYTES
 from testbed.protocols.scale_up.domain.build import build as build_domain
 from testbed.run.measuring.scale_up_loads import NOT_EMULATED
-from testbed.run.placed.lab import LiveLab
+from testbed.run.placed.lab import LiveLab, lab_of_transports
 from testbed.run.placed.scale_up import goes_by_packets
 from testbed.run.placed.traffic import lab_transports
 from testbed.run.schema.model import Scenario, Transport
@@ -22,6 +22,7 @@ from testbed.run.schema.transports import TRANSPORTS
 from testbed.run.simulated.beside import convergence_of
 from testbed.run.simulated.fabric import LAB_JITTER_NS, NIC_JITTER_PACKETS, OVERHEAD_BYTES
 from testbed.run.simulated.faults import INSTEAD, check_fault
+from testbed.run.simulated.infiniband.faults import check_subnet_fault
 from testbed.run.simulated.time_scale import REAL_TIME, is_timed
 from testbed.run.simulated.timed import TIMED
 from testbed.run.simulated.transport_registry import simulated_names, simulated_transport
@@ -36,11 +37,23 @@ REAL_PROGRAMS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """The transports that are programs of others, and which."""
 
+SUBNET_APPROXIMATIONS: Final = (
+    "Simulated at the fabric's own times: frames, buffers and links are events of a program. Tables are those of a real"
+    " OpenSM over ibsim; what forwards by them is this project's switch, which is no vendor's.",
+    "Store and forward: a switch has a frame whole before it sends it on, where InfiniBand cuts through. Latencies of"
+    " hops are not to be read off.",
+    "Management packets go by ibsim, and not by the fabric: a fabric that is full does not delay them.",
+    "Credits have the sizes of buffers that are ours, and a frame's room is free as it begins to leave.",
+    "The head of a queue has no lifetime: what waits for a buffer waits for ever, where a switch discards it after a"
+    " second or so.",
+)
+"""Says what a run over an InfiniBand subnet does not reproduce."""
+
 
 def check_supported(sweep: Sweep) -> None:
     """Raise `ScenarioError` for the first thing of these points that cannot be simulated."""
     for point in sweep.points:
-        lab = sweep.lab_of(point)
+        lab = lab_of_transports(sweep.lab_of(point), point.scenario.transports)
         _check_scenario(point, lab)
         _check_lab(lab.of_network(*point.scenario.workload.ranks.networks_in(lab)), point)
 
@@ -62,10 +75,25 @@ def _check_scenario(point: Point, lab: Lab) -> None:
             f"--backend simulation has flows of {' and '.join(TIMED)} alone for a given time, and not of {kind}",
             hint="workload.bytes instead of workload.duration, or " + INSTEAD,
         )
+    _check_link_layer(point, lab)
     if any(goes_by_packets(lab, one) for one in scenario.transports):
         build_domain()  # so that a compiler that is missing is told of before anything runs
     for fault in scenario.faults:
-        check_fault(fault, lab)
+        if lab.infiniband is None:
+            check_fault(fault, lab)
+        else:
+            check_subnet_fault(fault)
+
+
+def _check_link_layer(point: Point, lab: Lab) -> None:
+    """Refuse what is missing on this machine for a subnet, before anything runs."""
+    if lab.infiniband is None:
+        return
+    from testbed.lab.features.infiniband.plane import require_programs
+    from testbed.protocols.infiniband.binding import build as build_data_path
+
+    require_programs()
+    build_data_path()
 
 
 def _check_transport(point: Point, transport: Transport) -> None:
@@ -117,6 +145,8 @@ def _refusal(point: Point, message: str, *, hint: str) -> ScenarioError:
 
 def simulated_approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
     """Say what a simulated run does not reproduce of the fabric it models: a sentence each, most telling first."""
+    if lab.model.infiniband is not None:
+        return [*SUBNET_APPROXIMATIONS, *_of_transports(lab, scenario)]
     found = [
         f"Simulated at k = {lab.plan.k:g}: packets, queues and links are events of a program; nothing of this"
         " machine's kernel, and none of its routing daemons, takes part.",
@@ -158,10 +188,16 @@ def simulated_approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
             )
         if any(buffer.watchdog_detect_ns for buffer in qos.buffers):
             found.append("The PFC watchdog does not act: a deadlock of pauses ends the run.")
-    found += dict.fromkeys(
+    found += _of_transports(lab, scenario)
+    found.append("ECMP picks by a seeded hash of our own, not by a switch ASIC's.")
+    return found
+
+
+def _of_transports(lab: LiveLab, scenario: Scenario) -> list[str]:
+    """Return what transports say of themselves, each sentence once."""
+    found = (
         item
         for part in lab_transports(scenario, lab)
         for item in simulated_transport(part.transport.kind.value).approximations(part)
     )
-    found.append("ECMP picks by a seeded hash of our own, not by a switch ASIC's.")
-    return found
+    return list(dict.fromkeys(found))

@@ -39,7 +39,13 @@ class SweepPool(Protocol):
     """Machines that run whole sweeps, by whoever knows how to reach them."""
 
     def run(
-        self, sweep: Sweep, backend: Backend, options: RecordOptions, on_progress: ProgressListener
+        self,
+        sweep: Sweep,
+        backend: Backend,
+        options: RecordOptions,
+        on_progress: ProgressListener,
+        *,
+        timeout_s: float,
     ) -> SweepOutcome:
-        """Run every point of a sweep, and judge the whole."""
+        """Run every point of a sweep, and judge the whole; routing of labs has `timeout_s` (s) to converge."""
         ...

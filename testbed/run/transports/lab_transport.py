@@ -24,7 +24,8 @@ from testbed.lab.core.plan.qos.qos_plan import PortProfile
 from testbed.lab.core.plan.user_space.marks import data_dscp, port_profile
 from testbed.run.placed.channels import CONNECTIONS, ChannelPlan, ChannelRules, plan_channels
 from testbed.run.schema.model import Transport
-from testbed.run.schema.transports import PLANNED, TRANSPORTS
+from testbed.run.schema.transport_rules import PLANNED
+from testbed.run.schema.transports import TRANSPORTS
 from testbed.workload.oracles.serialisation import Framing, serialisation_s
 from testbed.workload.steps import Transfer, Workload
 
@@ -53,6 +54,8 @@ class PathChoice(StrEnum):
     """Each takes one, and paths that are congested are avoided."""
     REPATHED = "repathed"
     """All of them take one path, until it has been congested for a while, and then another."""
+    ROUTED = "routed"
+    """All of them take the path of their destination's address in the tables of a subnet manager."""
 
 
 class LabTransport(ABC):

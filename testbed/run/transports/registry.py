@@ -41,7 +41,7 @@ def path_choice(transport: Transport, lab: LiveLab) -> PathChoice | None:
     if modes == {BalancingMode.STATIC}:
         return PathChoice.HASHED  # whatever ports a packet has
     chosen = transport_on(lab, transport).path_choice
-    if chosen is PathChoice.REPATHED:
+    if chosen in (PathChoice.REPATHED, PathChoice.ROUTED):
         return None
     if modes == {BalancingMode.FLOW} or (modes <= SINGLE_PATH and chosen is PathChoice.HASHED):
         return chosen

@@ -94,7 +94,7 @@ class ChakraTrace:
     file: str
     version: str
     size_bytes: int
-    """Uncompressed."""
+    """The size of the trace, uncompressed."""
     nodes: tuple[ChakraNode, ...]
     rootless: int = 0
     """Waits for nodes before the first one of the file, which are taken to have ended."""

@@ -63,7 +63,7 @@ class Order(StrEnum):
     DLRM_ENHANCED = "dlrm-enhanced"
     """As that, but the way back is not waited for."""
     FORWARD = "forward"
-    """Forward alone."""
+    """Forward passes alone, as in inference."""
     MICRO = "micro"
     """The collectives of weight gradients alone, row by row; no computing."""
 

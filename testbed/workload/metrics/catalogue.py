@@ -17,6 +17,7 @@ from testbed.base.errors import TestbedError
 from testbed.workload.metrics.collectives import COLLECTIVES
 from testbed.workload.metrics.emulation import EMULATION
 from testbed.workload.metrics.flows import FLOWS
+from testbed.workload.metrics.infiniband import INFINIBAND
 from testbed.workload.metrics.latency import LATENCY
 from testbed.workload.metrics.links import LINKS
 from testbed.workload.metrics.metric import Better, Metric
@@ -40,6 +41,7 @@ FAMILIES = (
     LINKS,
     NETWORKS,
     SCALE_UP,
+    INFINIBAND,
     REORDERING,
     TIMELINE,
     EMULATION,

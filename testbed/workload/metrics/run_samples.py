@@ -381,6 +381,22 @@ class CpuShares:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SubnetCarried:
+    """The load of an InfiniBand subnet; counts are of frames."""
+
+    xmit_wait_share: float
+    """The longest that a port had data and could not send it, over the time of the run."""
+    discards: int
+    """Frames that ports discarded instead of sending them (PortXmitDiscards)."""
+    lost: int
+    """Frames that went nowhere, for whatever cause."""
+    marked: int
+    """Frames that switches marked (FECN), over all hops."""
+    stuck: int
+    """Frames that wait for each other's buffers, so that none of them ever moves; 0 where there is no deadlock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleUpCarried:
     """The load of frames on the links of all scale-up domains, at both ends; counts, unless the name has a unit.
 
@@ -400,7 +416,7 @@ class ScaleUpCarried:
     buffer_peak_bytes: int
     buffer_peak_share: float
     plane_bytes: Sequence[float]
-    """By plane."""
+    """Bytes by plane."""
     transfers: int
     failed: int
     latency_p50_rtts: float | None

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 Choose = Callable[[str, int], int]
 """(node, number of equal-cost links) -> which, from 0."""
@@ -222,13 +223,18 @@ def groups_of(links: Iterable[DirectedLink], endpoints: Collection[str]) -> dict
     }
 
 
-def shortest_path_graph(links: Iterable[DirectedLink], endpoints: Collection[str]) -> FabricGraph:
-    """Next hops are all links that lead to a node with one hop less to go. Endpoints forward nothing."""
+def shortest_path_graph(
+    links: Iterable[DirectedLink], endpoints: Collection[str], *, most: Mapping[str, int] = MappingProxyType({})
+) -> FabricGraph:
+    """Next hops are all links that lead to a node with one hop less to go. Endpoints forward nothing.
+
+    A node that is in `most` has so many next hops at most, the first of them by their names.
+    """
     links = tuple(links)
     group_of = groups_of(links, set(endpoints))
     return FabricGraph(
         links=links,
-        routes=_ShortestRoutes(links, group_of),
+        routes=_ShortestRoutes(links, group_of, most),
         group_of={endpoint: group_of[endpoint] for endpoint in endpoints},
     )
 
@@ -236,7 +242,8 @@ def shortest_path_graph(links: Iterable[DirectedLink], endpoints: Collection[str
 class _ShortestRoutes(Mapping[str, Mapping[str, tuple[int, ...]]]):
     """The next hops to each group, found when they are asked for: of thousands of groups, that is a second each way."""
 
-    def __init__(self, links: tuple[DirectedLink, ...], group_of: Mapping[str, str]) -> None:
+    def __init__(self, links: tuple[DirectedLink, ...], group_of: Mapping[str, str], most: Mapping[str, int]) -> None:
+        self._links, self._most = links, most
         self._groups = dict.fromkeys(group_of.values())
         self._names = list(dict.fromkeys(node for link in links for node in (link.source, link.destination)))
         self._place = {name: place for place, name in enumerate(self._names)}
@@ -257,7 +264,7 @@ class _ShortestRoutes(Mapping[str, Mapping[str, tuple[int, ...]]]):
             if group not in self._groups:
                 raise KeyError(group)
             found = self._found[group] = _HopsTowards(
-                self._names, self._place, self._leaving, self._distances(self._place[group])
+                self._names, self._place, self._leaving, self._distances(self._place[group]), self._narrowed
             )
         return found
 
@@ -266,6 +273,14 @@ class _ShortestRoutes(Mapping[str, Mapping[str, tuple[int, ...]]]):
 
     def __len__(self) -> int:
         return len(self._groups)
+
+    def _narrowed(self, node: str, hops: tuple[int, ...]) -> tuple[int, ...]:
+        """The next hops that a node uses of those that lead on, in their order."""
+        most = self._most.get(node, len(hops))
+        if len(hops) <= most:
+            return hops
+        kept = set(sorted(hops, key=lambda number: self._links[number].name)[:most])
+        return tuple(number for number in hops if number in kept)
 
     def _distances(self, group: int) -> bytearray:
         """The links that each node is away, plus one; 0 for a node that has no way."""
@@ -293,8 +308,10 @@ class _HopsTowards(Mapping[str, tuple[int, ...]]):
         place: Mapping[str, int],
         leaving: Sequence[Sequence[tuple[int, int]]],
         distances: bytearray,
+        narrowed: Callable[[str, tuple[int, ...]], tuple[int, ...]],
     ) -> None:
         self._names, self._place, self._leaving, self._distances = names, place, leaving, distances
+        self._narrowed = narrowed
         self._found: dict[str, tuple[int, ...]] = {}
 
     def __getitem__(self, node: str) -> tuple[int, ...]:
@@ -304,8 +321,8 @@ class _HopsTowards(Mapping[str, tuple[int, ...]]):
             away = self._distances[place]
             if away < 2:  # the group itself, and what does not reach it
                 raise KeyError(node)
-            found = tuple(number for number, to in self._leaving[place] if self._distances[to] == away - 1)
-            self._found[node] = found
+            hops = tuple(number for number, to in self._leaving[place] if self._distances[to] == away - 1)
+            found = self._found[node] = self._narrowed(node, hops)
         return found
 
     def __iter__(self) -> Iterator[str]:

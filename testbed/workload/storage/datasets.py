@@ -35,7 +35,7 @@ class Dataset:
     sample_bytes: float
     """The mean over all samples."""
     stdev_bytes: float
-    """From file to file."""
+    """The standard deviation of the size from file to file."""
     samples_per_file: int
     samples_per_read: int
     """The number of neighbouring samples of a file that a reader gets at once."""

@@ -30,6 +30,7 @@ def selection(page: Any) -> list[str]:
     return list(page.evaluate("selection()"))
 
 
+@pytest.mark.thorough
 def test_all_networks_and_domains_are_on_it_and_can_be_left_out(look: Open) -> None:
     page = look()
     map_of(page)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 from docker_engine import TestEngine, running_engine
@@ -29,13 +31,16 @@ def bare_engine(machine: None) -> Iterator[TestEngine]:
 
 @pytest.fixture(scope="session", autouse=True)
 def engine(bare_engine: TestEngine) -> TestEngine:
-    """An engine with `testbed/host` and `testbed/switch`. First of all: sandboxes hand $DOCKER_HOST on."""
-    client = ContainerEngine.connect(bare_engine.url)
-    try:
-        for name in IMAGES:
+    """An engine with our images. First of all: sandboxes hand $DOCKER_HOST on."""
+
+    def build(name: str) -> None:
+        with closing(ContainerEngine.connect(bare_engine.url)) as client:
             build_image(client, name)
-    finally:
-        client.close()
+
+    first, *others = IMAGES
+    build(first)  # and the image that all stand on
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(build, others))
     return bare_engine
 
 

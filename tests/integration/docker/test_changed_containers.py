@@ -38,7 +38,7 @@ def model(sandbox: Any, hosts: int, spines: int, colour: str = "green") -> Any:
 
 def apply(sandbox: Any, wanted: Any) -> RunningLab:
     apply_lab(wanted, sandbox.state, ApplyOptions(k=10_000.0))
-    lab = RunningLab.open(sandbox.name(), sandbox.state)
+    lab = sandbox.running()
     assert not changes_of(lab, wanted, 10_000.0).rows
     assert check_lab(lab).exit_code == 0
     return lab

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from sandbox import Sandbox
 
 from testbed.base.errors import CapabilityError, DriverError, LabNotFound, NameInUse, TestbedError
 from testbed.base.names import namespace_name
-from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.runtime import NodesRemain
 from testbed.lab.core.drivers.probing.machine import find_frr
 from testbed.lab.core.model import Lab
@@ -47,10 +47,10 @@ def empty_engine(client: ContainerEngine) -> Iterator[None]:
     yield
 
 
-def nothing_left(sandbox: Any) -> None:
+def nothing_left(sandbox: Sandbox) -> None:
     assert sandbox.leftovers() == []
     with pytest.raises(LabNotFound):
-        RunningLab.open(sandbox.name(), sandbox.state)
+        sandbox.running()
 
 
 REFUSALS = {
@@ -78,7 +78,7 @@ def test_what_the_engine_refuses_is_told_and_undone(sandbox: Any, what: str) -> 
     sandbox.destroy()
 
 
-def test_a_switch_without_frr(sandbox: Any) -> None:
+def test_a_switch_without_frr(sandbox: Sandbox) -> None:
     text = CLOS.format(name=sandbox.name()) + "  kinds: {switch: {image: testbed/host}}\n"
     with pytest.raises(CapabilityError, match="the image testbed/host has no FRR"):
         sandbox.deploy(load_topology_text(text, file="clos.yml"))
@@ -86,7 +86,7 @@ def test_a_switch_without_frr(sandbox: Any) -> None:
 
 
 @pytest.mark.may_skip
-def test_releases_of_frr_that_lock_up_with_bfd(sandbox: Any) -> None:
+def test_releases_of_frr_that_lock_up_with_bfd(sandbox: Sandbox) -> None:
     """FRR 8.4 here and 10.3 in the image; where both are the same there is nothing to refuse."""
     if find_frr().version >= (10, 2):
         pytest.skip("this machine's FRR is as new as the image's")
@@ -97,7 +97,7 @@ def test_releases_of_frr_that_lock_up_with_bfd(sandbox: Any) -> None:
     nothing_left(sandbox)
 
 
-def test_a_healthy_container_is_waited_for(sandbox: Any) -> None:
+def test_a_healthy_container_is_waited_for(sandbox: Sandbox) -> None:
     check = "healthcheck: {test: test -e /tmp/ready, interval: 100ms, retries: 100}"
     late = f"cmd: 'sh -c \"sleep 1; touch /tmp/ready; exec sleep infinity\"', {check}"
     lab = sandbox.deploy(pair(sandbox.name(), late)).lab

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sandbox import Sandbox
 
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.live import RunningLab
@@ -269,9 +270,9 @@ topology:
 """
 
 
-def test_gpus_of_a_container_meet_over_their_domains_switch(sandbox: Any) -> None:
+def test_gpus_of_a_container_meet_over_their_domains_switch(sandbox: Sandbox) -> None:
     """The lab lends the container the library of endpoints, and what it has to know of its GPUs."""
-    model = load_topology_text(GPUS.format(name=sandbox.name()), file="gpus.yml")
+    model = sandbox.load(GPUS)
     lab: RunningLab = sandbox.deploy(model, k=50_000.0).lab
     host = "p1-s1-h1"
     argv = ["su_write_bw", "-s", "64k", "-n", "40"]

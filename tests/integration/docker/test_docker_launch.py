@@ -6,17 +6,16 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from launch_lab import marked, parent_of
 from rank_programs import DAEMON, RING
+from sandbox import Sandbox
 from waiting import until
 
 from testbed.base.interrupt import Interrupt
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.schema.load import load_topology_text
 from testbed.launch import LaunchOptions, LaunchResult, RankLine, launch_ranks
 from testbed.launch.result import INTERRUPTED, UNDONE
 
@@ -36,10 +35,8 @@ WAITS = f"{DAEMON}\nprint('up', flush=True)\ntime.sleep(600)"
 
 
 @pytest.fixture(scope="module")
-def lab(engine: Any, shared_sandbox: Any) -> Iterator[RunningLab]:
-    text = TOPOLOGY.format(name=shared_sandbox.name())
-    yield shared_sandbox.deploy(load_topology_text(text, file="mixed.yml"), k=1000.0).lab
-    shared_sandbox.destroy()
+def lab(engine: Any, shared_sandbox: Sandbox) -> RunningLab:
+    return shared_sandbox.lab(TOPOLOGY, k=1000.0)
 
 
 def launched(lab: RunningLab, code: str, *words: str, **options: Any) -> tuple[LaunchResult, list[str]]:

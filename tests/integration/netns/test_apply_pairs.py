@@ -32,10 +32,18 @@ KINDS: dict[str, Choices] = {
 }
 FEW, MANY = 1, 40
 """How many pairs of each kind a test run takes, and a long one."""
+FIRST = ("all", "networks")
+"""The kinds that have everything between them."""
+
+
+def _marks(kind: str, seed: int) -> list[pytest.MarkDecorator]:
+    if seed >= FEW:
+        return [pytest.mark.soak]
+    return [] if kind in FIRST else [pytest.mark.thorough]
+
+
 SEEDS = [
-    pytest.param(kind, seed, marks=() if seed < FEW else pytest.mark.soak, id=f"{kind}-{seed}")
-    for kind in KINDS
-    for seed in range(MANY)
+    pytest.param(kind, seed, marks=_marks(kind, seed), id=f"{kind}-{seed}") for kind in KINDS for seed in range(MANY)
 ]
 
 
@@ -51,7 +59,7 @@ class Pair:
         return lab
 
     def running(self) -> RunningLab:
-        return RunningLab.open(self._sandbox.name(), self._sandbox.state)
+        return self._sandbox.running()
 
     def deploy(self, lab: Lab) -> Snapshot:
         self._sandbox.deploy(lab, k=lab.scale.time)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from outages import Flows, running
+from sandbox import Sandbox
 
 from testbed.base.linux import vty
 from testbed.base.linux.namespaces import NETNS_DIRECTORY
@@ -86,13 +87,13 @@ def apply(sandbox: Any, text: str) -> RunningLab:
     model = load_topology_text(text, file="tenants.yml")
     apply_lab(model, sandbox.state, ApplyOptions())
     sandbox.note_daemons()
-    lab = RunningLab.open(sandbox.name(), sandbox.state)
+    lab = sandbox.running()
     assert not changes_of(lab, model).rows
     return lab
 
 
 @pytest.fixture(scope="module")
-def shared(shared_sandbox: Any) -> Any:
+def shared(shared_sandbox: Sandbox) -> Any:
     shared_sandbox.deploy(load_topology_text(text_of(shared_sandbox), file="tenants.yml"))
     return shared_sandbox
 
@@ -100,7 +101,7 @@ def shared(shared_sandbox: Any) -> Any:
 @contextmanager
 def undisturbed(sandbox: Any, *pairs: tuple[tuple[str, str], tuple[str, str]]) -> Iterator[None]:
     """Flows between hosts that a change is not about lose nothing, and no session of the underlay is another one."""
-    lab = RunningLab.open(sandbox.name(), sandbox.state)
+    lab = sandbox.running()
     both_ways = [pair for one in pairs or (BLUE,) for pair in (one, one[::-1])]
     before = {(one.node, one.interface): one.uptime_s for one in lab.sessions()}
     with running(lab, both_ways) as flows:
@@ -108,7 +109,7 @@ def undisturbed(sandbox: Any, *pairs: tuple[tuple[str, str], tuple[str, str]]) -
         flows.stop()
         lost = [lost_by(flow) for flow in flows.flows]
     assert lost == [0] * len(lost), f"lost of each flow: {lost}"
-    sessions = RunningLab.open(sandbox.name(), sandbox.state).sessions()
+    sessions = sandbox.running().sessions()
     after = {(one.node, one.interface): one.uptime_s for one in sessions}
     reset = [key for key, uptime_s in before.items() if key in after and after[key] < uptime_s]
     assert not reset, f"sessions that began anew: {reset}"
@@ -152,7 +153,7 @@ def assert_isolated(lab: RunningLab) -> IsolationReport:
 
 def test_a_tenant_comes_and_goes_and_comes_again(shared: Any) -> None:
     """Its VRFs are namespaces, which no daemon holds when they are gone: their VNIs can be had once more."""
-    before = assert_isolated(RunningLab.open(shared.name(), shared.state))
+    before = assert_isolated(shared.running())
     with undisturbed(shared):
         for _ in range(2):
             lab = apply(shared, text_of(shared, tenants=red()))
@@ -170,6 +171,7 @@ def test_a_tenant_comes_and_goes_and_comes_again(shared: Any) -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_a_nic_a_subnet_and_a_way_to_another_tenant(shared: Any) -> None:
     apply(shared, text_of(shared, tenants=red()))
     with undisturbed(shared, (("p1-s1-h1", "10.201.0.2"), ("p1-s1-h2", "10.201.0.3")), BLUE):
@@ -187,6 +189,7 @@ def test_a_nic_a_subnet_and_a_way_to_another_tenant(shared: Any) -> None:
     assert_isolated(lab)
 
 
+@pytest.mark.thorough
 def test_a_router_outside_comes_and_goes(shared: Any) -> None:
     apply(shared, text_of(shared, tenants=red()))
     with undisturbed(shared):
@@ -200,6 +203,7 @@ def test_a_router_outside_comes_and_goes(shared: Any) -> None:
     assert_isolated(lab)
 
 
+@pytest.mark.thorough
 def test_guards_come_and_go_and_count_on(shared: Any) -> None:
     lab = apply(shared, text_of(shared, tenants=red()))
     assert_isolated(lab)
@@ -253,7 +257,7 @@ def lag_processes(lab: RunningLab) -> dict[str, int]:
     return {status.name: status.pids[LAG] for status in lab.status() if LAG in status.pids}
 
 
-def test_hosts_with_link_groups_come_and_go(sandbox: Any) -> None:
+def test_hosts_with_link_groups_come_and_go(sandbox: Sandbox) -> None:
     """Those that stay keep their partners, whatever comes and goes at their leaves; so do tenants above them."""
 
     def text(hosts: int, tenants: str = "") -> str:
@@ -296,12 +300,12 @@ ONE = '  one: {subnets: {web: {prefix: 172.31.0.0/24, nics: ["p1-s1-h1:rail1", "
 TWO = '  two: {subnets: {web: {prefix: 172.31.0.0/24, nics: ["p1-s1-h3:rail1", "p1-s1-h4:rail1"]}}}\n'
 
 
-def test_an_overlay_where_there_was_none_and_a_tenant_that_asks_for_the_password(sandbox: Any) -> None:
+def test_an_overlay_where_there_was_none_and_a_tenant_that_asks_for_the_password(sandbox: Sandbox) -> None:
     """Leaves start their routing daemons anew for namespaces as VRFs, if that is allowed; and hosts are strangers to
     BGP in VRFs that come later, too, without the guard that would keep them away."""
 
     def model(overlay: str) -> Any:
-        return load_topology_text(SIGNED.format(name=sandbox.name(), overlay=overlay), file="signed.yml")
+        return sandbox.load(SIGNED, overlay=overlay)
 
     lab = sandbox.deploy(model("")).lab
     with pytest.raises(ChangeRefused, match="VRFs that are namespaces") as refused:
@@ -329,7 +333,7 @@ def test_a_tenant_that_was_half_there_when_apply_was_killed(shared: Any, step: s
             begun = with_red if tenants == {"blue"} and wanted is without else wanted
             killed_at(shared, begun, step)
             apply_lab(wanted, shared.state, ApplyOptions())
-            lab = RunningLab.open(shared.name(), shared.state)
+            lab = shared.running()
             assert all(vrfs_of(lab, leaf) == tenants for leaf in LEAVES)
             assert {result.status for result in check_lab(lab).results} == {CheckStatus.PASS}
             assert not changes_of(lab, wanted).rows

@@ -16,6 +16,7 @@ from lab_snapshot import differences, snapshot
 from lab_texts import FRONTEND, text_of
 from lossless_flows import established, lossless_flows
 from perftest_sides import TOOL, finish
+from sandbox import Sandbox
 from waiting import until
 
 from testbed.lab.core.deploy.live import RunningLab
@@ -81,6 +82,11 @@ CHANGES: dict[str, dict[str, Any]] = {
     "scale-up": {"fabric.scale_up": {"preset": "h100"}},
     "much at once": {"fabric.hosts": 4, "fabric.spines": 3, "qos.buffer.shared": "120MB", "fabric.nic.rate": "800G"},
 }
+THOROUGH = (
+    *("segments", "rails", "parallel links", "rate of uplinks", "scale", "delay", "weights", "a class"),
+    *("the watchdog", "ECMP", "guards", "management", "scale-up"),
+)
+"""Those that are much like others, or touch no queue that is under way."""
 
 
 class ChangingLab:
@@ -93,7 +99,7 @@ class ChangingLab:
 
     @property
     def running(self) -> RunningLab:
-        return RunningLab.open(self._sandbox.name(), self._sandbox.state)
+        return self._sandbox.running()
 
     def apply(self, values: Mapping[str, Any]) -> None:
         self._run("apply", values)
@@ -106,7 +112,7 @@ class ChangingLab:
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> Iterator[ChangingLab]:
+def lab(shared_sandbox: Sandbox) -> Iterator[ChangingLab]:
     yield ChangingLab(shared_sandbox)
     shared_sandbox.destroy()
 
@@ -143,7 +149,9 @@ def still_and_reconciled(lab: RunningLab) -> None:
         maps.close()
 
 
-@pytest.mark.parametrize("what", CHANGES)
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=pytest.mark.thorough) if what in THOROUGH else what for what in CHANGES]
+)
 def test_a_change_costs_no_packet_and_no_session(base: ChangingLab, what: str) -> None:
     lab = base
     before, sessions = snapshot(lab.running), established(lab.running)
@@ -181,7 +189,7 @@ BRIDGED = 3
 """Packets that may arrive while the kernel makes a port one of a bridge (br_add_if), which the row says."""
 
 
-def test_a_host_that_was_alone_on_its_rail_goes_on_with_a_second_one(sandbox: Any) -> None:
+def test_a_host_that_was_alone_on_its_rail_goes_on_with_a_second_one(sandbox: Sandbox) -> None:
     """The rail becomes a bridge, which takes the gateway's address from the port of the first host."""
     alone = ChangingLab(sandbox, BASE | {"fabric.hosts": 1})
     with lossless_flows(alone.running, SOURCES[:1], DESTINATION, dscp=DSCP) as flows:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from sandbox import Sandbox
 
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
-from testbed.lab.core.schema.load import load_topology_text
 from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.run.placed.placement import place_ranks
 from testbed.run.schema.model import Ranks, Transport, TransportKind
@@ -31,10 +29,8 @@ MB = 1_000_000
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> RunningLab:
-    model = load_topology_text(TEXT.format(name=shared_sandbox.name()), file="backend.yml")
-    shared_sandbox.deploy(model)
-    return RunningLab.open(model.name, shared_sandbox.state)
+def lab(shared_sandbox: Sandbox) -> RunningLab:
+    return shared_sandbox.lab(TEXT)
 
 
 def test_hosts_and_targets_reach_each_other_and_no_other_network(lab: RunningLab) -> None:

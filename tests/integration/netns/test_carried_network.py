@@ -7,15 +7,14 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
-from typing import Any
 
 import pytest
+from sandbox import Sandbox
 
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import CheckResult, CheckStatus, check_lab
-from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.overlay.watch_tenants import probe_isolation
 from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.run.placed.placement import place_ranks
@@ -35,10 +34,8 @@ ONE, NEAR, FAR = "198.18.7.2", "198.18.7.3", "198.18.7.4"
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> RunningLab:
-    text = TEXT.format(name=shared_sandbox.name())
-    found: RunningLab = shared_sandbox.deploy(load_topology_text(text, file="carried.yml"), k=4000.0).lab
-    return found
+def lab(shared_sandbox: Sandbox) -> RunningLab:
+    return shared_sandbox.lab(TEXT, k=4000.0)
 
 
 def checked(lab: RunningLab) -> dict[str, CheckResult]:

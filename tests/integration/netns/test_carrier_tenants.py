@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from carried import CALL, ECHO, HostProgram
+from sandbox import Sandbox
 
 from testbed.carrier.carrying import carry
 from testbed.carrier.endpoint_settings import CarrierRefused
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.plan.lab_plan import PortPlan
-from testbed.lab.core.schema.load import load_topology_text
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
@@ -38,10 +36,8 @@ PORT = 5300
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> RunningLab:
-    model = load_topology_text(TOPOLOGY.format(name=shared_sandbox.name()), file="tenants.yml")
-    shared_sandbox.deploy(model, k=2000.0)
-    return RunningLab.open(model.name, shared_sandbox.state)
+def lab(shared_sandbox: Sandbox) -> RunningLab:
+    return shared_sandbox.lab(TOPOLOGY, k=2000.0)
 
 
 def tenant(lab: RunningLab, *names: str) -> list[PortPlan]:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from dhcp_client import lease
 from filters import in_node
+from sandbox import Sandbox
 from waiting import until
 
 from testbed.base.linux.nftables import NFPROTO_IPV4, NetfilterSocket
@@ -57,7 +58,7 @@ def model(sandbox: Any, hosts: int, services: str | None = f"[{', '.join(WANTED)
 def apply(sandbox: Any, wanted: Any, **options: Any) -> RunningLab:
     """Change the lab, which afterwards has nothing left to change and nothing wrong; return it as it is then."""
     apply_lab(wanted, sandbox.state, ApplyOptions(k=1000.0, **options))
-    lab = RunningLab.open(sandbox.name(), sandbox.state)
+    lab = sandbox.running()
     assert not changes_of(lab, wanted, 1000.0).rows
     assert [result for result in check_lab(lab).results if result.failures] == []
     return lab
@@ -84,7 +85,7 @@ def sessions(lab: RunningLab) -> dict[str, int]:
     return {name: item["connectionsEstablished"] for name, item in said.items()}
 
 
-def test_a_host_more_is_served_and_nobody_is_started_anew(sandbox: Any) -> None:
+def test_a_host_more_is_served_and_nobody_is_started_anew(sandbox: Sandbox) -> None:
     lab = sandbox.deploy(model(sandbox, 2), k=1000.0).lab
     before, up = pids(lab), sessions(lab)
     places = {node: address(lab, node) for node in (SERVER, SWITCH, SPINE, HOST)}
@@ -125,7 +126,7 @@ def metrics(lab: RunningLab, query: str) -> str:
     return json.dumps(in_node(lab, SERVER, partial(get_json, address(lab, SERVER), 9090, path)))
 
 
-def test_services_come_and_go_and_take_other_settings(sandbox: Any) -> None:
+def test_services_come_and_go_and_take_other_settings(sandbox: Sandbox) -> None:
     lab = sandbox.deploy(model(sandbox, 2, "{ssh: {}, telemetry: {interval: 5s}, sflow: {}}"), k=1000.0).lab
     before = pids(lab)
     lab = apply(sandbox, model(sandbox, 2, "{ssh: {}, telemetry: {interval: 1s}, sflow: {sampling: 7}}"))
@@ -150,7 +151,7 @@ def test_services_come_and_go_and_take_other_settings(sandbox: Any) -> None:
     assert not (lab.processes_directory / ".svc" / SERVER / "sflow").exists()
 
 
-def test_a_management_network_comes_and_goes_with_its_guards(sandbox: Any) -> None:
+def test_a_management_network_comes_and_goes_with_its_guards(sandbox: Sandbox) -> None:
     lab = sandbox.deploy(model(sandbox, 2, None), k=1000.0).lab
     up = sessions(lab)
     lab = apply(sandbox, model(sandbox, 2, "[ssh, dns]"))
@@ -165,7 +166,7 @@ def test_a_management_network_comes_and_goes_with_its_guards(sandbox: Any) -> No
     assert "mgmt0" not in lab.run(HOST, ["ip", "-br", "link"]).stdout
 
 
-def test_all_nodes_move_to_another_prefix(sandbox: Any) -> None:
+def test_all_nodes_move_to_another_prefix(sandbox: Sandbox) -> None:
     lab = sandbox.deploy(model(sandbox, 2, "[ssh, dns, syslog]"), k=1000.0).lab
     before, up = pids(lab), sessions(lab)
     lab = apply(sandbox, model(sandbox, 2, "[ssh, dns, syslog]", ", prefix: 192.168.250.0/24"))
@@ -178,7 +179,7 @@ def test_all_nodes_move_to_another_prefix(sandbox: Any) -> None:
 
 
 @pytest.mark.skipif(bool(missing_programs("slurm")), reason="Slurm is not installed")
-def test_hosts_reach_each_other_as_long_as_there_are_jobs(sandbox: Any) -> None:
+def test_hosts_reach_each_other_as_long_as_there_are_jobs(sandbox: Sandbox) -> None:
     """The community of hosts on the management switch is one more, and one less; hosts come into it."""
 
     def reaches(lab: RunningLab, node: str, port: int) -> bool:
@@ -205,7 +206,7 @@ def test_hosts_reach_each_other_as_long_as_there_are_jobs(sandbox: Any) -> None:
         assert not reaches(lab, OTHER, SLURMD_PORT), "nobody forwards between nodes any more"
 
 
-def test_a_service_that_cannot_start_undoes_all_of_a_change(sandbox: Any) -> None:
+def test_a_service_that_cannot_start_undoes_all_of_a_change(sandbox: Sandbox) -> None:
     lab = sandbox.deploy(model(sandbox, 2, "[ssh]"), k=1000.0).lab
     before, names = pids(lab), sandbox.namespaces()
 
@@ -216,7 +217,7 @@ def test_a_service_that_cannot_start_undoes_all_of_a_change(sandbox: Any) -> Non
 
     with in_node(lab, SERVER, bound), pytest.raises(ChangeUndone, match=r"udp/53 of 192\.168\.0\.1 is taken"):
         apply_lab(model(sandbox, 3, "[ssh, dns]"), sandbox.state, ApplyOptions(k=1000.0))
-    lab = RunningLab.open(sandbox.name(), sandbox.state)
+    lab = sandbox.running()
     assert not changes_of(lab, model(sandbox, 2, "[ssh]"), 1000.0).rows
     after = pids(lab)
     assert after.keys() == before.keys()
@@ -226,7 +227,7 @@ def test_a_service_that_cannot_start_undoes_all_of_a_change(sandbox: Any) -> Non
     assert ("dns", SERVER) in pids(lab) and ("ssh", NEW) in pids(lab)
 
 
-def test_what_a_killed_command_has_started_is_ended_though_it_was_not_noted(sandbox: Any) -> None:
+def test_what_a_killed_command_has_started_is_ended_though_it_was_not_noted(sandbox: Sandbox) -> None:
     """Its pid file is written when a program runs already: a kill in between leaves nothing but the program."""
     lab = sandbox.deploy(model(sandbox, 2, "[ssh, dns]"), k=1000.0).lab
     (lab.processes_directory / ".svc" / SERVER / "dns" / "dnsmasq.pid").unlink()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from lab_snapshot import Snapshot, differences, snapshot
+from sandbox import Sandbox
 
 from testbed.lab.core.deploy.live import RunningLab
 
@@ -64,8 +65,8 @@ print(acts)
 """Applies a topology, and dies right before it does one thing more to the machine than it is told to; else it says how
 many things it did: messages to the kernel, connections to daemons, files written, renamed and removed, programs
 started."""
-FEW, SOME, MANY = 3, 12, 40
-FEW_DESTROYS, MANY_DESTROYS = 2, 30
+FEW, SOME, MANY = 2, 12, 40
+FEW_DESTROYS, MANY_DESTROYS = 1, 30
 
 
 class Bench:
@@ -116,7 +117,7 @@ class Bench:
 
     @property
     def lab(self) -> RunningLab:
-        return RunningLab.open(self.sandbox.name(), self.sandbox.state)
+        return self.sandbox.running()
 
     def seen(self) -> Snapshot:
         """All that the kernel, FRR and our files have of the lab."""
@@ -124,7 +125,7 @@ class Bench:
 
 
 @pytest.fixture
-def bench(sandbox: Any) -> Bench:
+def bench(sandbox: Sandbox) -> Bench:
     return Bench(sandbox)
 
 

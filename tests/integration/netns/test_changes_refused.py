@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sandbox import Sandbox
 
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 from testbed.lab.core.deploy.links.recorded import WireChange, read_link_state
@@ -32,14 +33,14 @@ def _write(sandbox: Any, hosts: int, rate: str = "400G") -> str:
     return str(path)
 
 
-def _deploy(sandbox: Any) -> None:
+def _deploy(sandbox: Sandbox) -> None:
     result = sandbox.cli("deploy", "-q", "-t", _write(sandbox, 2))
     sandbox.note_daemons()
     assert result.returncode == 0, result
 
 
-def _lab(sandbox: Any) -> RunningLab:
-    return RunningLab.open(sandbox.name(), sandbox.state)
+def _lab(sandbox: Sandbox) -> RunningLab:
+    return sandbox.running()
 
 
 def _refused(sandbox: Any, path: str, *words: str) -> None:
@@ -53,7 +54,7 @@ def _refused(sandbox: Any, path: str, *words: str) -> None:
     assert not sandbox.state.is_changing(sandbox.name())
 
 
-def test_a_name_that_is_not_deployed_is_deployed(sandbox: Any) -> None:
+def test_a_name_that_is_not_deployed_is_deployed(sandbox: Sandbox) -> None:
     result = sandbox.cli("apply", "-q", "-t", _write(sandbox, 2))
     sandbox.note_daemons()
     assert result.returncode == 0, result
@@ -61,7 +62,8 @@ def test_a_name_that_is_not_deployed_is_deployed(sandbox: Any) -> None:
     assert sandbox.cli("check", "-n", sandbox.name()).returncode == 0
 
 
-def test_what_link_set_has_changed_is_kept_or_refused_by_name(sandbox: Any) -> None:
+@pytest.mark.thorough
+def test_what_link_set_has_changed_is_kept_or_refused_by_name(sandbox: Sandbox) -> None:
     _deploy(sandbox)
     with LinkControl(_lab(sandbox)) as links:
         links.set(NIC, LinkChange(rate_share=0.5, loss=0.25))
@@ -86,13 +88,13 @@ def test_a_change_of_routing_waits_for_no_link_that_is_cut(sandbox: Any, change:
     assert read_link_state(_lab(sandbox).state_directory).changes[uplink] != WireChange()
 
 
-def test_a_node_without_power_is_named(sandbox: Any) -> None:
+def test_a_node_without_power_is_named(sandbox: Sandbox) -> None:
     _deploy(sandbox)
     power_off(_lab(sandbox), "p1-spine2")
     _refused(sandbox, _write(sandbox, 3), "p1-spine2 has no power", "testbed power on p1-spine2")
 
 
-def test_a_daemon_that_does_not_run_is_named(sandbox: Any) -> None:
+def test_a_daemon_that_does_not_run_is_named(sandbox: Sandbox) -> None:
     _deploy(sandbox)
     pid = next(status.pids["bgpd"] for status in _lab(sandbox).status() if status.name == "p1-s1-rail1")
     signal.pidfd_send_signal(_opened(pid), signal.SIGKILL)
@@ -107,7 +109,7 @@ def _opened(pid: int) -> int:
     return os.pidfd_open(pid)
 
 
-def test_two_applies_at_once_do_not_meet(sandbox: Any) -> None:
+def test_two_applies_at_once_do_not_meet(sandbox: Sandbox) -> None:
     _deploy(sandbox)
     path = _write(sandbox, 3)
     journal = sandbox.state.lab_directory(sandbox.name()) / "journal.jsonl"
@@ -135,7 +137,7 @@ probes: off
 INLINE = "{{name: {name}, scale: {{time: 10000}}, fabric: {{design: single-switch, hosts: {hosts}, gpus: 1}}}}\n"
 
 
-def test_a_run_refuses_a_change_and_ends_as_if_nothing_had_been(sandbox: Any) -> None:
+def test_a_run_refuses_a_change_and_ends_as_if_nothing_had_been(sandbox: Sandbox) -> None:
     scenario, path = sandbox.root / "in-use.yml", sandbox.root / "more.yml"
     scenario.write_text(SCENARIO.format(name=sandbox.name(), hosts=3, size="40MB"))
     path.write_text(INLINE.format(name=sandbox.name(), hosts=4))
@@ -151,7 +153,8 @@ def test_a_run_refuses_a_change_and_ends_as_if_nothing_had_been(sandbox: Any) ->
     assert process.wait(90) in (0, 130), (sandbox.root / "out").read_text()
 
 
-def test_a_record_says_which_state_of_the_file_it_ran_on(sandbox: Any) -> None:
+@pytest.mark.thorough
+def test_a_record_says_which_state_of_the_file_it_ran_on(sandbox: Sandbox) -> None:
     path = sandbox.root / "lab.yml"
     states = {}
     for hosts in (2, 3):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sandbox import Sandbox
 from waiting import until
 
 from testbed.api import Lab
@@ -35,7 +36,7 @@ fabric:
 
 
 @pytest.fixture
-def file(sandbox: Any) -> Path:
+def file(sandbox: Sandbox) -> Path:
     """The file of a lab of two hosts under one rail switch and one spine."""
     path: Path = sandbox.work / "lab.yml"
     path.write_text(TEXT.format(name=sandbox.name()))
@@ -57,11 +58,11 @@ def edit(file: Path, old: str, new: str) -> None:
     file.write_text(text.replace(old, new))
 
 
-def running(sandbox: Any) -> RunningLab:
-    return RunningLab.open(sandbox.name(), sandbox.state)
+def running(sandbox: Sandbox) -> RunningLab:
+    return sandbox.running()
 
 
-def pids(sandbox: Any) -> Mapping[str, Mapping[str, int]]:
+def pids(sandbox: Sandbox) -> Mapping[str, Mapping[str, int]]:
     return {status.name: dict(status.pids) for status in running(sandbox).status()}
 
 
@@ -122,6 +123,7 @@ def test_what_is_not_up_is_deployed(sandbox: Any, file: Path) -> None:
     assert sandbox.cli("apply", "-t", "lab.yml").returncode == 0
 
 
+@pytest.mark.thorough
 def test_a_new_lab_in_its_place_is_refused_until_it_is_allowed(deployed: Any, file: Path) -> None:
     file.write_text(file.read_text() + "qos: {preset: uec}\n")
     before = pids(deployed)
@@ -159,6 +161,7 @@ def test_daemons_begin_again_when_that_is_allowed(sandbox: Any, file: Path) -> N
     assert check_lab(running(sandbox)).exit_code == 0
 
 
+@pytest.mark.thorough
 def test_what_waits_in_queues_that_are_made_anew_is_told(sandbox: Any, file: Path) -> None:
     file.write_text(file.read_text() + "qos: {preset: uec}\n")
     assert sandbox.cli("deploy", "-q", "-t", "lab.yml").returncode == 0
@@ -187,6 +190,7 @@ def test_what_waits_in_queues_that_are_made_anew_is_told(sandbox: Any, file: Pat
     assert sandbox.cli("apply", "-q", "--set", "qos.trimming=false").returncode == 0
 
 
+@pytest.mark.thorough
 def test_settings_of_the_deploy_are_part_of_the_lab(sandbox: Any, file: Path) -> None:
     assert sandbox.cli("deploy", "-q", "-t", "lab.yml", "--set", "fabric.hosts=1").returncode == 0
     sandbox.note_daemons()

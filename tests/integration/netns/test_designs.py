@@ -27,7 +27,10 @@ def _named(lab: Lab, name: str) -> Lab:
     return replace(lab, name=name)
 
 
-THOROUGH = ("dcqcn-victim", "mixed", "multi-pod", "pod", "qos-overrides", "rail-qos", "six-by-four")
+THOROUGH = (
+    *("dcqcn", "dcqcn-victim", "mixed", "mlag-hosts", "multi-plane", "multi-pod", "pod", "qos-overrides", "qp-hash"),
+    *("rail-qos", "six-by-four", "uec-spray"),
+)
 """Topologies of which others have all parts."""
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from filters import commit, remove_table
+from sandbox import Sandbox
 from waiting import until
 
 from testbed.base.linux import vty
@@ -23,7 +24,6 @@ from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.routing import bgp_password, start_routing, stop_routing
 from testbed.lab.core.drivers.nodes.unsigned import UnsignedCount
 from testbed.lab.core.plan.overlay_operations import SetBorder
-from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.overlay.policies_nft import BORDER_TABLE, border_messages
 from testbed.lab.features.overlay.watch import missing_lines, read_missing
 from testbed.lab.observe.dropped import DroppedRow, dropped_rows, read_dropped
@@ -60,10 +60,8 @@ DECLARED, STRANGE = "198.51.100.0/24", "192.0.2.0/24"
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> RunningLab:
-    text = TOPOLOGY.format(name=shared_sandbox.name())
-    found: RunningLab = shared_sandbox.deploy(load_topology_text(text, file="external.yml")).lab
-    return found
+def lab(shared_sandbox: Sandbox) -> RunningLab:
+    return shared_sandbox.lab(TOPOLOGY)
 
 
 def _pings(lab: RunningLab, node: str, target: str, source: str = "") -> bool:

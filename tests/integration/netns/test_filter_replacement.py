@@ -104,6 +104,15 @@ def received(sink: socket.socket) -> int:
     raise AssertionError
 
 
+def _last(sink: socket.socket) -> bytes:
+    """Read all that is there, and return the last of it."""
+    found = b""
+    with suppress(BlockingIOError):
+        while True:
+            found = sink.recv(64)
+    return found
+
+
 @contextmanager
 def flood(source: socket.socket) -> Iterator[list[int]]:
     """Datagrams to the victim as fast as they can be sent while the block runs; how many is in the list."""
@@ -137,6 +146,9 @@ def test_no_packet_passes_while_a_guard_takes_the_place_of_another(kernel: tuple
     with closing(udp(name, SWITCH, VICTIM, PORT)) as sink, closing(udp(name, HOST, STOLEN)) as source:
         until(lambda: attack(source) and received(sink), "the attack succeeds without a guard")
         made.apply([GUARD])
+        with closing(udp(name, HOST, OWN)) as allowed:  # what was under way without a guard has arrived before it
+            allowed.sendto(b"allowed", (VICTIM, PORT))
+            until(lambda: _last(sink) == b"allowed", "what may pass does")
         with flood(source) as sent:
             seen = 0
             for guard in itertools.islice(itertools.cycle((other, GUARD)), REPLACED):

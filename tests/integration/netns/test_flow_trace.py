@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from sandbox import Sandbox
 from waiting import until
 
 from testbed.base.datapath.flow_hash import FiveTuple
@@ -21,7 +22,6 @@ from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.sessions import ESTABLISHED
 from testbed.lab.core.fabric import QOS_PRESETS
 from testbed.lab.core.model import BalancingMode, HashEngine, LoadBalancing, QosPolicy, QosProfile
-from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.observe.flow_ends import flow_ends
 from testbed.lab.observe.flow_path import FlowPath, FlowTracer
 
@@ -211,7 +211,6 @@ def test_between_vteps_all_ways_are_followed(tenants: RunningLab, end: str) -> N
 
 
 @pytest.fixture(scope="module")
-def tenants(shared_sandbox: Any) -> Iterator[RunningLab]:
-    text = TENANTS.format(name=shared_sandbox.name("o"))
-    yield shared_sandbox.deploy(load_topology_text(text, file="tenants.yml")).lab
+def tenants(shared_sandbox: Sandbox) -> Iterator[RunningLab]:
+    yield shared_sandbox.lab(TENANTS, "o")
     shared_sandbox.destroy("o")

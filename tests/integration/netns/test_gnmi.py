@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sandbox import Sandbox
 from waiting import until
 
 from testbed.daemons.gnmi.configuration import ACCOUNT, PASSWORD_FILE, PORT
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 from testbed.lab.core.deploy.power import power_off, power_on
-from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.management.services.gnmi import AUTHORITY, credentials
 from testbed.lab.features.management.services.launcher import missing_programs
 from testbed.lab.features.management.services_apply import (
@@ -66,9 +66,8 @@ with client as target:
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> Any:
-    text = TEXT.format(name=shared_sandbox.name("g"))
-    return shared_sandbox.deploy(load_topology_text(text, file="watched.yml"), k=20_000.0).lab
+def lab(shared_sandbox: Sandbox) -> Any:
+    return shared_sandbox.lab(TEXT, "g", k=20_000.0)
 
 
 def address_of(lab: Any, switch: str) -> IPv4Address:

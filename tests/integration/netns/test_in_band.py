@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from filters import commit, remove_table
+from sandbox import Sandbox
 
 from testbed.base.linux.nftables import NFPROTO_IPV4
 from testbed.lab.checks.isolation.check import check_isolation
 from testbed.lab.checks.isolation.management import Way, management_shots, shoot
 from testbed.lab.core.deploy.watch.check import check_lab
 from testbed.lab.core.plan.management_plan import GuardManagement
-from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.management.apply import TABLE, management_messages
 from testbed.lab.features.management.services_apply import read_services
 
@@ -33,8 +33,8 @@ SERVER, HOST, SWITCHES, TARGET = "mgmt1", "p1-s1-h3", ("p1-s1-rail1", "p1-spine1
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> Any:
-    return shared_sandbox.deploy(load_topology_text(TEXT.format(name=shared_sandbox.name()), file="in-band.yml")).lab
+def lab(shared_sandbox: Sandbox) -> Any:
+    return shared_sandbox.lab(TEXT)
 
 
 def arrived(lab: Any) -> Counter[Way]:

@@ -28,7 +28,7 @@ fabric:
   scale_up: {{preset: h100, by: packets}}
 """
 """Namespaces, wires and daemons of a fabric, and those of two scale-up domains with their switches."""
-FEW, MANY = 4, 20
+FEW, MANY = 2, 20
 FEW_DESTROYS, MANY_DESTROYS = 2, 5
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from filters import commit, in_node, remove_table
+from sandbox import Sandbox
 
 from testbed.base.errors import DriverError
 from testbed.base.linux import syscalls
@@ -65,8 +66,8 @@ OFF = {
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> Any:
-    return shared_sandbox.deploy(load_topology_text(TEXT.format(name=shared_sandbox.name()), file="guards.yml")).lab
+def lab(shared_sandbox: Sandbox) -> Any:
+    return shared_sandbox.lab(TEXT)
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +185,7 @@ def test_a_host_that_passes_packets_on_is_found(lab: Any) -> None:
         lab.run("p1-s1-h1", ["ip", "route", "del", *route])
 
 
-def test_guards_go_with_the_lab(sandbox: Any) -> None:
+def test_guards_go_with_the_lab(sandbox: Sandbox) -> None:
     """A table is in its namespace alone, and a lab of the same name has one of its own."""
     text = TEXT.replace("hosts: 3", "hosts: 2").format(name=sandbox.name())
     model = load_topology_text(text[: text.index("  a:")], file="guards.yml")
@@ -282,7 +283,7 @@ def test_tenants_reach_of_each_other_what_they_may_ask_for_and_it_is_the_policy_
     sandbox: Any,
 ) -> None:
     """All is tried from all. Without the table of one VRF what it denied arrives; put back in one step it is denied."""
-    lab = sandbox.deploy(load_topology_text(TALKS.format(name=sandbox.name()), file="tenants.yml")).lab
+    lab = sandbox.lab(TALKS)
     assert check_lab(lab).exit_code == 0
     report = check_isolation(lab)
     assert report.exit_code == 0, [result for result in report.results if result.status is not CheckStatus.PASS]

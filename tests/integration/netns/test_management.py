@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from filters import commit, remove_table
+from sandbox import Sandbox
 
 from testbed.base.linux.nftables import NFPROTO_IPV4
 from testbed.base.linux.rtnetlink import mac_bytes
@@ -22,7 +23,6 @@ from testbed.lab.core.deploy.watch.check import check_lab
 from testbed.lab.core.drivers.nodes.raw_ports import RawPorts
 from testbed.lab.core.plan.management_plan import GuardManagement
 from testbed.lab.core.plan.operations import GuardSwitch, SetBridgePort
-from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.guards.apply import TABLE as PORT_TABLE
 from testbed.lab.features.guards.apply import guard_messages
 from testbed.lab.features.management.apply import TABLE, management_messages
@@ -45,8 +45,8 @@ networks:
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> Any:
-    return shared_sandbox.deploy(load_topology_text(TEXT.format(name=shared_sandbox.name()), file="managed.yml")).lab
+def lab(shared_sandbox: Sandbox) -> Any:
+    return shared_sandbox.lab(TEXT)
 
 
 def run(lab: Any, node: str, *argv: str) -> None:

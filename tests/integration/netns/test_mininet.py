@@ -16,6 +16,7 @@ from typing import Any
 import mininet_script
 import pytest
 from observed import observe
+from sandbox import Sandbox
 
 from testbed.base.errors import CapabilityError, DriverError
 from testbed.base.linux.processes import processes_in
@@ -102,14 +103,14 @@ def test_a_script(sandbox: Any, source: str) -> None:
     assert sandbox.leftovers() == [], "net.stop() removes the lab"
 
 
-def test_the_kernel_has_the_same_objects_as_without(sandbox: Any) -> None:
+def test_the_kernel_has_the_same_objects_as_without(sandbox: Sandbox) -> None:
     """Same addresses, indexes, rates and rules; MACs differ by the lab's slot alone."""
     found = {}
     for suffix, runtime in (("a", "netns"), ("b", "mininet")):
         topology = write_topology(sandbox, QOS, suffix)
         done = sandbox.cli("deploy", "-q", "--runtime", runtime, "-t", topology)
         assert done.returncode == 0, done.stderr
-        lab = RunningLab.open(sandbox.name(suffix), sandbox.state)
+        lab = sandbox.running(suffix)
         assert lab.record.runtime == runtime
         assert check_lab(lab).exit_code == 0
         kernel = observe(lab.name, [node.name for node in lab.model.nodes])
@@ -124,7 +125,7 @@ def test_the_kernel_has_the_same_objects_as_without(sandbox: Any) -> None:
 def test_a_collective_is_right_over_transports_in_user_space(sandbox: Any, kind: TransportKind) -> None:
     topology = write_topology(sandbox)
     assert sandbox.cli("deploy", "-q", "--runtime", "mininet", "-t", topology).returncode == 0
-    lab = RunningLab.open(sandbox.name(), sandbox.state)
+    lab = sandbox.running()
     ranks = [host.nics[0] for host in lab.plan.hosts]
     operation = CollectiveOperation(kind="all_reduce", size_bytes=1 << 20)
     with WorkloadRunner(lab, Transport(kind=kind)) as runner:
@@ -134,7 +135,7 @@ def test_a_collective_is_right_over_transports_in_user_space(sandbox: Any, kind:
 
 
 @pytest.mark.thorough
-def test_the_prompt(sandbox: Any) -> None:
+def test_the_prompt(sandbox: Sandbox) -> None:
     topology = write_topology(sandbox)
     assert sandbox.cli("deploy", "-q", "--runtime", "mininet", "-t", topology).returncode == 0
     again = sandbox.cli("deploy", "-q", "-f", "json", "--runtime", "mininet", "-t", topology)
@@ -142,7 +143,7 @@ def test_the_prompt(sandbox: Any) -> None:
     other = sandbox.cli("deploy", "-q", "-t", topology)
     assert other.returncode == 3 and "deployed with runtime mininet" in other.stderr
 
-    lab = RunningLab.open(sandbox.name(), sandbox.state)
+    lab = sandbox.running()
     assert {node: line.split()[-1] for node, line in shells(lab).items()} == {
         node.name: f"mininet:{node.name}" for node in lab.model.nodes
     }, "each node has its shell, which Mininet's `m` finds"
@@ -197,7 +198,7 @@ def test_iperf_says_what_it_lacks_and_what_failed(sandbox: Any, monkeypatch: pyt
         net.stop()
 
 
-def test_a_switch_stops_and_starts(sandbox: Any) -> None:
+def test_a_switch_stops_and_starts(sandbox: Sandbox) -> None:
     from testbed.mininet import attach
 
     outcome = sandbox.deploy(sandbox.model(spines=2, gpus=1))
@@ -225,8 +226,9 @@ def test_a_switch_stops_and_starts(sandbox: Any) -> None:
     assert check_lab(lab).exit_code == 0, "a network that was attached lets go of the lab"
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
-def test_destroy_cleans_up_after_a_killed_deploy_with_mininet(sandbox: Any) -> None:
+def test_destroy_cleans_up_after_a_killed_deploy_with_mininet(sandbox: Sandbox) -> None:
     topology = write_topology(sandbox)
     arguments = ("deploy", "-q", "--runtime", "mininet", "-t", topology)
     started = time.monotonic()
@@ -252,7 +254,8 @@ def test_destroy_cleans_up_after_a_killed_deploy_with_mininet(sandbox: Any) -> N
         assert sandbox.leftovers() == [], f"SIGKILL after {delay:.2f} of {full:.2f} s"
 
 
-def test_a_killed_scripts_lab_is_used_by_the_next(sandbox: Any) -> None:
+@pytest.mark.thorough
+def test_a_killed_scripts_lab_is_used_by_the_next(sandbox: Sandbox) -> None:
     from testbed.mininet import build
 
     topology = write_topology(sandbox)
@@ -278,7 +281,7 @@ def test_a_killed_scripts_lab_is_used_by_the_next(sandbox: Any) -> None:
     assert sandbox.namespaces() == {}
 
 
-def test_a_wrong_runtime_is_named(sandbox: Any) -> None:
+def test_a_wrong_runtime_is_named(sandbox: Sandbox) -> None:
     done = sandbox.cli("deploy", "--runtime", "vm", "-t", write_topology(sandbox))
     assert done.returncode == 3
     assert "--runtime vm: expected netns or mininet" in done.stderr

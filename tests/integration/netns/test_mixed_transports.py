@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
+from sandbox import Sandbox
 
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.plan.lab_plan import PortPlan
-from testbed.lab.core.schema.load import load_topology_text
 from testbed.run.emulated.workers import SharedWorkers, WorkerFailed
 from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.run.placed.placement import place_ranks
@@ -41,10 +40,8 @@ CHECKPOINT_BYTES = 500_077
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> RunningLab:
-    model = load_topology_text(TEXT.format(name=shared_sandbox.name()), file="mixed.yml")
-    shared_sandbox.deploy(model)
-    return RunningLab.open(model.name, shared_sandbox.state).of_network("backend", "frontend", "storage")
+def lab(shared_sandbox: Sandbox) -> RunningLab:
+    return shared_sandbox.lab(TEXT).of_network("backend", "frontend", "storage")
 
 
 @pytest.fixture(scope="module")

@@ -90,7 +90,10 @@ def require_whole(lab: RunningLab) -> None:
     until(lambda: check_lab(lab).exit_code == 0, f"the lab is whole: {check_lab(lab)}")
 
 
-@pytest.fixture(scope="module", params=["plain", pytest.param("lossless", marks=pytest.mark.thorough), "tenants"])
+LONG = [pytest.param(kind, marks=pytest.mark.thorough) for kind in ("lossless", "tenants")]
+
+
+@pytest.fixture(scope="module", params=["plain", *LONG])
 def lab(request: pytest.FixtureRequest, shared_sandbox: Any) -> Iterator[RunningLab]:
     name = shared_sandbox.name(request.param)
     text = {"lossless": LOSSLESS, "tenants": TENANTS}.get(request.param)

@@ -6,6 +6,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from sandbox import Sandbox
 
 from testbed.base.names import plane_of_switch
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
@@ -31,8 +32,8 @@ MISWIRED = """topology:
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> Any:
-    return shared_sandbox.deploy(load_topology_text(TEXT.format(name=shared_sandbox.name()), file="planes.yml")).lab
+def lab(shared_sandbox: Sandbox) -> Any:
+    return shared_sandbox.lab(TEXT)
 
 
 def outcomes(lab: Any) -> dict[str, CheckStatus]:
@@ -79,7 +80,7 @@ def test_a_plane_that_fails_takes_nothing_of_the_other_one(lab: Any) -> None:
     assert set(outcomes(lab).values()) == {CheckStatus.PASS}
 
 
-def test_a_link_between_planes_is_found(sandbox: Any) -> None:
+def test_a_link_between_planes_is_found(sandbox: Sandbox) -> None:
     """A rail switch that somebody has joined with a spine of another plane learns its routes, and packets cross."""
     text = TEXT.format(name=sandbox.name()) + MISWIRED
     lab = sandbox.deploy(load_topology_text(text, file="miswired.yml")).lab

@@ -143,7 +143,9 @@ def test_an_interrupt_ends_all_and_resume_goes_on(
     assert len(whole.points) == 6 and whole.verdict.outcome is Outcome.PASS
 
 
-@pytest.mark.parametrize("how", ["cut off", "killed", pytest.param("switched off", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "how", ["killed", *(pytest.param(how, marks=pytest.mark.thorough) for how in ("cut off", "switched off"))]
+)
 def test_a_machine_that_is_lost_is_told_and_the_other_does_its_runs(how: str, room: MachineRoom, work: Path) -> None:
     """One that is switched off does not say so: it is silent for 45 s first. Of one, the station is killed."""
     lives, dies = (room.start(f"m{word}{len(how)}") for word in ("lives", "dies"))
@@ -165,6 +167,7 @@ def test_a_machine_that_is_lost_is_told_and_the_other_does_its_runs(how: str, ro
         until(lambda: not left_on(dies), "its tether has ended all there", timeout_s=30)
 
 
+@pytest.mark.thorough
 def test_when_the_command_is_killed_nothing_is_left_on_the_machines(
     room: MachineRoom, machines: list[NamespaceMachine], work: Path
 ) -> None:
@@ -174,6 +177,7 @@ def test_when_the_command_is_killed_nothing_is_left_on_the_machines(
     until(lambda: not left_on(*machines), "all is quiet, and no file is left", timeout_s=30)
 
 
+@pytest.mark.thorough
 def test_a_machine_of_another_build_is_refused_by_name(room: MachineRoom, work: Path) -> None:
     odd = room.start("m5")
     source = str(Path(__file__).parents[3] / "testbed/protocols/simulation/port.py")
@@ -196,6 +200,7 @@ def test_a_machine_that_cannot_be_reached_is_named_with_the_others(room: Machine
     assert "10.99.0.99: no SSH connection" in done.stderr and "10.99.0.98: no SSH connection" in done.stderr
 
 
+@pytest.mark.thorough
 def test_points_are_emulated_on_two_machines_and_their_labs_removed(
     room: MachineRoom, machines: list[NamespaceMachine], work: Path
 ) -> None:

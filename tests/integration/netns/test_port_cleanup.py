@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 from ebpf_objects import ebpf_objects
+from sandbox import Sandbox
 from switch_ports import PortLab, received, send
 from waiting import until
 
 from testbed.base.datapath.abi import ClassFlag
 from testbed.base.linux.namespaces import NETNS_DIRECTORY
-from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.pausing.reaction import planned_reaction_ns
 from testbed.lab.core.plan.operations import InstallPort
 from testbed.lab.core.schema.load import load_topology
@@ -90,7 +90,7 @@ def nothing_is_left(box: Any, when: str) -> None:
 
 @contextlib.contextmanager
 def running(box: Any) -> Iterator[PortLab]:
-    lab = PortLab(RunningLab.open(box.name(), box.state))
+    lab = PortLab(box.running())
     try:
         yield lab
     finally:
@@ -98,7 +98,7 @@ def running(box: Any) -> Iterator[PortLab]:
 
 
 @pytest.fixture
-def measured(sandbox: Any) -> float:
+def measured(sandbox: Sandbox) -> float:
     """How long a deploy takes here and now, in seconds; the pause reaction is known afterwards."""
     planned_reaction_ns(load_topology(topology(sandbox)), sandbox.state)
     started = time.monotonic()
@@ -128,7 +128,7 @@ def test_interrupted_and_killed_deploys_leave_nothing(sandbox: Any, measured: fl
             nothing_is_left(sandbox, f"{number.name} after {delay_s:.2f} of {measured:.2f} s, status {status}")
 
 
-def test_destroy_removes_what_a_killed_measurement_left(sandbox: Any) -> None:
+def test_destroy_removes_what_a_killed_measurement_left(sandbox: Sandbox) -> None:
     """The first deploy with a lossless class measures how long pausing takes, with nodes and an agent of its own."""
     (sandbox.state.state / "pause-reaction.json").unlink(missing_ok=True)
     process = deploy(sandbox)
@@ -158,7 +158,7 @@ def test_destroy_removes_what_a_killed_measurement_left(sandbox: Any) -> None:
     nothing_is_left(sandbox, "a killed measurement")
 
 
-def test_destroy_needs_no_pause_agent(sandbox: Any) -> None:
+def test_destroy_needs_no_pause_agent(sandbox: Sandbox) -> None:
     """Not even with a gate closed and a storm on."""
     assert deploy(sandbox).wait(120) == 0, (sandbox.root / "out").read_text()
     with running(sandbox) as lab:
@@ -178,7 +178,8 @@ def kill_the_agent(lab: PortLab) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def test_another_qos_in_the_place_of_the_first(sandbox: Any) -> None:
+@pytest.mark.thorough
+def test_another_qos_in_the_place_of_the_first(sandbox: Sandbox) -> None:
     path = topology(sandbox)
     assert sandbox.cli("deploy", "-q", "-t", str(path)).returncode == 0
     with running(sandbox) as lab:

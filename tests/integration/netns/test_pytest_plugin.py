@@ -66,6 +66,7 @@ def test_a_lab_is_there_for_a_test_and_gone_after_it(project: pytest.Pytester, s
     assert sandbox.leftovers() == []
 
 
+@pytest.mark.thorough
 def test_a_lab_of_a_failed_test_can_be_kept(project: pytest.Pytester, sandbox: Any) -> None:
     result = _run(
         project,
@@ -115,6 +116,7 @@ def test_scenarios_run_on_labs_of_their_own_and_on_one_that_is_up(project: pytes
     assert sandbox.leftovers() == []
 
 
+@pytest.mark.thorough
 def test_a_failed_test_shows_the_rows_of_the_check_that_failed(project: pytest.Pytester, sandbox: Any) -> None:
     result = _run(
         project,
@@ -168,6 +170,7 @@ def test_a_machine_without_frr_skips_with_the_reason(project: pytest.Pytester, s
     assert sandbox.state.names() == []
 
 
+@pytest.mark.thorough
 def test_a_machine_that_must_deploy_fails_with_the_reason(project: pytest.Pytester, sandbox: Any) -> None:
     (project.path / "tiny.yml").write_text(SCENARIO)
     result = _run(project, WITHOUT_FRR, "--testbed-require")

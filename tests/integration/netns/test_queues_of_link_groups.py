@@ -11,17 +11,16 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
 
 import pytest
 from outages import udp_socket
+from sandbox import Sandbox
 from switch_ports import PortLab
 from waiting import until
 
 from testbed.base.linux.processes import kill_processes
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 from testbed.lab.core.deploy.routing import running_daemons
-from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.mlag.apply import missing_members, start_link_groups
 from testbed.lab.features.overlay.watch_tenants import probe_tenants
 
@@ -62,9 +61,8 @@ _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> Iterator[PortLab]:
-    text = TOPOLOGY.format(name=shared_sandbox.name())
-    lab = PortLab(shared_sandbox.deploy(load_topology_text(text, file="<test>"), k=1.0).lab)
+def lab(shared_sandbox: Sandbox) -> Iterator[PortLab]:
+    lab = PortLab(shared_sandbox.lab(TOPOLOGY, k=1.0))
     yield lab
     lab.close()
 

@@ -20,6 +20,7 @@ from urllib.parse import quote
 import pytest
 from dhcp_client import HOST_NAME, NTP, lease
 from filters import in_node
+from sandbox import Sandbox
 from waiting import until
 
 from testbed.base.errors import DriverError
@@ -30,7 +31,6 @@ from testbed.lab.core.deploy.power import NoPower, is_on, power_off, power_on
 from testbed.lab.core.deploy.records.state import StateBusy
 from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
 from testbed.lab.core.deploy.watch.events import EventStream
-from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.management import services
 from testbed.lab.features.management.services import aaa, gnmi
 from testbed.lab.features.management.services.asking import get_json, resolve
@@ -70,11 +70,11 @@ LOG_IN_S = 3.0
 
 
 def model(sandbox: Any, suffix: str = "a", wanted: str = f"[{', '.join(REGISTRY)}]") -> Any:
-    return load_topology_text(TEXT.format(name=sandbox.name(suffix), services=wanted), file="services.yml")
+    return sandbox.load(TEXT, suffix, services=wanted)
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> Any:
+def lab(shared_sandbox: Sandbox) -> Any:
     return shared_sandbox.deploy(model(shared_sandbox)).lab
 
 
@@ -359,7 +359,7 @@ def test_a_service_that_does_not_come_up_ends_the_deploy(shared_sandbox: Any, mo
     assert not shared_sandbox.state.exists(shared_sandbox.name("c"))
 
 
-def test_a_deploy_that_was_killed_leaves_services_that_destroy_ends(shared_sandbox: Any) -> None:
+def test_a_deploy_that_was_killed_leaves_services_that_destroy_ends(shared_sandbox: Sandbox) -> None:
     name = shared_sandbox.name("d")
     path = shared_sandbox.work / "killed.yml"
     path.write_text(TEXT.format(name=name, services="[ssh, dns, syslog]"))

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from forwarding import forwarded
+from sandbox import Sandbox
 
 from testbed.cli.labs.inspect_views import show_networks
 from testbed.cli.options import Format
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl, LinkRefused
 from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
-from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.observe.port_table import tabulate_ports
 from testbed.lab.observe.telemetry import take_snapshot
 
@@ -30,9 +30,8 @@ networks:
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> Any:
-    model = load_topology_text(TEXT.format(name=shared_sandbox.name()), file="networks.yml")
-    return shared_sandbox.deploy(model).lab
+def lab(shared_sandbox: Sandbox) -> Any:
+    return shared_sandbox.lab(TEXT)
 
 
 def outcomes(lab: Any) -> dict[str, CheckStatus]:

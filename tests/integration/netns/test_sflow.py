@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sandbox import Sandbox
 from sflow_decoder import DecodedDatagram, DecodedSample, decode_datagram
 from waiting import until
 
@@ -104,9 +105,8 @@ def collecting(namespace: str | None, address: str, port: int = PORT) -> Iterato
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> Any:
-    text = TEXT.format(name=shared_sandbox.name("f"))
-    return shared_sandbox.deploy(load_topology_text(text, file="sampled.yml"), k=20_000.0).lab
+def lab(shared_sandbox: Sandbox) -> Any:
+    return shared_sandbox.lab(TEXT, "f", k=20_000.0)
 
 
 @pytest.fixture(scope="module")
@@ -308,7 +308,7 @@ def test_a_switch_without_power_is_silent_and_comes_back(lab: Any, address: IPv4
     assert status.detail.startswith(f"2 switches, 1 packet in {SAMPLING}, ")
 
 
-def test_a_lab_without_qos_sends_to_a_collector_of_this_machine(sandbox: Any) -> None:
+def test_a_lab_without_qos_sends_to_a_collector_of_this_machine(sandbox: Sandbox) -> None:
     with collecting(None, "127.0.0.1", 0) as collector:
         text = PLAIN.format(name=sandbox.name("p"), port=collector.port)
         lab = sandbox.deploy(load_topology_text(text, file="plain.yml"), k=20_000.0).lab

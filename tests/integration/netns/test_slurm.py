@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 from filters import in_node
 from rank_programs import ALL_REDUCE
+from sandbox import Sandbox
 from waiting import until
 
 from testbed.base.linux.processes import clean_environment
 from testbed.lab.core.deploy.power import power_off, power_on
 from testbed.lab.core.deploy.watch.events import EventStream
-from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.management.client_environment import service_environment
 from testbed.lab.features.management.services.launcher import missing_programs
 from testbed.lab.features.management.services.slurm import munge_directory
@@ -52,11 +52,11 @@ NOBODY = pwd.getpwnam("nobody")
 
 
 def model(sandbox: Any, suffix: str) -> Any:
-    return load_topology_text(TEXT.format(name=sandbox.name(suffix)), file="slurm.yml")
+    return sandbox.load(TEXT, suffix)
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> Any:
+def lab(shared_sandbox: Sandbox) -> Any:
     return shared_sandbox.deploy(model(shared_sandbox, "a")).lab
 
 
@@ -185,6 +185,7 @@ def test_hosts_reach_each_other_at_the_ports_of_slurm_alone(lab: Any) -> None:
     assert not reaches(SWITCH, H2, 6818)
 
 
+@pytest.mark.thorough
 def test_a_host_without_power_is_down_and_comes_back(lab: Any) -> None:
     power_off(lab, H2)
     try:

@@ -12,7 +12,6 @@ import pytest
 
 from testbed.api.sweeps import read_sweep
 from testbed.base.linux.processes import clean_environment
-from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.management.client_environment import service_environment
 from testbed.lab.features.management.services.launcher import missing_programs
 from testbed.record.store import RECORD_FILE
@@ -44,7 +43,7 @@ SERVER = "mgmt1"
 
 
 def test_an_array_of_slurm_s_makes_the_record_of_one_run(shared_sandbox: Any, tmp_path: Path) -> None:
-    lab = shared_sandbox.deploy(load_topology_text(LAB.format(name=shared_sandbox.name("p")), file="slurm.yml")).lab
+    lab = shared_sandbox.lab(LAB, "p")
     work = shared_sandbox.work
     (work / "thresholds.yml").write_text(SCENARIO)
     command = [sys.executable, "-m", "testbed", "run", str(work / "thresholds.yml"), "--backend", "simulation"]

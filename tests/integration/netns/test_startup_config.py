@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sandbox import Sandbox
 from waiting import until
 
 from testbed.base.errors import ConvergenceError, DriverError, PlanError, SpecError
@@ -54,11 +55,11 @@ class Fabric:
         options = ApplyOptions(timeout_s=90.0, allow=allow)
         apply_lab(self.model(routing, **nodes), self.sandbox.state, options)
         self.sandbox.note_daemons()
-        return RunningLab.open(self.sandbox.name(), self.sandbox.state)
+        return self.sandbox.running()
 
 
 @pytest.fixture
-def fabric(sandbox: Any) -> Fabric:
+def fabric(sandbox: Sandbox) -> Fabric:
     return Fabric(sandbox)
 
 
@@ -125,7 +126,7 @@ def test_a_configuration_that_brings_no_routes_is_told_and_stays_for_inspection(
     (fabric.path.parent / "leaf.conf").write_text("router bgp 65001\n bgp router-id 192.0.2.1\nexit\n")
     with pytest.raises(ConvergenceError, match="missing"):
         fabric.sandbox.deploy(fabric.model(p1_s1_rail1="leaf.conf"), timeout_s=5.0)
-    assert "router bgp 65001" in runs(RunningLab.open(fabric.sandbox.name(), fabric.sandbox.state), LEAF)
+    assert "router bgp 65001" in runs(fabric.sandbox.running(), LEAF)
 
 
 def test_what_vtysh_does_not_know_touches_nothing(fabric: Fabric) -> None:
@@ -154,7 +155,7 @@ def test_what_a_daemon_refuses_in_the_midst_of_a_change_undoes_all_of_it(fabric:
     wrong = TIMERS.replace("5 15", "6 18") + " address-family ipv4 unicast\n  neighbor nobody activate\n"
     with pytest.raises(ChangeUndone, match="neighbor nobody activate"):
         fabric.apply("{bfd: off, ecmp: 8}", p1_s1_rail1=written(wrong))
-    lab = RunningLab.open(fabric.sandbox.name(), fabric.sandbox.state)
+    lab = fabric.sandbox.running()
     assert sorted(runs(lab, LEAF)) == rendered
     assert "timers bgp 5 15" in (lab.run_directory(LEAF) / "bgpd.conf").read_text()
     assert as_planned(lab) == []
@@ -167,7 +168,7 @@ def test_a_file_that_a_daemon_does_not_take_when_it_starts_anew_undoes_all_of_it
     with pytest.raises(ChangeUndone, match="neighbor nobody activate"):
         fabric.apply(p1_s1_rail1=written(wrong), allow=frozenset({Allow.RESTART}))
     fabric.sandbox.note_daemons()
-    lab = RunningLab.open(fabric.sandbox.name(), fabric.sandbox.state)
+    lab = fabric.sandbox.running()
     assert "no bgp default ipv4-unicast" in runs(lab, LEAF)
     assert {session.state for session in lab.sessions()} == {"Established"}
     assert as_planned(lab) == []

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from sandbox import Sandbox
 
 from testbed.base.units import ByteCount, Duration
 from testbed.endpoints.loop import Loop
@@ -19,7 +20,6 @@ from testbed.endpoints.worker.fio.traffic import FioTraffic
 from testbed.endpoints.worker.program import Channel, Endpoint, Program, Step
 from testbed.endpoints.worker.transports.nbd import NbdEnds, NbdSettings
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.schema.load import load_topology_text
 from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.run.measuring.measured import Measured
 from testbed.run.measuring.measures import RunData, compute_metrics
@@ -63,11 +63,9 @@ def need_nfs() -> None:
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> RunningLab:
+def lab(shared_sandbox: Sandbox) -> RunningLab:
     need("fio", "nbdkit")
-    model = load_topology_text(TEXT.format(name=shared_sandbox.name()), file="storage.yml")
-    shared_sandbox.deploy(model)
-    return RunningLab.open(model.name, shared_sandbox.state)
+    return shared_sandbox.lab(TEXT)
 
 
 def run(

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sandbox import Sandbox
 
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
-from testbed.lab.core.schema.load import load_topology_text
 from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.run.measuring.measured import Measured
 from testbed.run.placed.placement import place_ranks
@@ -42,10 +42,8 @@ DISK_LATENCY_S = 50e-6 * 2000
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> RunningLab:
-    model = load_topology_text(TEXT.format(name=shared_sandbox.name()), file="storage.yml")
-    shared_sandbox.deploy(model)
-    return RunningLab.open(model.name, shared_sandbox.state)
+def lab(shared_sandbox: Sandbox) -> RunningLab:
+    return shared_sandbox.lab(TEXT)
 
 
 def run(

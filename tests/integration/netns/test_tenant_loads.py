@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from sandbox import Sandbox
 from waiting import until
 
 from testbed.api.scenarios import run_on_lab
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.observe.dropped import read_dropped
 from testbed.record.record import Outcome
 
@@ -51,10 +49,8 @@ ASKING = (
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> RunningLab:
-    model = load_topology_text(TOPOLOGY.format(name=shared_sandbox.name()), file="loads.yml")
-    found: RunningLab = shared_sandbox.deploy(model).lab
-    return found
+def lab(shared_sandbox: Sandbox) -> RunningLab:
+    return shared_sandbox.lab(TOPOLOGY)
 
 
 def policy_drops(lab: RunningLab) -> int:

@@ -10,15 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
 
 import pytest
 from outages import udp_socket
+from sandbox import Sandbox
 from switch_ports import PortLab
 from waiting import until
 
 from testbed.base.names import namespace_name
-from testbed.lab.core.schema.load import load_topology_text
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]
 
@@ -66,9 +65,8 @@ _SO_SNDBUFFORCE = 32
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> Iterator[PortLab]:
-    text = TOPOLOGY.format(name=shared_sandbox.name())
-    lab = PortLab(shared_sandbox.deploy(load_topology_text(text, file="<test>"), k=1.0).lab)
+def lab(shared_sandbox: Sandbox) -> Iterator[PortLab]:
+    lab = PortLab(shared_sandbox.lab(TOPOLOGY, k=1.0))
     yield lab
     lab.close()
 

@@ -493,6 +493,7 @@ def test_destroy_leaves_nothing(sandbox: Any) -> None:
     assert sandbox.leftovers() == []
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_destroy_leaves_nothing_of_a_deploy_that_was_killed(sandbox: Any) -> None:
     path: Path = sandbox.root / "topology.yml"

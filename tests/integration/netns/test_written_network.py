@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 from forwarding import forwarded
+from sandbox import Sandbox
 from waiting import until
 
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
 from testbed.lab.core.deploy.watch.sessions import missing_sessions
-from testbed.lab.core.schema.load import load_topology_text
 from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.run.schema.model import Transport, TransportKind
 from testbed.workload.patterns import generate_point_to_point
@@ -39,9 +39,8 @@ HOST, SERVER = "p1-s1-h1", "server"
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> Any:
-    model = load_topology_text(TEXT.format(name=shared_sandbox.name()), file="written.yml")
-    return shared_sandbox.deploy(model).lab
+def lab(shared_sandbox: Sandbox) -> Any:
+    return shared_sandbox.lab(TEXT)
 
 
 def outcomes(lab: Any) -> dict[str, CheckStatus]:

@@ -83,7 +83,8 @@ class ScenarioRuns:
         """Return all runs of a scenario on a backend, after making as many as are missing of `at_least`."""
         made = self._made[name, backend]
         while len(made) < at_least:
-            made.append(self._runner(name, backend, self._directory / f"{name}-{backend.value}-{len(made) + 1}"))
+            directory = self._directory / f"{name.replace('/', '-')}-{backend.value}-{len(made) + 1}"
+            made.append(self._runner(name, backend, directory))
         return list(made)
 
 

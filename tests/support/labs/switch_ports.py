@@ -12,7 +12,7 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -115,6 +115,27 @@ def _is_ours(frame: bytes) -> bool:
     return frame[12:14] == b"\x08\x00" and frame[23] == 17 and int.from_bytes(frame[36:38], "big") == PORT
 
 
+def _stamped_socket() -> socket.socket:
+    """A socket that keeps the kernel stamping what arrives, from now on and anywhere on the machine.
+
+    The kernel begins a moment after the first socket that asks for stamps (net_enable_timestamp, net/core/dev.c: by its
+    work queue). What arrives before has the time at which it is read, which may be after all that came later.
+    """
+    item = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    item.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+    item.bind(("127.0.0.1", 0))
+
+    def stamps() -> bool:
+        item.sendto(b"", item.getsockname())
+        sent_ns = time.time_ns()
+        _, [(_, _, stamp)], _, _ = item.recvmsg(1, 64)
+        seconds, ns = struct.unpack("=qq", stamp)
+        return bool(seconds * 10**9 + ns <= sent_ns)
+
+    until(stamps, "the kernel stamps arrivals")
+    return item
+
+
 class PortLab:
     """A running lab with `qos:`."""
 
@@ -127,9 +148,11 @@ class PortLab:
         self.pauses = self.maps.by_port("pauses")
         self.curves = self.maps.by_port("curves")
         self._numbers = running.plan.port_numbers
+        self._stamped = _stamped_socket()
 
     def close(self) -> None:
         """Let go of the maps' memory, which keeps them in the kernel; so do records taken from this object."""
+        self._stamped.close()
         self.maps.close()
         del self.maps, self.queues, self.ingress, self.pauses, self.curves
 
@@ -284,6 +307,32 @@ def received(sink: socket.socket) -> list[int]:
         while True:
             found.append(int.from_bytes(sink.recv(2048)[:4], "big"))
     return found
+
+
+def ports_topology(nodes: Iterable[str], links: Iterable[str], of_nodes: Iterable[str]) -> str:
+    """The text of a topology with classes of RDMA, control and bulk: lines of its nodes, of its links, and of
+    what single nodes have in `qos.nodes`."""
+    return "\n".join(
+        [
+            "name: {name}",
+            "scale: {time: 1}",
+            "fabric: {mtu: 1500, routing: {bfd: off}}",
+            "qos:",
+            "  classes:",
+            "    rdma: {dscp: [26], weight: 60, ecn: false}",
+            "    control: {dscp: [48], strict: true}",
+            "    bulk: {default: true, weight: 40}",
+            "  watchdog: false",
+            "  nodes:",
+            *(f"    {line}" for line in of_nodes),
+            "topology:",
+            "  nodes:",
+            *nodes,
+            "  links:",
+            *links,
+            "",
+        ]
+    )
 
 
 @contextlib.contextmanager

@@ -21,8 +21,8 @@ def test_its_links_lead_somewhere() -> None:
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
-def test_it_leads_to_every_guide_and_concept() -> None:
-    pages = [path for part in ("start", "guides", "concepts") for path in (ROOT / "docs" / part).glob("*.md")]
+def test_it_leads_to_every_guide_concept_and_page_to_learn_from() -> None:
+    pages = [path for part in ("start", "learn", "guides", "concepts") for path in (ROOT / "docs" / part).glob("*.md")]
     assert [path.name for path in pages if f"({path.relative_to(ROOT)})" not in README] == []
 
 

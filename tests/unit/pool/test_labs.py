@@ -237,3 +237,29 @@ def test_a_pool_that_was_lost_before_the_first_point_is_told() -> None:
     text = TEXT.replace("spines: 2}}", "spines: 2}, scale: {time: 100}}")
     with pytest.raises(Exception, match="no machine of the pool is left"):
         run(FakeCrew([], works), text)
+
+
+def test_a_machine_that_measured_at_another_time_scale_is_refused() -> None:
+    """A lab of that name that was up there before keeps its own."""
+
+    def other(key: str, machine: str, request: Mapping[str, Any]) -> Sequence[JobNews | MachineLost]:
+        if request["what"] == "scales":
+            return scales(key, machine)
+        return told(key, TryAnswer(result=result({"point": request["point"], "k": 2999.0})))
+
+    with pytest.raises(Exception, match=r"b has measured paths=.* at a time scale of 2999, and 3000 is that of the"):
+        run(FakeCrew(["b"], other))
+    text = TEXT.replace("spines: 2}}", "spines: 2}, scale: {time: 100}}")
+
+    def fixed(key: str, machine: str, request: Mapping[str, Any]) -> Sequence[JobNews | MachineLost]:
+        k = 200.0 if request["point"] == 2 else 100.0
+        return told(key, TryAnswer(result=result({"point": request["point"], "k": k})))
+
+    with pytest.raises(Exception, match="at a time scale of 200, and 100 is"):
+        run(FakeCrew(["a", "b"], fixed), text)
+
+
+def test_the_time_that_routing_has_to_converge_is_told() -> None:
+    crew = FakeCrew(["a"], works)
+    run_on_labs_of(crew, ORDER, read_sweep(TEXT), RecordOptions(), ignore_progress, timeout_s=7.0)
+    assert {request["timeout_s"] for _, request in crew.submitted if request["what"] == "emulate"} == {7.0}

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import select
+import shutil
 import signal
 import socket
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ import pytest
 from waiting import until
 
 from testbed.api.sweeps import read_sweep
+from testbed.lab.core.deploy.records.journal import boot_id
+from testbed.lab.core.deploy.records.lab_record import LabRecord
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.pool.answers import RunAnswer, decode_answer
 from testbed.pool.parcel import SweepOrder, pack_sweep, unpack_parcel
@@ -146,17 +149,92 @@ def test_two_sweeps_of_one_file_are_told_apart_whichever_was_asked_before(seat: 
     assert answers[0] == answers[2] != answers[1]
 
 
-def test_a_lab_that_a_killed_seat_has_left_is_removed_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    removed: list[str] = []
-    state = StateDirectory(tmp_path / "state", tmp_path / "run")
-    monkeypatch.setattr("testbed.pool.seat.destroy_lab", lambda name, _: removed.append(name))
-    monkeypatch.setattr(StateDirectory, "exists", lambda _, name: name == "left")
-    (tmp_path / "state").mkdir()
-    (tmp_path / "state" / LAB_FILE).write_text("left")
+@pytest.fixture
+def state(tmp_path: Path) -> StateDirectory:
+    return StateDirectory(tmp_path / "state", tmp_path / "run")
+
+
+@pytest.fixture
+def removed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of labs that a seat removes, which are gone then."""
+    names: list[str] = []
+
+    def remove(name: str, state: StateDirectory) -> None:
+        names.append(name)
+        shutil.rmtree(state.lab_directory(name))
+
+    monkeypatch.setattr("testbed.pool.seat.destroy_lab", remove)
+    return names
+
+
+def deployed(state: StateDirectory, name: str, source: str) -> None:
+    record = LabRecord(
+        name=name, slot=0, k=1.0, version="1", created="now", source=source, directory="/", model={"name": name}
+    )
+    state.lab_directory(name).mkdir(parents=True)
+    state.write(record)
+
+
+def noted(state: StateDirectory, boot: str = "") -> None:
+    state.prepare(run=False)
+    note = {"name": "left", "source": "/root/.testbed-work/pool/a1/parcels/b2/left.yml", "boot": boot or boot_id()}
+    (state.state / LAB_FILE).write_text(json.dumps(note))
+
+
+def test_a_lab_that_a_killed_seat_has_left_is_removed_by_the_next(state: StateDirectory, removed: list[str]) -> None:
+    noted(state, boot="another")
+    deployed(state, "left", "/root/.testbed-work/pool/a1/parcels/b2/left.yml")
     one, other = LabClaim(state), LabClaim(state)
     one.let_go()
     assert removed == ["left"]
     other.let_go()
     assert removed == ["left"], "once"
+    assert (state.state / LAB_FILE).read_bytes() == b""
+
+
+def test_a_lab_of_that_name_that_a_user_has_deployed_since_stays(state: StateDirectory, removed: list[str]) -> None:
+    noted(state)
+    deployed(state, "left", "/home/me/left.yml")
+    LabClaim(state).let_go()
+    assert removed == [] and state.exists("left")
+    assert (state.state / LAB_FILE).read_bytes() == b"", "nobody looks for it again"
+
+
+@pytest.mark.parametrize(("boot", "wanted"), [("", ["left"]), ("another", [])])
+def test_a_lab_that_was_being_made_is_removed_unless_the_machine_was_started_since(
+    state: StateDirectory, removed: list[str], boot: str, wanted: list[str]
+) -> None:
+    noted(state, boot)
+    state.lab_directory("left").mkdir(parents=True)
+    LabClaim(state).let_go()
+    assert removed == wanted
+
+
+@pytest.mark.parametrize("note", [b"left", b"[]", b"{}", b'{"name": "left"}', b"\xff{"])
+def test_a_note_that_says_no_lab_is_none(state: StateDirectory, removed: list[str], note: bytes) -> None:
+    state.prepare(run=False)
+    (state.state / LAB_FILE).write_bytes(note)
+    deployed(state, "left", "/home/me/left.yml")
+    LabClaim(state).let_go()
+    assert removed == []
+
+
+def test_a_claim_notes_the_lab_before_it_is_made_and_no_lab_that_was_there(
+    state: StateDirectory, removed: list[str], tmp_path: Path
+) -> None:
+    sweep = read_sweep(TEXT.replace("SIZE", "100kB")).only(1)
+    [lab] = sweep.labs.values()
+    claim = LabClaim(state)
+    claim.claim(sweep, lambda: None)
+    assert json.loads((state.state / LAB_FILE).read_text()) == {
+        "name": "seated",
+        "source": lab.source,
+        "boot": boot_id(),
+    }
+    deployed(state, "seated", lab.source)
+    claim.let_go()
+    assert removed == ["seated"]
+    deployed(state, "seated", lab.source)
+    claim.claim(sweep, lambda: None)
+    claim.let_go()
+    assert removed == ["seated"], "it was up before"

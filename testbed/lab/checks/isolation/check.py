@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from testbed.base.errors import TestbedError
+from testbed.base.names import first_few
 from testbed.lab.checks.isolation import leaked_targets
 from testbed.lab.checks.isolation.arena import Arena, Fate, Outcome
 from testbed.lab.checks.isolation.attacks import ATTACKS, Attack
@@ -284,13 +285,9 @@ def _where(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
     for outcome in outcomes:
         ports.setdefault(f"{outcome.fate}: {outcome.detail}".removesuffix(": "), []).append(str(outcome.site))
     return tuple(
-        ("from all ports" if len(places) == len(outcomes) > 4 else f"from {_few(places)}") + f" {words}"
+        ("from all ports" if len(places) == len(outcomes) > 4 else f"from {first_few(places, 4)}") + f" {words}"
         for words, places in ports.items()
     )
-
-
-def _few(places: Sequence[str]) -> str:
-    return ", ".join(places[:4]) + (f" and {len(places) - 4} more" if len(places) > 4 else "")
 
 
 def _result(network: str, attack: Attack, outcomes: Sequence[Outcome]) -> CheckResult:

@@ -5,6 +5,7 @@ from testbed.base.datapath.markers import MarkAt, MarkBy
 from testbed.base.datapath.traffic_class import Depth, DepthUnit, EcnCurve, NonEct, PfcThresholds, TrafficClass
 from testbed.lab.core.model.end import End
 from testbed.lab.core.model.guards import NO_GUARDS, Guard, Guards
+from testbed.lab.core.model.infiniband import InfinibandPartition, InfinibandSettings, whole_lab
 from testbed.lab.core.model.lab import (
     BACKEND,
     NETNS,
@@ -12,6 +13,7 @@ from testbed.lab.core.model.lab import (
     Bfd,
     Delay,
     DelayBy,
+    InfinibandFabric,
     Lab,
     LagBy,
     Link,

@@ -16,6 +16,8 @@ from testbed.base.units import Duration, Rate
 from testbed.lab.core.model.containers import Container
 from testbed.lab.core.model.end import End
 from testbed.lab.core.model.guards import NO_GUARDS, Guards
+from testbed.lab.core.model.infiniband import InfinibandSettings
+from testbed.lab.core.model.machines import LabMachine
 from testbed.lab.core.model.management import ManagementService
 from testbed.lab.core.model.overlay import Overlay
 from testbed.lab.core.model.qos import QosPolicy
@@ -284,6 +286,17 @@ class Network:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InfinibandFabric:
+    """A back end of InfiniBand (`testbed.lab.core.model.infiniband`): its settings, and the switches, links and rails
+    that are the lab's own where it is Ethernet."""
+
+    settings: InfinibandSettings
+    switches: tuple[Node, ...]
+    links: tuple[Link, ...]
+    rail_subnets: tuple[RailSubnet, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
     """The time scale. `time` None means "auto": resolved against the machine at deploy time."""
 
@@ -324,6 +337,10 @@ class Lab:
     """The guards of the back end's access ports."""
     scale_up: ScaleUp = UNSTATED_SCALE_UP
     """The domains that join the GPUs of a host, or of a segment, beside all networks."""
+    infiniband: InfinibandFabric | None = None
+    """The back end, where it is InfiniBand: then no link, switch or rail of it is among the lab's own."""
+    machines: tuple[LabMachine, ...] = field(default=(), compare=False)
+    """The machines that it is to be spread over, in a file that says so: where a lab is changes nothing of it."""
     written: WrittenLab | None = field(default=None, compare=False)
     """The keys of the file that this came from; two labs are the same whichever file says it. None: from no file."""
 

@@ -105,7 +105,7 @@ class External:
     router: End
     port: End
     network: str
-    """That of the leaf."""
+    """The network of the leaf."""
     asn: int
     prefixes: tuple[IPv4Network, ...]
 
@@ -148,7 +148,7 @@ class Tenant:
     network: str = ""
     """The network that it is the whole of, carried over another one's switches; "" for one of `tenants:`."""
     numbered: bool = False
-    """As of a subnet."""
+    """Its VNI follows from its place in the file, which names none."""
 
     def services_of(self, tenant: str) -> tuple[Service, ...] | None:
         """Return the services that it may ask another tenant for: () for everything, None for nothing."""

@@ -1,6 +1,8 @@
 """AS numbers after RFC 7938 section 5.2.1, from the 4-byte private range of RFC 6996.
 
-Every slot of the machine has a block of 140,000 numbers, so labs never share one. Within a block:
+They follow from a switch's place or name alone, so that a lab has the same ones whatever it is called and whatever else
+is deployed: labs share no links, and two of them may well have the same. A lab has a block of 140,000 numbers, which
+begins at 4,200,000,000:
 
 | number | who |
 |---|---|
@@ -13,8 +15,7 @@ Every slot of the machine has a block of 140,000 numbers, so labs never share on
 | 2048 + `rail_block` | one rail switch |
 | 133,120..139,999 | hand-written rail switches, by hash of the name |
 
-Behind the blocks of all slots each slot has another one of 45,000 numbers: those of hosts that speak BGP, by hash of
-the name.
+Another block of 45,000 numbers, from 4,271,680,000 on, has those of hosts that speak BGP, by hash of the name.
 
 One number for all spines of a pod and one for all super-spines means that a path never passes a tier
 twice: without it (a private number for every switch) BGP hunts through all valleys for minutes.
@@ -30,14 +31,14 @@ from ipaddress import IPv4Address
 from testbed.base.errors import PlanError
 from testbed.lab.core.model import BACKEND, Lab, Link, LinkKind, Network, Node, Protocol, Role
 from testbed.lab.core.plan.addressing import MAX_RAIL_BLOCK, rail_block
-from testbed.lab.core.plan.stable import SLOTS, probe_numbers
+from testbed.lab.core.plan.stable import probe_numbers
 
 PRIVATE_FIRST = 4_200_000_000
 PRIVATE_LAST = 4_294_967_294
 BLOCK_SIZE = 140_000
 PLANE_NUMBERS = 64
 """The AS numbers that spines and super-spines of a plane may have: one for each pod, and one for what joins them."""
-HOSTS_FIRST = PRIVATE_FIRST + SLOTS * BLOCK_SIZE
+HOSTS_FIRST = 4_271_680_000
 HOSTS_SIZE = 45_000
 NETWORK_OFFSET = 1024
 NETWORK_BLOCK = 256
@@ -60,9 +61,9 @@ def pod_of(node: Node) -> int:
     return int(label)
 
 
-def as_numbers(switches: Sequence[Node], *, protocol: Protocol, slot: int) -> dict[str, int]:
+def as_numbers(switches: Sequence[Node], *, protocol: Protocol) -> dict[str, int]:
     """The AS number of every switch. An explicit `asn` of a node wins."""
-    start = PRIVATE_FIRST + slot * BLOCK_SIZE
+    start = PRIVATE_FIRST
     explicit = {node.name: node.asn for node in switches if node.asn is not None}
     if protocol is Protocol.IBGP:
         named = sorted(set(explicit.values()))
@@ -98,12 +99,12 @@ def as_numbers(switches: Sequence[Node], *, protocol: Protocol, slot: int) -> di
     return numbers
 
 
-def network_as_numbers(network: Network, switches: Sequence[Node], *, slot: int) -> dict[str, int]:
+def network_as_numbers(network: Network, switches: Sequence[Node]) -> dict[str, int]:
     """The AS number of every switch of a network beside the back end; one for all with iBGP. An explicit `asn` wins.
 
     Raises `PlanError` where its leaves and pods want the same numbers.
     """
-    start = PRIVATE_FIRST + slot * BLOCK_SIZE + NETWORK_OFFSET + NETWORK_BLOCK * (network.number - 1)
+    start = PRIVATE_FIRST + NETWORK_OFFSET + NETWORK_BLOCK * (network.number - 1)
     explicit = {node.name: node.asn for node in switches if node.asn is not None}
     if network.routing.protocol is Protocol.IBGP:
         asn = next(iter(explicit.values()), start)
@@ -120,34 +121,28 @@ def network_as_numbers(network: Network, switches: Sequence[Node], *, slot: int)
     return {name: explicit.get(name, start + offset) for name, offset in offsets.items()}
 
 
-def lab_as_numbers(lab: Lab, *, slot: int) -> dict[str, int]:
+def lab_as_numbers(lab: Lab) -> dict[str, int]:
     """The AS number of every switch of a lab, in all its networks."""
     switches: dict[str, list[Node]] = {name: [] for name in (BACKEND, *(network.name for network in lab.networks))}
     for node in lab.switches:
         switches[node.network].append(node)
-    numbers = as_numbers(switches[BACKEND], protocol=lab.routing.protocol, slot=slot)
+    numbers = as_numbers(switches[BACKEND], protocol=lab.routing.protocol)
     for network in lab.networks:
-        numbers |= network_as_numbers(network, switches[network.name], slot=slot)
+        numbers |= network_as_numbers(network, switches[network.name])
     return numbers
 
 
 def check_as_numbers(lab: Lab) -> None:
-    """Raise `PlanError` where a switch is given the AS number of a neighbour, whatever slot the lab will be in.
-
-    A given number can be that which the plan has for a neighbour in one slot alone: that whose block it is in.
-    """
-    given = {node.asn for node in lab.switches if node.asn is not None}
-    if not given:
+    """Raise `PlanError` where a switch is given the AS number of a neighbour."""
+    if all(node.asn is None for node in lab.switches):
         return
     protocols = {network.name: network.routing.protocol for network in lab.networks} | {BACKEND: lab.routing.protocol}
     nodes = {node.name: node for node in lab.switches}
-    blocks = {(asn - PRIVATE_FIRST) // BLOCK_SIZE for asn in given}
-    for slot in sorted({0, *(block for block in blocks if 0 <= block < SLOTS)}):
-        numbers = lab_as_numbers(lab, slot=slot)
-        for link in lab.links:
-            a, b = nodes.get(link.a.node), nodes.get(link.b.node)
-            if link.kind is LinkKind.FABRIC and a and b and protocols[link.network] is not Protocol.IBGP:
-                refuse_same_as(link, a, b, numbers)
+    numbers = lab_as_numbers(lab)
+    for link in lab.links:
+        a, b = nodes.get(link.a.node), nodes.get(link.b.node)
+        if link.kind is LinkKind.FABRIC and a and b and protocols[link.network] is not Protocol.IBGP:
+            refuse_same_as(link, a, b, numbers)
 
 
 def refuse_same_as(link: Link, a: Node, b: Node, numbers: Mapping[str, int]) -> None:
@@ -174,11 +169,10 @@ def _network_offset(node: Node) -> int:
     return NETWORK_BLOCK - place.pod if node.role is Role.SPINE else place.index
 
 
-def host_as_numbers(hosts: Iterable[str], *, slot: int) -> dict[str, int]:
+def host_as_numbers(hosts: Iterable[str]) -> dict[str, int]:
     """The AS number of every host that speaks BGP. Raises `PlanError` where there are more than numbers."""
-    first = HOSTS_FIRST + slot * HOSTS_SIZE
     numbers = probe_numbers(hosts, size=HOSTS_SIZE, what="AS number of a host")
-    return {name: first + number for name, number in numbers.items()}
+    return {name: HOSTS_FIRST + number for name, number in numbers.items()}
 
 
 def _of_plane(node: Node) -> int:

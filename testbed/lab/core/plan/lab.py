@@ -5,7 +5,7 @@ The planner itself knows the features of a lab, and stands above them: `testbed.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
 from testbed.base.errors import PlanError
@@ -14,6 +14,26 @@ from testbed.lab.core.model import DelayBy, Lab, LagBy, VrfBy
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.link_delays import check_losses
 from testbed.lab.core.plan.stable import DEFAULT_REACTION_NS, SLOTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanBasis:
+    """The part of a plan that is not the lab's own, but decided by the machine that it is planned for."""
+
+    k: float
+    """The time scale."""
+    slot: int = 0
+    """The slot (0..511) of the machine."""
+    auto_delay: DelayBy = DelayBy.ENDPOINT
+    """The meaning of `delay: {by: auto}` there (`testbed.lab.core.plan.link_delays.decide_delay`)."""
+    auto_vrf: VrfBy = VrfBy.NAMESPACE
+    """The meaning of `vrf_by: auto` there (`testbed.lab.core.deploy.mechanisms.decide_vrf`)."""
+    auto_lag: LagBy = LagBy.EBPF
+    """The meaning of `lag_by: auto` there (`testbed.lab.core.deploy.mechanisms.decide_lag`)."""
+    reaction_ns: int = DEFAULT_REACTION_NS
+    """The reaction to a pause, in lab time, that headroom is computed from."""
+    any_size: bool = False
+    """A lab that nobody is going to deploy may have more ports than the data path has room for."""
 
 
 class Planner(Protocol):
@@ -29,18 +49,7 @@ class Planner(Protocol):
 class Planning(Protocol):
     """The part of the assembly that makes plans."""
 
-    def planner(  # noqa: PLR0913  # what a machine decides
-        self,
-        lab: Lab,
-        *,
-        slot: int,
-        k: float,
-        auto_delay: DelayBy,
-        auto_vrf: VrfBy,
-        auto_lag: LagBy,
-        reaction_ns: int,
-        any_size: bool = False,
-    ) -> Planner:
+    def planner(self, lab: Lab, basis: PlanBasis) -> Planner:
         """Decide the numbers of a lab. Raises `PlanError`."""
 
 
@@ -55,14 +64,8 @@ def plan_lab(  # noqa: PLR0913  # what a machine decides
     reaction_ns: int = DEFAULT_REACTION_NS,
     any_size: bool = False,
 ) -> LabPlan:
-    """Decide every number of `lab` for time scale `k` and one slot (0..511) of the machine.
-
-    `auto_delay` is what `delay: {by: auto}` means there (`testbed.lab.core.plan.link_delays.decide_delay`), `auto_vrf`
-    what `vrf_by: auto` does (`testbed.lab.core.deploy.mechanisms.decide_vrf`), `auto_lag` what `lag_by: auto`
-    does (`testbed.lab.core.deploy.mechanisms.decide_lag`).
-
-    `reaction_ns` is the reaction to a pause, in lab time, that headroom is computed from. A lab that nobody is going to
-    deploy may be of `any_size`: it may have more ports than the data path has room for.
+    """Decide every number of `lab` for time scale `k` and one slot (0..511) of the machine; the rest is as `PlanBasis`
+    says.
 
     Raises `PlanError` where the lab does not fit the address space, the AS numbers, the names or the buffers.
     """
@@ -71,46 +74,33 @@ def plan_lab(  # noqa: PLR0913  # what a machine decides
     if not k > 0:
         raise PlanError(f"the time scale must be positive, not {k}", field="scale.time", code="scale")
     check_losses(lab)
-    planner = cast(Planning, assembly()).planner(
-        lab,
-        slot=slot,
+    basis = PlanBasis(
         k=k,
+        slot=slot,
         auto_delay=auto_delay,
         auto_vrf=auto_vrf,
         auto_lag=auto_lag,
         reaction_ns=reaction_ns,
         any_size=any_size,
     )
-    return planner.plan()
+    return _planner(lab, basis).plan()
 
 
 def outline_lab(lab: Lab, *, k: float) -> LabPlan:
-    """Plan a lab that nobody is going to deploy: its ports, NICs and queues, without operations, sessions and routes.
+    """Plan a lab that nobody is going to deploy: its ports, NICs and queues, without operations, and without routes
+    where these are the shortest ways.
 
     It may have more ports than the data path has room for. Raises `PlanError` as `plan_lab` does.
     """
     check_losses(lab)
-    planner = cast(Planning, assembly()).planner(
-        lab,
-        slot=0,
-        k=k,
-        auto_delay=DelayBy.KERNEL,
-        auto_vrf=VrfBy.NAMESPACE,
-        auto_lag=LagBy.EBPF,
-        reaction_ns=0,
-        any_size=True,
-    )
-    return planner.outline()
+    return _planner(lab, PlanBasis(k=k, auto_delay=DelayBy.KERNEL, reaction_ns=0, any_size=True)).outline()
 
 
 def check_addresses(lab: Lab) -> None:
     """Raise `PlanError` where the lab's addresses, names or AS numbers do not fit, whatever the time scale."""
-    cast(Planning, assembly()).planner(
-        replace(lab, qos=None, networks=tuple(replace(each, qos=None) for each in lab.networks)),
-        slot=0,
-        k=1,
-        auto_delay=DelayBy.ENDPOINT,
-        auto_vrf=VrfBy.NAMESPACE,
-        auto_lag=LagBy.EBPF,
-        reaction_ns=DEFAULT_REACTION_NS,
-    )
+    without_queues = replace(lab, qos=None, networks=tuple(replace(each, qos=None) for each in lab.networks))
+    _planner(without_queues, PlanBasis(k=1))
+
+
+def _planner(lab: Lab, basis: PlanBasis) -> Planner:
+    return cast(Planning, assembly()).planner(lab, basis)

@@ -169,10 +169,25 @@ class ExpectedRoute:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InfinibandPlan:
+    """A subnet beside a lab's nodes. `node` names the namespace of its management plane in operations.
+
+    `hcas` has for each host its HCAs, by interface, and what ibsim calls them.
+    """
+
+    node: str
+    hcas: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+
+    def has(self, host: str) -> bool:
+        """Tell whether a node is a host with an HCA."""
+        return any(name == host for name, _ in self.hcas)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LabPlan:
     """Everything decided about a lab, for one time scale and one slot on the machine.
 
-    `slot` (0..511) keeps AS numbers and MACs of labs on one machine apart. `k` is the time scale.
+    `slot` (0..511) keeps MACs of labs on one machine apart. `k` is the time scale.
     `expected_routes` maps each speaker to the BGP routes it must have when converged.
     """
 
@@ -201,6 +216,8 @@ class LabPlan:
     carriers: dict[str, str] = field(default_factory=dict)
     """The network over whose switches another one goes, by the name of the one that is carried."""
     scale_up_domains: tuple[DomainPlan, ...] = ()
+    infiniband: InfinibandPlan | None = None
+    """The back end, where it is InfiniBand: nothing else here is of it."""
     """The domains whose transfers are frames through a switch."""
 
     @property

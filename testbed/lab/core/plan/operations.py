@@ -392,7 +392,7 @@ LocalOperation = (
     | SetNeighbour
     | SteerTcp
 )
-"""Operations inside one node."""
+"""The operations that concern one node alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

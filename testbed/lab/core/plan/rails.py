@@ -79,7 +79,7 @@ class Rails:
 
     @property
     def nets(self) -> list[Net]:
-        """The subnets of all."""
+        """The subnets of all rails."""
         return [rail.net for rail in self._rails.values()]
 
     def master_of(self, link: Link) -> int:

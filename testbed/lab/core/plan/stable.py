@@ -11,7 +11,7 @@ from hashlib import blake2b
 from testbed.base.errors import PlanError
 
 SLOTS = 512
-"""Labs that one machine can hold apart (AS numbers, MACs)."""
+"""Labs that one machine can hold apart (MACs)."""
 DEFAULT_REACTION_NS = 2_000_000
 """From XOFF to a closed gate, in lab time, where it has not been measured: p99 of the pause agent on two busy cores."""
 

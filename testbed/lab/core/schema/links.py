@@ -87,12 +87,16 @@ class UsedPorts:
         return f"{end.node}:{stem}{number} is free"
 
 
-def find_wrong_ends(document: Document, path: Path, first: Node, second: Node) -> Problem | None:
-    """Return a problem where both nodes of the link that is written at `path` are the same, or of one tier."""
+def find_wrong_ends(
+    document: Document, path: Path, first: Node, second: Node, *, tiered: bool = True
+) -> Problem | None:
+    """Return a problem where both nodes of the link that is written at `path` are the same, or of one tier.
+
+    Switches that do not speak BGP are not `tiered`: they may stand in a ring."""
     if first.name == second.name:
         message = f"both ends are at {first.name!r}; a link joins two nodes"
         return document.problem("self-link", (*path, "endpoints"), message, hint="name another node at one end")
-    if first.role is None or second.role is None or first.role.tier != second.role.tier:
+    if not tiered or first.role is None or second.role is None or first.role.tier != second.role.tier:
         return None
     message = (
         f"{first.name!r} and {second.name!r} are both {first.role} switches;"

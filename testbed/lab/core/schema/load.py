@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from testbed.base.errors import PlanError, Problem, SpecError
+from testbed.base.names import first_few
 from testbed.base.yaml.document import OVERRIDE_FILE, Document
 from testbed.base.yaml.paths import parse_path, quote
 from testbed.base.yaml.reader import load_document, parse_value, read_text
@@ -135,9 +136,7 @@ def find_topology(directory: Path) -> Path:
             code, message, hint = "no-topology", "there is no topology file here", "name one with -t FILE"
         case _:
             code, hint = "many-topologies", f"name one with -t, such as -t {found[0].name}"
-            names = [path.name for path in found]
-            shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-            message = f"there are {len(names)} topology files here: {shown}"
+            message = f"there are {len(found)} topology files here: {first_few([path.name for path in found], 10)}"
     raise SpecError([Problem(code=code, file=str(directory), message=message, hint=hint)])
 
 

@@ -123,5 +123,5 @@ class ContainerDaemon:
                 file.write(data)
 
     def release(self) -> None:
-        """Let go of it."""
+        """Close the stream."""
         self._stream.close()

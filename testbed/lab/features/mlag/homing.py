@@ -51,7 +51,7 @@ class HomedNic:
 class Homing:
     """The NICs of a lab whose hosts speak BGP, and what the plan needs to know of them."""
 
-    def __init__(self, lab: Lab, nodes: Mapping[str, Node], macs: Mapping[tuple[str, str], str], slot: int) -> None:
+    def __init__(self, lab: Lab, nodes: Mapping[str, Node], macs: Mapping[tuple[str, str], str]) -> None:
         """Raises `PlanError` where an address or an AS number does not fit, or a host would be in two such networks."""
         self._networks = {network.name: network for network in lab.networks}
         self._macs = macs
@@ -59,7 +59,7 @@ class Homing:
         for link in lab.links:
             if link.kind is LinkKind.HOMED:
                 links.setdefault(link.a.node, []).append(link)
-        asns = host_as_numbers(links, slot=slot)
+        asns = host_as_numbers(links)
         self.nics = {
             host: _nic(host, sorted(ports, key=lambda link: link.rail), self._networks, nodes, asns[host])
             for host, ports in links.items()

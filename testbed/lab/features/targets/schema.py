@@ -30,7 +30,7 @@ from testbed.lab.core.fabric.networks import TargetParams
 from testbed.lab.core.model.storage import Medium, ServedBy, StorageProtocol, StorageTarget
 
 MAX_TARGETS = 64
-"""Under one name."""
+"""The most targets that one entry may stand for."""
 MAX_DEPTH = 4096
 MAX_RAILS = 256
 _PROTOCOL = OneOf(tuple(StorageProtocol), noun="protocol")

@@ -72,5 +72,5 @@ class FlowAccounts:
 
     @property
     def accounts(self) -> list[FlowAccount]:
-        """One for each flow."""
+        """The accounts, one for each flow."""
         return list(self._accounts.values())

@@ -69,7 +69,7 @@ class CapturedPacket(ABC):
 
     @property
     def repeated(self) -> bool:
-        """It was sent before."""
+        """Tell whether it was sent before."""
         return False
 
     @property

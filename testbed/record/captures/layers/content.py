@@ -75,7 +75,7 @@ class CapturedDatagram:
     flags: int = 0
     """The 16 bits behind the identification: flags, and the fragment offset."""
     around: tuple[Encapsulation, ...] = ()
-    """Outermost first."""
+    """The encapsulations around it, the outermost first."""
 
     @property
     def marked(self) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from testbed.base.names import first_few
 from testbed.base.units import Duration
 from testbed.record.record import Environment, PointResult, Record
 from testbed.record.report.scenario.figures import MISSING, every_run, format_bytes, format_rate, format_time
@@ -107,9 +108,7 @@ def parts_of_machines(record: Record) -> list[str]:
 
 
 def _named(points: Sequence[str]) -> str:
-    names = [name or "the only point" for name in points]
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return f"{'; '.join(names[:MAX_NAMED])}{more}"
+    return first_few([name or "the only point" for name in points], MAX_NAMED, "; ")
 
 
 def _differing(environment: Environment, record: Record) -> str:

@@ -112,7 +112,7 @@ class PointView:
     point: PointResult
     label: str
     run: RunResult | None
-    """The typical one."""
+    """The run that is shown: the typical one."""
     headline: Sequence[MetricSummary]
     plots: Sequence[Plot]
     cut: bool
@@ -158,7 +158,7 @@ def write_report_files(record: Record, directory: Path) -> Path:
 
 
 def render_report(record: Record) -> str:
-    """The whole page."""
+    """Return the whole page, as HTML."""
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup, escape
 

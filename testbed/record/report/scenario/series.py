@@ -58,7 +58,7 @@ class SeriesRow:
     curves: int
     samples: int
     of: str = column("for example")
-    """The first of them."""
+    """The name of the first curve."""
 
 
 def curves_of(record: Record, wanted: Collection[str] = ()) -> Iterator[ExportedCurve]:

@@ -95,7 +95,9 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     package.mkdir(parents=True)
     for directory in (package.parent, package.parents[1]):
         (directory / "__init__.py").write_text("")
-    (package.parent / "crc32.h").write_text("")
+    for header in modules.NATIVE_HEADERS:
+        (tmp_path / header).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / header).write_text("")
     shutil.copy2(CHECKOUT / "testbed/protocols/open_classes.py", package.parent)
     for module, text in SOURCES.items():
         (package / f"{module}.py").write_text(f"from __future__ import annotations\n{text}")

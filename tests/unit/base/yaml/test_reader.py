@@ -99,7 +99,7 @@ def test_yaml_1_2_directive_and_document_end_are_taken() -> None:
 
 
 def test_problems_of_the_reader_come_together() -> None:
-    assert [code for code, _ in refused("a: !x 1\na: 2\nb: 010\nc: &q 1\n1: 2\n")] == [
+    assert [code for code, _ in refused("a: !x 1\na: 2\nb: 010\nc: &q 1\n1.5: 2\n")] == [
         "tag",
         "duplicate-key",
         "bad-number",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -91,7 +91,30 @@ def test_a_slower_link_is_in_no_bundle_with_others() -> None:
 
 @pytest.mark.parametrize("name", ["rail-optimized", "multi-rail-switch", "uec-spray", "dual-rail-switch", "multi-pod"])
 def test_an_outlined_lab_has_the_ports_and_next_hops_of_the_planned_one(name: str) -> None:
-    model = shipped(name)
+    check_outline(shipped(name))
+
+
+@pytest.mark.parametrize("ecmp", [1, 3])
+def test_an_outlined_lab_has_no_more_next_hops_than_its_routing_installs(ecmp: int) -> None:
+    """Leaves have eight equally short ways, and spines four."""
+    model = lab(f"{THREE_TIERS}  routing: {{ecmp: {ecmp}}}\n")
+    check_outline(model)
+    graph = fabric_graph(model, outline_lab(model, k=1.0), by_gateway=True)
+    pods = [next(end for end in graph.endpoints if end.startswith(f"p{number}")) for number in (1, 2)]
+    leaf = graph.group_of[pods[0]]
+    assert len(graph.next_hops(leaf, pods[1])) == ecmp
+    assert len(graph.next_hops(leaf, pods[0])) == 1
+
+
+def test_an_outlined_lab_has_the_weights_that_bgp_tells() -> None:
+    model = shipped("uneven-bundle")
+    check_outline(model)
+    graph = fabric_graph(model, outline_lab(model, k=1.0), by_gateway=True)
+    ways = Counter(graph.links[number].name for number in graph.next_hops("leaf1", "h4:eth1"))
+    assert len(set(ways.values())) > 1, ways
+
+
+def check_outline(model: Lab) -> None:
     planned, outlined = planned_lab(model).plan, outline_lab(model, k=1.0)
     assert outlined.ports == planned.ports
     assert outlined.hosts == planned.hosts

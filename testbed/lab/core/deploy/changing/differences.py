@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from testbed.base.names import first_few
 from testbed.lab.core.deploy.changing.carrying.routing import RoutingChanges, routing_changes
 from testbed.lab.core.deploy.changing.drift.lab_drift import Drift
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
@@ -119,12 +120,12 @@ def require_allowed(changes: LabChanges, allow: Collection[Allow]) -> None:
     if not lacking:
         return
     words = sorted({str(row.allow) for row in lacking})
-    what = "; ".join(f"{row.what}: {row.detail}" if row.detail else row.what for row in lacking[:REFUSED_SHOWN])
-    more = f" and {len(lacking) - REFUSED_SHOWN} more" if len(lacking) > REFUSED_SHOWN else ""
+    told = [f"{row.what}: {row.detail}" if row.detail else row.what for row in lacking]
+    what = first_few(told, REFUSED_SHOWN, "; ")
     stakes = list(dict.fromkeys(row.at_stake for row in lacking if row.at_stake))
     cost = f"; at stake: {'; '.join(stakes[:REFUSED_SHOWN])}" if stakes else ""
     raise ChangeRefused(
-        f"{changes.new.lab} cannot be changed where it is: {what}{more}{cost}",
+        f"{changes.new.lab} cannot be changed where it is: {what}{cost}",
         hint=f"`testbed apply {' '.join(f'--allow {word}' for word in words)}` does it all the same,"
         " and `testbed diff` shows what else it does",
     )

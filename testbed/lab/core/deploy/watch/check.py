@@ -16,12 +16,13 @@ from testbed.base.names import plane_letter
 from testbed.base.rows import column, for_programs
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import LabState
+from testbed.lab.core.deploy.watch.loops import buffer_dependencies, find_cycle, trace_routes
 from testbed.lab.core.deploy.watch.probe import Probe, Prober
 from testbed.lab.core.deploy.watch.sessions import missing_sessions
 from testbed.lab.core.fabric.forwarding.links import largest_packets, planes_apart
 from testbed.lab.core.fabric.graph import LabGraph
 from testbed.lab.core.feature import features
-from testbed.lab.core.model import BACKEND, OUT_OF_BAND, LinkKind
+from testbed.lab.core.model import BACKEND, OUT_OF_BAND, LinkKind, QosProfile
 from testbed.lab.core.plan.lab_plan import ExpectedRoute, PortPlan
 
 FAILURES_KEPT = 20
@@ -123,8 +124,11 @@ def check_lab(lab: RunningLab) -> CheckReport:
                 ("subnets" if of else "rails", _check_rails),
                 ("path mtu", _check_path_mtu),
                 ("black holes", _check_black_holes),
+                ("loops", _check_loops),
             )
         ]
+        if any(item.lossless for profile in _profiles(seen) for item in profile.classes):
+            results.append(_of_network(_tried(f"buffer cycles{of}", _check_buffers, seen), network))
         if seen.model.planes > 1:
             results.append(_of_network(_tried("planes apart", _check_planes, seen), network))
     if len(lab.model.data_networks) > 1:
@@ -371,6 +375,27 @@ def _between_planes(nics: Sequence[PortPlan], plane_of: Mapping[str, int]) -> It
                 near = [nic for nic in others if nic.rail == source.rail] or others
                 if (target := _elsewhere(source, near)) is not None:
                     yield source, target
+
+
+def _profiles(lab: RunningLab) -> Sequence[QosProfile]:
+    return () if lab.model.qos is None else lab.model.qos.profiles
+
+
+def _check_loops(lab: RunningLab) -> CheckResult:
+    """Follow the kernels' routes from each switch with NICs to each destination: no way comes to a switch twice."""
+    traces = trace_routes(lab)
+    return judge(
+        len(traces), "destinations, by the routes of all switches,", [line for trace in traces for line in trace.loops()]
+    )
+
+
+def _check_buffers(lab: RunningLab) -> CheckResult:
+    """Check that the ports which wait for each other, as packets go on from one to the next, are no cycle: lossless
+    classes could stop each other for ever (Dally and Seitz, IEEE Transactions on Computers, 1987)."""
+    waits = buffer_dependencies(trace_routes(lab))
+    cycle = find_cycle(waits)
+    failures = [f"{' waits for '.join([*cycle, cycle[0]])}: a lossless class can deadlock"] if cycle else []
+    return judge(sum(map(len, waits.values())), "dependencies between buffers", failures)
 
 
 def _check_apart(lab: RunningLab) -> CheckResult:

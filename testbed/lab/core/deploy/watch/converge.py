@@ -2,7 +2,8 @@
 
 Nothing here sleeps. Each switch has a netlink socket that hears of route changes; a switch that heard one
 is compared with the plan once it has been quiet for a moment, and at least every half second. When all
-tables are right, the BGP sessions and BFD peers that no table proves are asked for, again at each change.
+tables are right, the BGP sessions and BFD peers that no table proves are asked for, again at each change; a table
+that has changed meanwhile is compared once more: a session that was made anew took its routes along, and brings them.
 """
 
 from __future__ import annotations
@@ -56,6 +57,13 @@ class _Table:
     def due(self) -> float:
         """Return when it should be looked at next."""
         return min(self.changed_at + QUIET_S, self.checked_at + LONGEST_UNCHECKED_S)
+
+    def hear(self) -> bool:
+        """Take note of changes, and tell whether there were any."""
+        if heard := self.monitor.drain():
+            self.changed_at = time.monotonic()
+            self.dirty = True
+        return heard
 
     def check(self, now: float) -> None:
         self.missing = difference(self.expected, bgp_routes(self.query))
@@ -117,12 +125,20 @@ class ConvergenceWatch:
         is called before what features wait for: an overlay hears of hosts whose NICs are up.
         """
         deadline = time.monotonic() + timeout_s
-        self._wait_tables(deadline, notify, timeout_s, check_daemons)
-        wait_sessions(self._speakers, self._run, deadline, timeout_s, check_daemons)
+        while True:
+            self._wait_tables(deadline, notify, timeout_s, check_daemons)
+            wait_sessions(self._speakers, self._run, deadline, timeout_s, check_daemons)
+            if not self._has_changed():
+                break
         wait_hosts()
         for watch in self._watches:
             if missing := watch.wait(deadline, notify, check_daemons):
                 raise convergence_error(missing, timeout_s)
+
+    def _has_changed(self) -> bool:
+        """Tell whether a table has changed since all were right."""
+        heard = [table.hear() for table in self._tables]
+        return any(heard)
 
     def _wait_tables(
         self, deadline: float, notify: StepCallback, timeout_s: float, check_daemons: Callable[[], None]
@@ -153,10 +169,7 @@ class ConvergenceWatch:
                     daemons_due = now + DAEMONS_CHECKED_S
                 waits = [table.due() - now for table in self._tables if table.dirty]
                 for fd, _ in poller.poll(max(0.0, min([*waits, deadline - now, daemons_due - now]))):
-                    table = by_fd[fd]
-                    table.monitor.drain()
-                    table.changed_at = time.monotonic()
-                    table.dirty = True
+                    by_fd[fd].hear()
         finally:
             poller.close()
 

@@ -228,7 +228,7 @@ class EventStream:
         yield self.event("", "lab-destroyed", self._lab.name)
 
     def event(self, node: str, kind: str, subject: str, detail: str = "") -> LabEvent:
-        """Something that happens now."""
+        """Return an event of this moment."""
         now = _text(datetime.datetime.now(datetime.UTC))
         return LabEvent(time=now, lab=self._lab.name, node=node, kind=kind, subject=subject, detail=detail)
 

@@ -102,7 +102,7 @@ NAMES = (
     *_SYSCTLS,
     *(f"tcp.{name}" for name in CONGESTION_CONTROLS),
 )
-"""Everything that is answered."""
+"""The names of all answers."""
 
 
 def probe_kernel() -> Answers:

@@ -53,7 +53,7 @@ class UetEndpointSettings:
         self._profile = port_profile(plan)
         self.times = EndpointTimes(model, plan.k)
         self.dscp = data_dscp(self._profile)
-        """That of data."""
+        """The DSCP of data packets."""
         self.control_dscp = control_dscp(self._profile)
         """That of acknowledgements, and the like."""
 

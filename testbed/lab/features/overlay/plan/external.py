@@ -68,7 +68,7 @@ class ExternalPlanner:
                     )
 
     def check_as_numbers(self, asns: Mapping[str, int]) -> None:
-        """Raise `PlanError` for a router whose AS is that of a switch, or of one in another lab. `asns` are theirs."""
+        """Raise `PlanError` for a router whose AS is that of a switch, or one of those that switches are given."""
         for tenant, external in self.tenants:
             same = next((name for name, asn in asns.items() if asn == external.asn), None)
             if same is None and external.asn < PRIVATE_FIRST:

@@ -67,7 +67,7 @@ def _shares(curve: Curve) -> list[float]:
 _LOG_FROM = 30.0
 """A ratio of the largest to the smallest from which an axis is logarithmic."""
 _FEWEST = 4
-"""Transfers for a distribution."""
+"""The fewest transfers that a distribution is drawn of."""
 Ended = tuple[int, float, float]
 """Size in bytes, time taken, time alone, both in s."""
 

@@ -95,7 +95,7 @@ def test_numbers_of_planes_are_their_own() -> None:
     assert len(set(loopbacks.values())) == len(lab.switches)
     assert str(IPv4Address(loopbacks["p2-spine1b"])) == "172.24.36.1"
     assert str(IPv4Address(loopbacks["ss2b"])) == "172.16.32.2"
-    numbers = as_numbers(lab.switches, protocol=lab.routing.protocol, slot=0)
+    numbers = as_numbers(lab.switches, protocol=lab.routing.protocol)
     first = numbers["ss1a"]
     assert [numbers[name] - first for name in ("p1-spine1a", "p2-spine2a", "ss1b", "p1-spine1b", "p2-spine1b")] == [
         *(1, 2, 64, 65, 66)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import IPv4Interface, IPv4Network
 
 import pytest
@@ -18,7 +19,15 @@ from testbed.lab.core.plan.addressing import (
     rail_block,
     rail_network,
 )
-from testbed.lab.core.plan.asn import BLOCK_SIZE, PRIVATE_FIRST, PRIVATE_LAST, WRITTEN_OFFSET, as_numbers
+from testbed.lab.core.plan.asn import (
+    BLOCK_SIZE,
+    HOSTS_FIRST,
+    HOSTS_SIZE,
+    PRIVATE_FIRST,
+    PRIVATE_LAST,
+    WRITTEN_OFFSET,
+    as_numbers,
+)
 from testbed.lab.core.plan.interfaces import interface_indexes, mac_addresses, natural_key, same_names
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan, SwitchPlan
@@ -142,12 +151,19 @@ def test_overlapping_networks_are_refused_by_name() -> None:
 def test_as_numbers_of_a_fabric_follow_rfc_7938() -> None:
     lab = generate_fabric(FabricParams(design="rail-optimized", pods=2, gpus=2, hosts=1, spines=2), name="x")
     asns = {entry.node: entry.asn for entry in plan_lab(lab, slot=3, k=1000).switches}
-    start = PRIVATE_FIRST + 3 * BLOCK_SIZE
+    start = PRIVATE_FIRST
     assert asns["ss1"] == asns["ss2"] == start
     assert asns["p1-spine1"] == asns["p1-spine2"] == start + 1
     assert asns["p2-spine1"] == start + 2
     assert asns["p1-s1-rail2"] == start + 2048 + 2
     assert asns["p2-s1-rail1"] == start + 2048 + 2049
+
+
+def test_as_numbers_do_not_change_with_the_name_or_the_slot_of_a_lab() -> None:
+    lab = generate_fabric(FabricParams(design="rail-optimized", pods=2, gpus=2, hosts=1, spines=2), name="x")
+    other = replace(lab, name="quite-another")
+    first, second = plan_lab(lab, slot=3, k=1000), plan_lab(other, slot=500, k=1000)
+    assert [switch.asn for switch in first.switches] == [switch.asn for switch in second.switches]
 
 
 def test_hand_written_switches_join_the_plan_by_role() -> None:
@@ -158,33 +174,34 @@ def test_hand_written_switches_join_the_plan_by_role() -> None:
         switch("mid1", Role.SPINE),
         switch("top", Role.SUPER_SPINE),
     ]
-    asns = as_numbers(nodes, protocol=Protocol.EBGP, slot=0)
+    asns = as_numbers(nodes, protocol=Protocol.EBGP)
     assert asns["own"] == 65001
     assert PRIVATE_FIRST + WRITTEN_OFFSET <= asns["leaf"] < PRIVATE_FIRST + BLOCK_SIZE
     assert (asns["mid"], asns["mid1"], asns["top"]) == (PRIVATE_FIRST + 2, PRIVATE_FIRST + 1, PRIVATE_FIRST)
 
 
 def test_an_explicit_as_number_is_not_given_to_another() -> None:
-    leaf = as_numbers([switch("leaf", Role.RAIL)], protocol=Protocol.EBGP, slot=0)["leaf"]
-    asns = as_numbers([switch("leaf", Role.RAIL), switch("own", Role.RAIL, asn=leaf)], protocol=Protocol.EBGP, slot=0)
+    leaf = as_numbers([switch("leaf", Role.RAIL)], protocol=Protocol.EBGP)["leaf"]
+    asns = as_numbers([switch("leaf", Role.RAIL), switch("own", Role.RAIL, asn=leaf)], protocol=Protocol.EBGP)
     assert asns["leaf"] != asns["own"] == leaf
 
 
 @pytest.mark.parametrize("label", ["x", "0", "1024", "-1"])
 def test_a_pod_label_that_is_no_pod_is_refused(label: str) -> None:
     with pytest.raises(PlanError, match="label pod"):
-        as_numbers([switch("mid", Role.SPINE, pod=label)], protocol=Protocol.EBGP, slot=0)
+        as_numbers([switch("mid", Role.SPINE, pod=label)], protocol=Protocol.EBGP)
 
 
 def test_ibgp_is_one_as() -> None:
     nodes = [switch("a", Role.RAIL), switch("b", Role.SPINE, asn=65001)]
-    assert set(as_numbers(nodes, protocol=Protocol.IBGP, slot=0).values()) == {65001}
+    assert set(as_numbers(nodes, protocol=Protocol.IBGP).values()) == {65001}
     with pytest.raises(PlanError, match="one AS"):
-        as_numbers([*nodes, switch("c", Role.RAIL, asn=65002)], protocol=Protocol.IBGP, slot=0)
+        as_numbers([*nodes, switch("c", Role.RAIL, asn=65002)], protocol=Protocol.IBGP)
 
 
-def test_all_slots_stay_in_the_private_range() -> None:
-    assert PRIVATE_FIRST + SLOTS * BLOCK_SIZE - 1 <= PRIVATE_LAST
+def test_all_numbers_stay_in_the_private_range_and_a_slot_follows_from_the_name() -> None:
+    assert PRIVATE_FIRST + BLOCK_SIZE <= HOSTS_FIRST
+    assert HOSTS_FIRST + HOSTS_SIZE - 1 <= PRIVATE_LAST
     assert 0 <= slot_for("any") < SLOTS
     assert slot_for("any") == slot_for("any")
 

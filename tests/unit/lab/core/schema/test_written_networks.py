@@ -156,11 +156,10 @@ def test_three_tiers_have_an_as_for_each_pod() -> None:
     assert "192.168.2.0/24" in {str(route.prefix) for route in plan.expected_routes["l1"]}
 
 
-@pytest.mark.parametrize("slot", [0, 300])
-def test_an_as_number_that_the_plan_gives_to_a_neighbour_has_a_place_in_the_file(slot: int) -> None:
-    """Whatever slot the lab is to be in, so that a file is valid for all or for none."""
+def test_an_as_number_that_the_plan_gives_to_a_neighbour_has_a_place_in_the_file() -> None:
+    """Whatever the lab is called, so that a file is valid for all or for none."""
     links = ['"p1-s1-h1:x1" "l1:e1"', '"l1:up" "s1:e1"']
-    taken = plan_lab(load(written("l1: {role: leaf}, s1: {role: spine}", links)), k=1000, slot=slot)
+    taken = plan_lab(load(written("l1: {role: leaf}, s1: {role: spine}", links)), k=1000)
     asn = next(switch.asn for switch in taken.switches if switch.node == "s1")
     lab = load(written(f"l1: {{role: leaf, asn: {asn}}}, s1: {{role: spine}}", links))
     for refuses in (check_as_numbers, lambda lab: plan_lab(lab, k=1000, slot=7)):

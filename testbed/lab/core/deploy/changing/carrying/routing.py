@@ -16,6 +16,7 @@ from pathlib import Path
 from testbed.base.errors import DriverError
 from testbed.base.linux import vty
 from testbed.base.linux.processes import Process, freeze, kill_processes, processes_in, thaw
+from testbed.base.names import first_few
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.changing.telling.grouping import counted
 from testbed.lab.core.deploy.configurations import require_configurations, require_taken
@@ -82,14 +83,13 @@ class NodeRouting:
         for daemon in self.ended:
             yield ChangeRow(effect=Effect.REMOVED, node=self.node, kind=daemon, what=f"{daemon} of {self.node}")
         if self.anew:
-            lines = "; ".join(map(vty.without_secrets, self.anew[:SHOWN]))
-            more = f" and {len(self.anew) - SHOWN} more" if len(self.anew) > SHOWN else ""
+            lines = first_few([*map(vty.without_secrets, self.anew)], SHOWN, "; ")
             yield ChangeRow(
                 effect=Effect.RESTARTED,
                 node=self.node,
                 kind="set of routing daemons",
                 what=f"routing daemons of {self.node}",
-                detail=f"FRR takes this only when it starts: {lines}{more}",
+                detail=f"FRR takes this only when it starts: {lines}",
                 at_stake=f"{counted(self.sessions, 'BGP session')}, and packets through the node meanwhile",
                 allow=Allow.RESTART,
             )

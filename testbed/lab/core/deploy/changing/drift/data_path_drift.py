@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.base.datapath import pins
 from testbed.base.datapath.maps import MAPS, LabMaps
 from testbed.base.errors import DriverError
+from testbed.base.names import first_few
 from testbed.lab.core.deploy.changing.drift.kernel_drift import BY_HAND
 from testbed.lab.core.drivers.netlink.port_programs import write_maps
 from testbed.lab.core.plan.changes import ChangeRow, Effect
@@ -88,7 +89,7 @@ def data_path_drift(plan: LabPlan, maps: LabMaps) -> DataPathDrift:
     rows = [_row(item.node, f"port {item.node}:{item.name}", "port", names) for item, names in others.items()]
     for index in profiles:
         named = [f"{item.node}:{item.name}" for item in installs if item.profile == index]
-        rows.append(_row("", f"the QoS of {_some(named)}", "profile", ["classes"]))
+        rows.append(_row("", f"the QoS of {first_few(named, SHOWN)}", "profile", ["classes"]))
     for index in buffers:
         node = plan.tables.buffers[index].node
         rows.append(_row(node, f"the buffer of {node}", "buffer", ["size_bytes"]))
@@ -125,10 +126,5 @@ def _others(one: Any, other: Any) -> bool:
 
 
 def _row(node: str, what: str, kind: str, names: Sequence[str]) -> ChangeRow:
-    detail = f"numbers of the data path: {_some(names)}"
+    detail = f"numbers of the data path: {first_few(names, SHOWN)}"
     return ChangeRow(effect=Effect.CHANGED, node=node, what=what, kind=kind, detail=detail, reason=BY_HAND)
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{', '.join(names[:SHOWN])}{more}"

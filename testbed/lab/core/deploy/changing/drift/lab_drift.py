@@ -16,6 +16,7 @@ from pathlib import Path
 
 from testbed.base.errors import DriverError
 from testbed.base.linux import vty
+from testbed.base.names import first_few
 from testbed.lab.core.deploy.changing.drift.data_path_drift import (
     DataPathDrift,
     look_at_data_path,
@@ -67,7 +68,7 @@ class NodeDrift:
 
     @property
     def row(self) -> ChangeRow:
-        """Tell it."""
+        """Return the row that tells of it."""
         if self.lacking:
             return ChangeRow(
                 effect=Effect.RESTARTED,
@@ -115,8 +116,7 @@ class Drift:
         )
 
     def __str__(self) -> str:
-        shown = "; ".join(f"{row.node}: {row.what}" for row in self.rows[:SHOWN])
-        return shown + (f" and {len(self.rows) - SHOWN} more" if len(self.rows) > SHOWN else "")
+        return first_few([f"{row.node}: {row.what}" for row in self.rows], SHOWN, "; ")
 
 
 def find_drift(lab: RunningLab) -> Drift:

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from testbed.base.datapath.traffic_class import UNLIMITED
+from testbed.base.names import first_few
 from testbed.base.units import ByteCount, Duration, Rate
 
 _UNITS = {"_bps": Rate, "_bytes": ByteCount, "_ns": Duration}
@@ -30,9 +31,7 @@ def differences(old: object, new: object, *, without: Sequence[str] = ()) -> lis
 
 def told(found: Sequence[str]) -> str:
     """Join differences to one text, the first few of them."""
-    shown = list(dict.fromkeys(found))
-    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
-    return ", ".join(shown[:_SHOWN]) + more
+    return first_few([*dict.fromkeys(found)], _SHOWN)
 
 
 def _differences(old: Any, new: Any, path: str, without: frozenset[str]) -> Iterator[str]:

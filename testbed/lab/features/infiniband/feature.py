@@ -1,0 +1,122 @@
+"""An InfiniBand back end as a feature of a lab: its subnet's programs, its links, and what is asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from testbed.lab.core.feature import Broken, Deployment, EndedProcess, Feature, FeatureChange, LinksBeside, Started
+
+if TYPE_CHECKING:
+    from testbed.lab.core.deploy.live import RunningLab
+    from testbed.lab.core.deploy.records.state import StateDirectory
+    from testbed.lab.core.deploy.watch.check import CheckResult
+    from testbed.lab.core.model import Lab
+    from testbed.lab.core.plan.lab_plan import LabPlan
+    from testbed.lab.features.infiniband.running import StartedPlane
+
+
+class _Started(Started):
+    def __init__(self, plane: StartedPlane) -> None:
+        self._plane = plane
+
+    def release(self) -> None:
+        self._plane.release()
+
+
+class InfinibandFeature(Feature):
+    """OpenSM and ibsim run in a namespace beside the lab's nodes, as long as the lab."""
+
+    def require(self, lab: Lab, state: StateDirectory) -> None:
+        if lab.infiniband is not None:
+            from testbed.lab.features.infiniband.plane import require_programs
+
+            require_programs()
+
+    def namespaces(self, lab: Lab) -> Iterable[str]:
+        from testbed.base.names import SUBNET_NODE
+
+        return () if lab.infiniband is None else (SUBNET_NODE,)
+
+    def start(self, deployment: Deployment) -> Started | None:
+        fabric, plan = deployment.lab.infiniband, deployment.plan.infiniband
+        if fabric is None or plan is None:
+            return None
+        from testbed.lab.features.infiniband.configuration import plan_subnet
+        from testbed.lab.features.infiniband.live import lab_plane
+        from testbed.lab.features.infiniband.running import start_plane
+        from testbed.lab.features.infiniband.tools import write_tools
+
+        plane = lab_plane(deployment.lab.name, deployment.run)
+        plane.make()
+        write_tools(plane, plan)
+        started = start_plane(plane, plan_subnet(fabric))
+        try:
+            started.start_managers()
+        except BaseException:
+            started.release()  # they end with the lab; a lab that is kept has them, and their logs
+            raise
+        return _Started(started)
+
+    def change(self, running: RunningLab, lab: Lab, plan: LabPlan) -> FeatureChange | None:
+        if running.model.infiniband == lab.infiniband:
+            return None
+        from testbed.lab.core.deploy.changing.refusal import ChangeRefused
+
+        raise ChangeRefused(
+            "the subnet of an InfiniBand back end is as it was deployed", hint="deploy --reconfigure replaces the lab"
+        )
+
+    def links(self, lab: RunningLab) -> LinksBeside | None:
+        if lab.whole.model.infiniband is None:
+            return None
+        from testbed.lab.features.infiniband.live import SubnetLinks
+
+        return SubnetLinks(lab)
+
+    def broken(self, plan: LabPlan, run: Path) -> Sequence[Broken]:
+        if plan.infiniband is None:
+            return ()
+        from testbed.lab.features.infiniband.live import plane_directory
+        from testbed.lab.features.infiniband.running import SIMULATOR, noted_pids
+
+        if SIMULATOR in noted_pids(plane_directory(run)):
+            return ()
+        return [Broken(what="the subnet: its ibsim does not run", hint="deploy --reconfigure brings it up")]
+
+    def ended(self, lab: RunningLab) -> Sequence[EndedProcess]:
+        if lab.whole.model.infiniband is None:
+            return ()
+        from testbed.lab.features.infiniband.live import LiveSubnet
+        from testbed.lab.features.infiniband.running import SIMULATOR
+
+        subnet = LiveSubnet(lab)
+        return [
+            EndedProcess(
+                node=name.partition(":")[0],
+                what=f"the subnet manager at {name}",
+                start=partial(subnet.restart_manager, name),
+            )
+            for name in subnet.ended()
+            if name != SIMULATOR
+        ]
+
+    def environment(self, plan: LabPlan, run: Path, node: str) -> Mapping[str, str]:
+        if plan.infiniband is None or not plan.infiniband.has(node):
+            return {}
+        from testbed.lab.features.infiniband.live import plane_directory
+        from testbed.lab.features.infiniband.tools import tool_environment
+
+        return tool_environment(plane_directory(run), node)
+
+    def checks(self, lab: RunningLab) -> Sequence[tuple[str, Callable[[RunningLab], CheckResult]]]:
+        if lab.whole.model.infiniband is None:
+            return ()
+        from testbed.lab.features.infiniband.watch import SubnetChecks
+
+        return SubnetChecks(lab).all()
+
+
+FEATURE = InfinibandFeature()

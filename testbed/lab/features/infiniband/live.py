@@ -1,0 +1,218 @@
+"""The subnet of a lab that is up: its plane, read back, its links changed, its managers ended and started again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from testbed.base.errors import DriverError, TestbedError
+from testbed.base.names import SUBNET_NODE, all_names_hint, namespace_name
+from testbed.lab.core.model import InfinibandFabric
+from testbed.lab.core.model.end import End
+from testbed.lab.core.model.infiniband import port_numbers, subnet_names
+from testbed.lab.features.infiniband.configuration import PlannedSubnet, plan_subnet
+from testbed.lab.features.infiniband.manager import Manager, count_sweeps, engine_sentence, managers_of
+from testbed.lab.features.infiniband.plane import Plane
+from testbed.lab.features.infiniband.reading import SubnetReader
+from testbed.lab.features.infiniband.running import SIMULATOR, kill_manager, noted_pids, restart_manager, settle
+from testbed.lab.features.infiniband.simulator import SimulatedNode, Simulator
+from testbed.protocols.infiniband.subnet import SubnetLink
+
+if TYPE_CHECKING:
+    from testbed.lab.core.deploy.links.changes import LinkChange
+    from testbed.lab.core.deploy.live import RunningLab
+
+DIRECTORY_NAME = ".infiniband"
+"""In the lab's run directory; no node can have this name."""
+SWEEP_TIMEOUT_S = 60.0
+
+
+class NoSubnet(TestbedError):
+    """A lab whose back end is no InfiniBand, or no such link or manager."""
+
+
+def plane_directory(run: Path) -> Path:
+    """Return where a subnet's programs have their files, in the lab's run directory."""
+    return run / DIRECTORY_NAME
+
+
+def lab_plane(lab: str, run: Path) -> Plane:
+    """Return the management plane of a lab of this name."""
+    return Plane(directory=plane_directory(run), namespace=namespace_name(lab, SUBNET_NODE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubnetLinkState:
+    """A link of the subnet as it is. `a` and `b` are its ends as the topology has them."""
+
+    a: str
+    b: str
+    link: SubnetLink
+    up: bool
+
+
+class LiveSubnet:
+    """The subnet of a running lab. Methods raise `DriverError` where ibsim does not run."""
+
+    def __init__(self, lab: RunningLab) -> None:
+        """Raises `NoSubnet` for a lab whose back end is Ethernet."""
+        fabric = lab.whole.model.infiniband
+        if fabric is None:
+            raise NoSubnet(
+                f"the back end of {lab.name} is no InfiniBand", hint="fabric: {link_layer: infiniband} makes it one"
+            )
+        self.fabric: InfinibandFabric = fabric
+        self.plane = lab_plane(lab.name, lab.processes_directory)
+
+    @cached_property
+    def planned(self) -> PlannedSubnet:
+        """The subnet as it was put into ibsim."""
+        return plan_subnet(self.fabric)
+
+    @cached_property
+    def reader(self) -> SubnetReader:
+        """Reads the subnet back from its nodes."""
+        return SubnetReader(plane=self.plane, planned=self.planned)
+
+    @property
+    def simulator(self) -> Simulator:
+        """The lab's ibsim."""
+        return Simulator(plane=self.plane)
+
+    @property
+    def managers(self) -> list[Manager]:
+        """The lab's managers, the one that is to be the master first."""
+        return managers_of(self.plane, self.planned)
+
+    def engine_sentence(self, nodes: dict[str, SimulatedNode] | None = None) -> str:
+        """Say whose tables are in force where the first engine gave the fabric up; "" where it did not."""
+        master = self.reader.master(self.simulator.dump() if nodes is None else nodes)
+        log = next((each.read_log() for each in self.managers if each.node.name == master), None)
+        return "" if log is None else engine_sentence(self.fabric.settings.routing, log)
+
+    # ------------------------------------------------------------------ links
+
+    @cached_property
+    def _ends(self) -> dict[str, tuple[int, str, int]]:
+        """The ports of the subnet by their names in the topology: number of the link, node and port there."""
+        names, numbers = subnet_names(self.fabric), port_numbers(self.fabric)
+
+        def port(end: End) -> tuple[str, int]:
+            return names[end], numbers[end]
+
+        return {
+            str(end): (index, *port(end)) for index, link in enumerate(self.fabric.links) for end in (link.a, link.b)
+        }
+
+    def is_port(self, place: str) -> bool:
+        """Tell whether a text names a port of the subnet, or one of a switch of it that there is not."""
+        return place in self._ends or place.partition(":")[0] in self.planned.nodes
+
+    def find_link(self, place: str) -> int:
+        """Return the number of the link at a port. Raises `NoSubnet`."""
+        if place not in self._ends:
+            node = place.partition(":")[0]
+            known = [name for name in self._ends if name.startswith(f"{node}:")] or list(self._ends)
+            raise NoSubnet(f"the subnet has no port {place!r}", hint=all_names_hint(place, known))
+        return self._ends[place][0]
+
+    def links(self) -> Iterator[SubnetLinkState]:
+        """Yield all links as they are."""
+        nodes = self.simulator.dump()
+        for written, link in zip(self.fabric.links, self.planned.links, strict=True):
+            port = nodes[self.planned.nodes[link.a].identifier].ports[link.a_port]
+            yield SubnetLinkState(a=str(written.a), b=str(written.b), link=link, up=bool(port.peer))
+
+    def link(self, place: str) -> SubnetLinkState:
+        """Return the link at a port as it is. Raises `NoSubnet`."""
+        return list(self.links())[self.find_link(place)]
+
+    def set_link(self, place: str, *, up: bool) -> None:
+        """Cut the link at a port, or join it again, and wait until the new tables are in force.
+
+        Raises `NoSubnet`, and `ConvergenceError` where no manager has swept the subnet.
+        """
+        state = self.link(place)
+        if state.up == up:
+            return
+        identifier = self.planned.nodes[state.link.b].identifier
+        before = count_sweeps(self.managers)
+        if up:
+            self.simulator.relink(identifier, state.link.b_port)
+        else:
+            self.simulator.unlink(identifier, state.link.b_port)
+        self.await_sweep(before)
+
+    def await_sweep(self, before: int) -> None:
+        """Wait until the managers have swept the subnet more often than `before`; one that missed why is told."""
+        if self.ended_managers() == len(self.planned.managers):
+            raise DriverError(
+                "no subnet manager runs: the tables stay as they are",
+                operation="opensm",
+                hint="`testbed apply` starts it again",
+            )
+        settle(self.plane, self.planned, before, SWEEP_TIMEOUT_S)
+
+    def ended_managers(self) -> int:
+        """Return how many managers do not run."""
+        return sum(name != SIMULATOR for name in self.ended())
+
+    # ------------------------------------------------------------------ managers
+
+    def ended(self) -> list[str]:
+        """Return what of the subnet does not run: "ibsim", or the HCAs of managers."""
+        running = noted_pids(self.plane.directory)
+        return [name for name in (SIMULATOR, *(node.name for node in self.planned.managers)) if name not in running]
+
+    def kill_manager(self, name: str) -> None:
+        """End the manager at an HCA by SIGKILL. Raises `NoSubnet` where none runs."""
+        if not kill_manager(self.plane, name):
+            known = [node.name for node in self.planned.managers]
+            raise NoSubnet(f"no subnet manager runs at {name!r}", hint=all_names_hint(name, known))
+
+    def restart_manager(self, name: str) -> None:
+        """Start the manager at an HCA where it does not run."""
+        restart_manager(self.plane, self.planned, name)
+
+
+class SubnetLinks:
+    """Changes links of a lab's subnet by the names of their ports."""
+
+    def __init__(self, lab: RunningLab) -> None:
+        self._subnet = LiveSubnet(lab)
+
+    def are_meant(self, place: str) -> bool:
+        """Tell whether a text names a port of the subnet, or one of a switch of it that there is not."""
+        return self._subnet.is_port(place)
+
+    def prepare(self, place: str) -> None:
+        """Make sure that the link is there."""
+        self._subnet.find_link(place)
+
+    def set(self, place: str, change: LinkChange) -> None:
+        """Take a link down or bring it up. Raises `NoSubnet` for anything else."""
+        asked = [
+            name for name in ("rate", "lab_rate", "rate_share", "delay", "jitter", "loss") if getattr(change, name)
+        ]
+        asked += [name for name in ("loss_every", "burst", "corruption", "silent") if getattr(change, name) is not None]
+        if change.up is None or asked:
+            what = asked[0].replace("_", " ") if asked else "nothing"
+            raise NoSubnet(
+                f"{place}: a link of the subnet is up or down, and its {what} cannot be changed",
+                hint=f"testbed link down {place}",
+            )
+        self._subnet.set_link(place, up=change.up)
+
+    def reset(self, place: str) -> None:
+        """Bring a link up again."""
+        self._subnet.set_link(place, up=True)
+
+    def reset_all(self) -> list[str]:
+        """Bring up every link that is down; their names."""
+        down = [state.a for state in self._subnet.links() if not state.up]
+        for name in down:
+            self._subnet.set_link(name, up=True)
+        return down

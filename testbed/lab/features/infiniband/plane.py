@@ -1,0 +1,161 @@
+"""The management plane of a subnet: its directory, and how programs are started that are to ask or manage it.
+
+A lab's plane has a network namespace of its own, since the sockets of ibsim are names that a namespace has once. One
+without a lab (`offline`) has socket names of its own instead. Programs run as nobody, where we are root.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.base.errors import CapabilityError, DriverError
+from testbed.base.installation.packages import KnownProgram, installation_of, missing_programs
+from testbed.base.linux.namespaces import in_namespace
+
+NOBODY = 65534
+PROGRAMS = ("ibsim", "opensm", "ibnetdiscover", "umad2sim")
+TOOLS = (
+    *("ibnetdiscover", "iblinkinfo", "ibtracert", "ibroute", "perfquery", "saquery", "smpquery", "ibqueryerrors"),
+    *("ibhosts", "ibswitches", "ibnodes", "sminfo", "dump_lfts", "dump_mfts", "ibstat", "ibaddr"),
+)
+"""The tools that hosts have. Some are scripts that call others of them."""
+SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+UNPRIVILEGED = (
+    *("setpriv", "--no-new-privs", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
+    *("--inh-caps=-all", "--bounding-set=-all", "--"),
+)
+"""The beginning of the command of a program that is to run as nobody, where we are root."""
+LIBRARIES = "/usr/lib/*/umad2sim/libumad2sim.so*"
+
+
+def preload_library() -> str:
+    """Return the path of umad2sim's library, which leads programs to ibsim that would open a device."""
+    return next((str(path) for path in sorted(Path("/").glob(LIBRARIES.lstrip("/")))), "")
+
+
+def require_programs() -> None:
+    """Raise `CapabilityError` with the packages that this machine lacks, and the line that installs them."""
+    missing: Sequence[KnownProgram] = missing_programs(PROGRAMS, SEARCH)
+    if missing:
+        packages = ", ".join(dict.fromkeys(program.package for program in missing))
+        raise CapabilityError(
+            f"link_layer: infiniband needs {packages}, which this machine lacks",
+            missing=missing[0].name,
+            hint=installation_of(missing),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plane:
+    """A subnet's management plane. `namespace` is the published one of a lab; `socket` the first part of the names of
+    ibsim's sockets, "" for ibsim's own."""
+
+    directory: Path
+    namespace: str = ""
+    socket: str = ""
+
+    @property
+    def work(self) -> Path:
+        """The directory that programs start in: umad2sim keeps files there while one runs."""
+        return self.directory / "work"
+
+    def make(self) -> None:
+        """Make the directories. Raises `OSError`."""
+        self.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self.own(self.work)
+
+    def own(self, path: Path) -> None:
+        """Make a directory that the programs may write to. Raises `OSError`."""
+        path.mkdir(mode=0o755, exist_ok=True)
+        if os.geteuid() == 0:
+            os.chown(path, NOBODY, NOBODY)
+
+    def command(self, argv: Sequence[str], identifier: str = "", *, unprivileged: bool = True) -> list[str]:
+        """Return the command that runs `argv` without privileges, at the HCA that ibsim calls so; "": at none.
+
+        What is loaded before a program attaches it to ibsim, so that it is loaded by none of those that start it.
+        """
+        name, *arguments = argv
+        command = [shutil.which(name, path=SEARCH) or name, *arguments]
+        if identifier:
+            command = ["env", f"LD_PRELOAD={preload_library()}", f"SIM_HOST={identifier}", *command]
+        if not unprivileged or os.geteuid() != 0:
+            return command
+        return [*UNPRIVILEGED, *command]
+
+    def start(
+        self, argv: Sequence[str], identifier: str = "", *, unprivileged: bool = True, **options: Any
+    ) -> subprocess.Popen[bytes]:
+        """Start a program of the plane; `options` are those of `subprocess.Popen`.
+
+        Raises `OSError`, and `DriverError` where the namespace is gone.
+        """
+        environment = {"PATH": SEARCH, "LANG": "C.UTF-8", "HOME": str(self.work)}
+        if self.socket:
+            environment["IBSIM_SOCKNAME"] = self.socket
+        environment |= options.pop("env", {})
+
+        command = self.command(argv, identifier, unprivileged=unprivileged)
+
+        def start() -> subprocess.Popen[bytes]:
+            return subprocess.Popen(command, env=environment, cwd=self.work, **options)
+
+        return in_namespace(self.namespace, start) if self.namespace else start()
+
+    def run(
+        self,
+        argv: Sequence[str],
+        identifier: str,
+        *,
+        given: bytes = b"",
+        timeout_s: float = 120.0,
+        unprivileged: bool = True,
+    ) -> bytes:
+        """Run a program at an HCA to its end and return what it prints.
+
+        Raises `subprocess.CalledProcessError`, `subprocess.TimeoutExpired`, `OSError`.
+        """
+        process = self.start(
+            argv,
+            identifier,
+            unprivileged=unprivileged,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        try:
+            out, error = process.communicate(given, timeout_s)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, list(argv), out, error)
+        return out
+
+
+def ask_tables(plane: Plane, identifier: str, questions: Sequence[Sequence[Any]]) -> list[bytes | None]:
+    """Ask for tables at an HCA (`testbed.lab.features.infiniband.asking`); None for each that nobody answers.
+
+    The program that asks is ours, and runs as we do: nobody else may be able to read it. Raises `DriverError`.
+    """
+    from testbed.lab.features.infiniband import asking
+
+    program = [sys.executable, "-I", "-S", str(Path(asking.__file__))]
+    try:
+        said = plane.run(program, identifier, given=json.dumps(questions).encode(), unprivileged=False)
+        answers = json.loads(said)
+    except subprocess.CalledProcessError as error:
+        why = error.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise DriverError(f"no table can be asked for: {why}", operation="ask") from error
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise DriverError(f"no table can be asked for: {error}", operation="ask") from error
+    return [None if answer is None else bytes.fromhex(answer) for answer in answers]

@@ -1,0 +1,166 @@
+"""The programs of a plane: started all together, found again by their process ids, started again, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from testbed.base.descriptors import wait_readable
+from testbed.base.files import write_atomically
+from testbed.base.linux.processes import disown
+from testbed.lab.features.infiniband.configuration import PlannedSubnet
+from testbed.lab.features.infiniband.manager import (
+    Manager,
+    ManagersStuck,
+    await_standby,
+    await_sweep,
+    count_sweeps,
+    managers_of,
+)
+from testbed.lab.features.infiniband.plane import Plane
+from testbed.lab.features.infiniband.simulator import Simulator
+
+SIMULATOR = "ibsim"
+START_TIMEOUT_S = 120.0
+ATTEMPTS = 5
+KILL_TIMEOUT_S = 10.0
+_PIDS = "pids"
+
+
+@dataclass(slots=True, kw_only=True)
+class StartedPlane:
+    """A plane whose programs this process has started: ibsim, and managers, the first one first."""
+
+    plane: Plane
+    subnet: PlannedSubnet
+    managers: list[Manager]
+    simulator: subprocess.Popen[bytes]
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start_managers(self, timeout_s: float = START_TIMEOUT_S, most: int | None = None) -> None:
+        """Start the managers, or the first few of them, and wait until the subnet is up.
+
+        The others start once the first one is the master: of several that begin together, one would have to hand the
+        subnet over while it is set up. Raises `ConvergenceError`, `DriverError`.
+        """
+        for manager in self.managers[:most]:
+            before = count_sweeps(self.managers)
+            self.processes.append(manager.start(self.subnet))
+            started = zip(self.managers, self.processes, strict=False)
+            pids = {manager.node.name: process.pid for manager, process in started}
+            _note(self.plane, {SIMULATOR: self.simulator.pid} | pids)
+            if len(self.processes) == 1:
+                await_sweep(self.managers[:1], 0, timeout_s, self.processes)
+            else:
+                await_standby(manager, self.processes[-1], timeout_s)
+                settle(self.plane, self.subnet, before, timeout_s)  # the master looks at who has come
+
+    def release(self) -> None:
+        """Let the programs live on without this process."""
+        for process in (self.simulator, *self.processes):
+            disown(process)
+
+    def end(self) -> None:
+        """End all programs."""
+        for process in (*self.processes, self.simulator):
+            process.kill()
+        for process in (*self.processes, self.simulator):
+            process.wait()
+
+
+def start_plane(plane: Plane, subnet: PlannedSubnet, *, cut: Sequence[tuple[str, int]] = ()) -> StartedPlane:
+    """Start ibsim with a subnet, yet without managers. The links at the ports `cut`, by node and port, are cut.
+
+    Raises `DriverError`. What has been started is ended then.
+    """
+    plane.make()
+    simulator = Simulator(plane=plane)
+    process = simulator.start(subnet)
+    started = StartedPlane(plane=plane, subnet=subnet, managers=managers_of(plane, subnet), simulator=process)
+    try:
+        for name, port in cut:
+            simulator.unlink(subnet.nodes[name].identifier, port)
+    except BaseException:
+        started.end()
+        raise
+    return started
+
+
+def _note(plane: Plane, pids: Mapping[str, int]) -> None:
+    write_atomically(plane.directory / _PIDS, json.dumps(dict(pids)), durable=False)
+
+
+def noted_pids(directory: Path) -> dict[str, int]:
+    """Return the process ids of a plane's programs that run, by ibsim's name or the HCA of a manager."""
+    try:
+        noted = json.loads((directory / _PIDS).read_text())
+    except (OSError, ValueError):
+        return {}
+    return {name: pid for name, pid in noted.items() if _is_program(pid)}
+
+
+def _is_program(pid: int) -> bool:
+    """Tell whether a process still is one of a plane's programs, and no zombie."""
+    with contextlib.suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text()
+        name, state = fields[fields.index("(") + 1 : fields.rindex(")")], fields[fields.rindex(")") + 2]
+        return name in ("ibsim", "opensm") and state != "Z"
+    return False
+
+
+def restart_manager(plane: Plane, subnet: PlannedSubnet, name: str) -> None:
+    """Start the manager at an HCA again, where it does not run. Raises `DriverError`."""
+    pids = noted_pids(plane.directory)
+    if name in pids:
+        return
+    manager = next(manager for manager in managers_of(plane, subnet) if manager.node.name == name)
+    process = manager.start(subnet)
+    _note(plane, pids | {name: process.pid})
+    disown(process)
+
+
+def settle(plane: Plane, subnet: PlannedSubnet, before: int, timeout_s: float) -> None:
+    """Wait until the managers that run have swept the subnet more often than `before`.
+
+    A master that is stuck is ended, another one takes over, and it is started again. Raises `ConvergenceError`,
+    `DriverError`.
+    """
+    managers = managers_of(plane, subnet)
+    for _ in range(ATTEMPTS):
+        pids = {name: pid for name, pid in noted_pids(plane.directory).items() if name != SIMULATOR}
+        try:
+            await_sweep(managers, before, timeout_s, told=pids.values())
+        except ManagersStuck:
+            masters = [
+                each.node.name for each in managers if each.node.name in pids and each.read_log().state == "master"
+            ]
+            stuck = masters[0] if masters else next(iter(pids))
+        else:
+            return
+        kill_manager(plane, stuck)
+        if len(pids) > 1:
+            await_sweep(managers, before, timeout_s)
+            before = count_sweeps(managers)
+        restart_manager(plane, subnet, stuck)
+    await_sweep(managers, before, timeout_s)
+
+
+def kill_manager(plane: Plane, name: str) -> bool:
+    """End the manager at an HCA as nobody would, by SIGKILL; whether one ran."""
+    pid = noted_pids(plane.directory).get(name)
+    if pid is None:
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(pid)
+        try:
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            wait_readable(descriptor, KILL_TIMEOUT_S)
+        finally:
+            os.close(descriptor)
+    return True

@@ -1,0 +1,142 @@
+"""Faults of a subnet in virtual time: links go down and come back, and the subnet manager routes around them.
+
+A link's change is known to both of its ends at once. So long after it as `convergence: {subnet: ...}` says, the tables
+that OpenSM has for the fabric as it is then are in force, at all switches together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from testbed.base.errors import ScenarioError
+from testbed.lab.core.model import InfinibandFabric
+from testbed.protocols.infiniband.subnet import Channel, Subnet
+from testbed.record.samples import RunEvent
+from testbed.run.faults.acts import Act, plan_acts
+from testbed.run.faults.kills import NodeKill
+from testbed.run.faults.lab_fault import LabFault
+from testbed.run.faults.links import LinkDown
+from testbed.run.faults.outcome import FaultOutcome
+from testbed.run.faults.registry import lab_fault
+from testbed.run.measuring.measured import Measured
+from testbed.run.schema.model import Fault
+from testbed.run.simulated.infiniband.carrier import SubnetCarrier
+from testbed.run.simulated.infiniband.network import SubnetNetwork
+from testbed.run.simulated.infiniband.subnets import ends_of, rerouted, set_routes
+
+SUBNET_NS = 15_000_000
+"""From a link's change until the tables are other ones: OpenSM over ibsim took 11 to 15 ms with 32 HCAs."""
+
+
+def check_subnet_fault(fault: Fault) -> None:
+    """Raise `ScenarioError` for a fault that a subnet in virtual time does not have."""
+    if not isinstance(lab_fault(fault), LinkDown | NodeKill):
+        raise ScenarioError(
+            f"links of InfiniBand go down in virtual time, and {fault.kind} of {fault.target} is something else",
+            hint="kind: link-down, link-flap or node-kill",
+        )
+
+
+class SubnetHappening:
+    """The faults of one run, from its begin to its end (`run.simulated.beside.Happening`)."""
+
+    probes_sent = 0
+
+    def __init__(
+        self,
+        faults: Sequence[Fault],
+        carrier: SubnetCarrier,
+        network: SubnetNetwork,
+        fabric: InfinibandFabric,
+        *,
+        subnet_ns: int,
+        begin_ns: int,
+    ) -> None:
+        self._carrier = carrier
+        self._network = network
+        self._fabric = fabric
+        self._whole: Subnet = carrier.subnet
+        self._subnet_ns = subnet_ns
+        self._begin_ns = begin_ns
+        self._ended_ns: int | None = None
+        self._channels = {str(end): channel for channel, end in ends_of(fabric).items()}
+        self._down: set[Channel] = set()
+        """By one of its ends, a port of a switch, each link that is down."""
+        self._changes = 0
+        self._events: list[RunEvent] = []
+        self._faults = [lab_fault(fault) for fault in faults]
+        self._acts = plan_acts(self._faults)
+        self._done: set[int] = set()
+
+    def begin(self) -> None:
+        """The traffic begins. What is due at once has happened when this returns."""
+        for act in self._acts:
+            if act.at_ns:
+                self._network.at(self._begin_ns + act.at_ns, partial(self._perform, act))
+            else:
+                self._perform(act, self._begin_ns)
+
+    def end(self) -> None:
+        """The traffic has ended: nothing more is done."""
+        self._ended_ns = self._network.now
+
+    def tell(self, measured: Measured) -> None:
+        """Add what was done and seen to a run."""
+        if not self._faults:
+            return
+        ended_ns = self._network.now if self._ended_ns is None else self._ended_ns
+        lasted_s = (ended_ns - self._begin_ns) / 1e9
+        measured.events = [event for event in self._events if event.at_s <= lasted_s]
+        missing = {id(act.fault): act for act in reversed(self._acts) if act.order not in self._done and not act.undo}
+        measured.faults = FaultOutcome(
+            planned=len(self._faults),
+            acts=len(self._done),
+            troubles=tuple(
+                f"{act.name} at {act.due} never happened: the traffic ended after {lasted_s:.6f} s"
+                for act in reversed(missing.values())
+            ),
+        )
+
+    # --- acts --------------------------------------------------------------------------------------------
+
+    def _perform(self, act: Act, now: int) -> None:
+        if self._ended_ns is not None:
+            return
+        fault = act.fault
+        self._note(now, f"undone-{fault.kind}" if act.undo else fault.kind, fault.target)
+        self._done.add(act.order)
+        for channel in self._links(fault):
+            self._carrier.path.set_link(*channel, act.undo)
+            (self._down.discard if act.undo else self._down.add)(channel)
+        self._carrier.touch()
+        self._changes += 1
+        self._network.at(now + self._subnet_ns, partial(self._reroute, self._changes))
+
+    def _links(self, fault: LabFault) -> Iterator[Channel]:
+        """The links that a fault is about, each by a port of a switch."""
+        if isinstance(fault, LinkDown):
+            yield self._switch_end(self._channels[fault.links])
+            return
+        for channel in self._channels.values():
+            if channel[0] == fault.target:
+                yield channel
+
+    def _switch_end(self, channel: Channel) -> Channel:
+        peer = self._whole.peer(*channel)
+        return peer if peer is not None and not self._whole.nodes[channel[0]].is_switch else channel
+
+    def _reroute(self, change: int, now: int) -> None:
+        """The subnet manager's tables for the fabric as it is are in force, unless it has changed since."""
+        if change != self._changes or self._ended_ns is not None:
+            return
+        found = rerouted(self._whole, self._fabric, self._down) if self._down else self._whole
+        set_routes(self._carrier.path, found)
+        self._carrier.change_subnet(found)
+        self._carrier.touch()
+        self._note(now, "rerouted", found.sm, found.engine)
+
+    def _note(self, now: int, kind: str, target: str, detail: str = "") -> None:
+        self._events.append(
+            RunEvent(at_s=round((now - self._begin_ns) / 1e9, 9), kind=kind, target=target, detail=detail)
+        )

@@ -1,0 +1,171 @@
+"""From a lab's InfiniBand back end to its data path: the tables that OpenSM computes, and what its file says of lanes,
+partitions and congestion besides."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from testbed.base.errors import ScenarioError
+from testbed.lab.core.model import DelayBy, InfinibandFabric, Role
+from testbed.lab.core.model.end import End
+from testbed.lab.core.model.infiniband import port_numbers, subnet_names
+from testbed.protocols.infiniband.data_path import Congestion, PathLink, PathNode, SubnetDataPath
+from testbed.protocols.infiniband.local_routing import DEFAULT_PKEY
+from testbed.protocols.infiniband.subnet import NO_PORT, Channel, Subnet
+
+FULL_MEMBER: Final = 0x8000
+LIMITED_DEFAULT: Final = DEFAULT_PKEY & ~FULL_MEMBER
+"""The P_Key that every HCA has besides those of its partitions, by which it reaches the subnet manager alone."""
+_LEVELS: Final = {Role.LEAF: 0, Role.SPINE: 1, Role.SUPER_SPINE: 2}
+_computed: dict[tuple[str, frozenset[Channel]], Subnet] = {}
+
+
+def subnet_of(fabric: InfinibandFabric, down: Collection[Channel] = ()) -> Subnet:
+    """Return the subnet as OpenSM sets it up, without the links at these ports of switches. Those that were asked for
+    in this process are kept: the points of a matrix mostly have one fabric.
+
+    Raises `TestbedError` where OpenSM is missing, or refuses it.
+    """
+    from testbed.lab.features.infiniband.offline import compute_subnet
+
+    key = repr(fabric), frozenset(down)
+    if key not in _computed:
+        _computed[key] = compute_subnet(fabric, down=tuple(sorted(down)))
+    return _computed[key]
+
+
+def rerouted(subnet: Subnet, fabric: InfinibandFabric, down: Collection[Channel]) -> Subnet:
+    """Return the subnet once its manager has routed around the links at these ports.
+
+    A manager that has been there all the time keeps every LID: the tables are those of one that has just begun, by the
+    LIDs that nodes have.
+    """
+    found = subnet_of(fabric, down)
+    renamed = {
+        node.lid: subnet.nodes[name].lid for name, node in found.nodes.items() if name in subnet.nodes and node.lid
+    }
+    return replace(
+        subnet,
+        lfts={name: _renumbered(table, renamed) for name, table in found.lfts.items()},
+        sls={
+            (renamed[source], renamed[destination]): sl
+            for (source, destination), sl in found.sls.items()
+            if source in renamed and destination in renamed
+        },
+        engine=found.engine,
+    )
+
+
+def _renumbered(table: bytes, renamed: Mapping[int, int]) -> bytes:
+    found = bytearray([NO_PORT]) * (1 + max(renamed.values(), default=0))
+    for before, now in renamed.items():
+        if before < len(table):
+            found[now] = table[before]
+    return bytes(found)
+
+
+def build_data_path(fabric: InfinibandFabric, subnet: Subnet) -> SubnetDataPath:
+    """Return the data path of a subnet, with all tables in force. Raises `UsageError`."""
+    settings = fabric.settings
+    delays = dict(_delays_ns(fabric))
+    path = SubnetDataPath(
+        [
+            PathNode(name=node.name, ports=node.ports, lid=node.lid, is_switch=node.is_switch)
+            for node in subnet.nodes.values()
+        ],
+        [
+            PathLink(
+                a=link.a,
+                a_port=link.a_port,
+                b=link.b,
+                b_port=link.b_port,
+                rate_bps=link.rate_bps,
+                delay_ns=delays.get((link.a, link.a_port), 0),
+            )
+            for link in subnet.links
+        ],
+        vls=subnet.vls,
+        voq=settings.voq,
+    )
+    for node in subnet.nodes.values():
+        path.set_lanes(node.name, subnet.sl2vl)
+        path.set_arbitration(node.name, high=subnet.vl_high, low=_low(subnet), limit=subnet.vl_high_limit)
+    set_routes(path, subnet)
+    for channel, keys in _partition_keys(subnet):
+        path.set_partitions(channel[0], keys, port=channel[1])
+    for switch in subnet.switches:
+        if settings.congestion_control is not None:
+            path.set_congestion(switch.name, Congestion(threshold=settings.congestion_control.threshold))
+        if settings.adaptive_routing:
+            path.set_up_ports(switch.name, up_ports(fabric, subnet, switch.name))
+    return path
+
+
+def set_routes(path: SubnetDataPath, subnet: Subnet) -> None:
+    """Put the forwarding tables of a subnet in force."""
+    for switch in subnet.switches:
+        path.set_forwarding(switch.name, subnet.lfts.get(switch.name, b""))
+
+
+def _low(subnet: Subnet) -> Sequence[tuple[int, int]]:
+    """The low-priority table; all lanes alike where nothing is said of any."""
+    return subnet.vl_low or (() if subnet.vl_high else tuple((vl, 1) for vl in range(subnet.vls)))
+
+
+def _delays_ns(fabric: InfinibandFabric) -> Iterator[tuple[Channel, int]]:
+    names, numbers = subnet_names(fabric), port_numbers(fabric)
+    for link in fabric.links:
+        known = link.delay is not None and link.delay.by is not DelayBy.IGNORE
+        for end in (link.a, link.b):
+            yield (names[end], numbers[end]), link.delay.value.ns if link.delay is not None and known else 0
+
+
+def _partition_keys(subnet: Subnet) -> Iterator[tuple[Channel, Sequence[int]]]:
+    """The P_Keys of each HCA and of the switch's port before it; nothing where all are in one partition."""
+    if not subnet.partitions:
+        return
+    for hca in subnet.hcas:
+        keys = [LIMITED_DEFAULT, *(FULL_MEMBER | one.pkey for one in subnet.partitions if hca.name in one.members)]
+        yield (hca.name, 1), keys
+        peer = subnet.peer(hca.name, 1)
+        if peer is not None and subnet.nodes[peer[0]].is_switch:
+            yield peer, keys
+
+
+def pkey_between(subnet: Subnet, source: str, destination: str) -> int:
+    """Return the P_Key of packets from one HCA to another: that of the first partition that both are in.
+
+    Raises `ScenarioError` where there is none.
+    """
+    if not subnet.partitions:
+        return DEFAULT_PKEY
+    for one in subnet.partitions:
+        if source in one.members and destination in one.members:
+            return FULL_MEMBER | one.pkey
+    raise ScenarioError(
+        f"{source} and {destination} are in no partition together, and the workload has one send to the other",
+        hint="ranks of one partition, or fabric.infiniband.partitions with both",
+    )
+
+
+def up_ports(fabric: InfinibandFabric, subnet: Subnet, switch: str) -> Sequence[int]:
+    """Return the ports of a switch that lead to switches of a higher tier."""
+    levels = {node.name: _LEVELS.get(node.role, 0) for node in fabric.switches if node.role is not None}
+    found = []
+    for port in range(1, subnet.nodes[switch].ports + 1):
+        peer = subnet.peer(switch, port)
+        if peer is not None and levels.get(peer[0], -1) > levels.get(switch, 0):
+            found.append(port)
+    return found
+
+
+def ends_of(fabric: InfinibandFabric) -> Mapping[Channel, End]:
+    """Return the port of the lab that each port of the subnet is."""
+    names, numbers = subnet_names(fabric), port_numbers(fabric)
+    return {(names[end], numbers[end]): end for end in _all_ends(fabric)}
+
+
+def _all_ends(fabric: InfinibandFabric) -> Iterable[End]:
+    return (end for link in fabric.links for end in (link.a, link.b))

@@ -1,0 +1,178 @@
+"""Exercises: every shipped one can be started, judged and solved as far as that can be known without a lab."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import msgspec
+import pytest
+import yaml
+
+from testbed.api.exercises import attempt as attempts
+from testbed.api.exercises.attempt import NOTE, Attempt, AttemptNote, exercise_lab, find_attempt
+from testbed.api.exercises.exercise import ExerciseFile, Goal, exercise_names, load_exercise
+from testbed.api.sweeps import read_sweep_for
+from testbed.base.errors import LabNotFound, TestbedError
+from testbed.base.program_errors import ProgramError
+from testbed.base.typed_json import convert
+from testbed.cli.app import app
+from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.plan.lab import plan_lab
+
+ROOT = Path(__file__).parents[3]
+GUIDE = ROOT / "docs/learn/exercises.md"
+MINIMAL = {
+    "title": "t",
+    "story": "s",
+    "topology": "name: x",
+    "goals": [{"symptom": "s", "run": "list"}],
+    "hints": ["h"],
+    "solution": {"commands": ["list"], "explanation": "e"},
+}
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StateDirectory:
+    return StateDirectory(tmp_path / "state", tmp_path / "run")
+
+
+def command_lines(file: ExerciseFile) -> Iterator[str]:
+    yield from file.breaks
+    yield from (goal.run for goal in file.goals if goal.run)
+    yield from file.solution.commands
+
+
+def test_there_are_twelve() -> None:
+    assert len(exercise_names()) >= 12
+
+
+@pytest.mark.parametrize("name", exercise_names())
+def test_its_lab_can_be_planned_and_its_scenarios_run_on_it(name: str, state: StateDirectory) -> None:
+    exercise = load_exercise(name)
+    lab = exercise_lab(exercise, "learner", state)
+    assert lab.name == "learner"
+    assert lab.written is not None and lab.written.file == str(state.lab_directory("learner") / "topology.yml")
+    assert len(lab.nodes) <= 16, "an exercise is up in seconds"
+    plan_lab(lab, k=1000)
+    for goal in exercise.file.goals:
+        if goal.scenario is not None:
+            data = {"name": name, "topology": {"file": "topology.yml"}, **goal.scenario}
+            assert read_sweep_for(lab, yaml.safe_dump(data)).scenario.expect
+
+
+@pytest.mark.parametrize("name", exercise_names())
+def test_its_command_lines_are_ones_of_testbed_and_name_nodes_and_ports_that_there_are(
+    name: str, state: StateDirectory
+) -> None:
+    file = load_exercise(name).file
+    lab = exercise_lab(load_exercise(name), "learner", state)
+    ports = {f"{end.node}:{end.interface}" for link in lab.links for end in (link.a, link.b)}
+    nodes = {node.name for node in lab.nodes}
+    for line in command_lines(file):
+        command: click.Command = app
+        words = shlex.split(line)
+        while isinstance(command, click.Group):
+            found = command.get_command(click.Context(command), words.pop(0))
+            assert found is not None, line
+            command = found
+        named = command.make_context("x", list(words)).params
+        assert named.get("node") is None or named["node"] in nodes, line
+        assert named.get("port") is None or named["port"] in ports, line
+
+
+@pytest.mark.parametrize("name", exercise_names())
+def test_the_page_of_exercises_has_it(name: str) -> None:
+    assert f"| `{name}` | {load_exercise(name).file.title} |" in GUIDE.read_text()
+
+
+def test_a_name_that_no_exercise_has_is_answered_with_its_like() -> None:
+    with pytest.raises(TestbedError, match="there is no exercise 'mtu-hol'") as caught:
+        load_exercise("mtu-hol")
+    assert caught.value.hint == "did you mean mtu-hole?"
+
+
+@pytest.mark.parametrize("name", ["../exercise", "", "shipped/wrong-as"])
+def test_a_name_that_is_a_path_is_no_exercise(name: str) -> None:
+    with pytest.raises(TestbedError, match="there is no exercise"):
+        load_exercise(name)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"stroy": "x"}, "unknown field `stroy`"),
+        ({"goals": []}, "length >= 1"),
+        ({"hints": []}, "length >= 1"),
+        ({"goals": [{"symptom": "s"}]}, "one of check, run and scenario"),
+        ({"goals": [{"symptom": "s", "run": "list", "check": ["rails"]}]}, "one of check, run and scenario"),
+        ({"goals": [{"symptom": "s", "runs": "list"}]}, "unknown field `runs`"),
+    ],
+)
+def test_a_file_that_is_wrong_is_refused(change: dict[str, object], told: str) -> None:
+    convert(ExerciseFile, MINIMAL, "")
+    with pytest.raises(ProgramError, match=told):
+        convert(ExerciseFile, MINIMAL | change, "")
+
+
+def attempt_at(state: StateDirectory, **changes: object) -> Attempt:
+    """An attempt as it is kept once its lab is up."""
+    file: ExerciseFile = convert(ExerciseFile, MINIMAL | {"hints": ["one", "two"]} | changes, "")
+    exercise = replace(load_exercise("wrong-as"), file=file)
+    state.lab_directory("learner").mkdir(parents=True)
+    return Attempt(exercise, "learner", state, AttemptNote(exercise="wrong-as"))
+
+
+def test_hints_come_in_steps_and_the_last_one_again(state: StateDirectory) -> None:
+    attempt = attempt_at(state)
+    said = []
+    for _ in range(3):
+        attempt, hint = attempt.next_hint()
+        said.append((hint, msgspec.json.decode((state.lab_directory("learner") / NOTE).read_bytes())["hints"]))
+    assert said == [("one", 1), ("two", 2), ("two", 2)]
+    assert Attempt.open("learner", state).note.hints == 2
+    assert find_attempt("wrong-as", state) == ("learner", AttemptNote(exercise="wrong-as", hints=2))
+    assert find_attempt("mtu-hole", state) is None
+
+
+def test_the_name_of_the_lab_stands_before_a_command_in_a_node(state: StateDirectory) -> None:
+    attempt = attempt_at(state)
+    assert attempt._words("exec h1 -- ping -c 1 h2") == ["exec", "h1", "-n", "learner", "--", "ping", "-c", "1", "h2"]
+    assert attempt._words("link reset a:b") == ["link", "reset", "a:b", "-n", "learner"]
+
+
+@pytest.mark.process
+def test_a_command_that_fails_is_told_with_what_it_said(state: StateDirectory) -> None:
+    attempt = attempt_at(state, solution={"commands": ["link reset nowhere:eth1"], "explanation": "e"})
+    told: list[str] = []
+    with pytest.raises(attempts.StepFailed, match=r"link reset nowhere:eth1` ended with 3: "):
+        attempt.solve(told.append)
+    assert told == ["./lab link reset nowhere:eth1"]
+
+
+@pytest.mark.process
+def test_a_command_whose_exit_code_is_another_is_a_symptom(state: StateDirectory) -> None:
+    attempt = attempt_at(state)
+    assert attempt._failed_run(Goal(symptom="s", run="exec h1 -- true", exit=3)) is None, "there is no such lab"
+    assert attempt._failed_run(Goal(symptom="s", run="exec h1 -- true")) == ["./lab exec h1 -- true ends with 3"]
+
+
+def test_a_lab_that_is_no_exercise_is_left_alone(state: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    state.lab_directory("learner").mkdir(parents=True)
+    monkeypatch.setattr(StateDirectory, "exists", lambda *_: True)
+    monkeypatch.setattr(attempts, "destroy_lab", lambda *_: pytest.fail("it was destroyed"))
+    monkeypatch.setattr(attempts, "deploy_lab", lambda *_: pytest.fail("something was deployed"))
+    with pytest.raises(TestbedError, match="a lab named learner is deployed, and it is no exercise"):
+        Attempt.start(load_exercise("wrong-as"), "learner", state)
+    with pytest.raises(LabNotFound, match="learner is no exercise"):
+        Attempt.open("learner", state)
+
+
+def test_a_name_that_no_lab_may_have_is_refused(state: StateDirectory) -> None:
+    with pytest.raises(TestbedError, match="cannot name a lab"):
+        Attempt.start(load_exercise("wrong-as"), "../x", state)
+    with pytest.raises(LabNotFound, match="cannot name a lab"):
+        Attempt.open("../x", state)

@@ -1,0 +1,74 @@
+"""The tables of the gallery of papers are made from the records of runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from testbed.record.record import Backend, Environment, ExpectationResult, Outcome
+from testbed.record.steady import Steadiness, SteadyRun
+
+ROOT = Path(__file__).parents[3]
+PAGE = """# Papers
+
+<!-- gallery: begin -->
+<!-- gallery: end -->
+
+## 1. A paper, [figure 7](x.md): more
+
+* **Carries over:** yes
+
+<!-- more: begin -->
+<!-- more: end -->
+
+## 2. Another: less
+
+* **Carries over:** no: links are too short
+
+<!-- less: begin -->
+
+Simulated: 3 of 3 runs pass.
+
+<!-- less: end -->
+"""
+
+
+@pytest.fixture
+def gallery(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    monkeypatch.syspath_prepend(ROOT / "docs/_ext")
+    import gallery as found
+
+    yield found
+    sys.modules.pop("gallery")
+
+
+def runs(backend: Backend, *measured: float) -> Steadiness:
+    """Runs of the scenario "more", whose figure is to be 1.2 at least."""
+    found = []
+    for seed, value in enumerate(measured, 1):
+        outcome = Outcome.PASS if value >= 1.2 else Outcome.FAIL
+        expectation = ExpectationResult(
+            metric="busbw", minimum=1.2, maximum=None, source="figure 7", measured=value, outcome=outcome, point="qps=4"
+        )
+        found.append(SteadyRun(directory=str(seed), seed=seed, verdict=outcome, reasons=[], expectations=[expectation]))
+    environment = Environment.__new__(Environment)
+    return Steadiness(
+        scenario="more", backend=backend, environment=environment, started="", planned=3, same_seed=False, runs=found
+    )
+
+
+def test_runs_become_a_table_of_their_scenario_and_a_row_of_all(gallery: ModuleType) -> None:
+    page = gallery.with_results(PAGE, [runs(Backend.SIMULATION, 1.3, 1.5), runs(Backend.EMULATION, 1.1, 1.4)])
+    assert "Simulated: 2 of 2 runs pass.\nEmulated: 1 of 2 runs pass.\n" in page
+    assert "| `busbw` at `qps=4` | at least 1.2 | 1.4 (1.3 to 1.5) | 1.25 (1.1 to 1.4) |" in page
+    assert "| 1 | A paper, figure 7: more | `more` | 2 of 2 runs pass | 1 of 2 runs pass | yes |" in page
+    assert "| 2 | Another: less | `less` | 3 of 3 runs pass | not run | no |" in page
+
+
+def test_what_was_not_run_again_keeps_its_table(gallery: ModuleType) -> None:
+    once = gallery.with_results(PAGE, [runs(Backend.SIMULATION, 1.3)])
+    assert gallery.with_results(once, []) == once
