@@ -135,7 +135,11 @@ def simulator_limits(subnet: PlannedSubnet) -> list[str]:
 
 def manager_text(subnet: PlannedSubnet, directory: Path, partitions: Path, priority: int) -> str:
     """OpenSM's settings. What it writes goes into `directory`: its dumps go to /var/log otherwise, and its log, which
-    commands wait for, is written when a buffer is full."""
+    commands wait for, is written when a buffer is full.
+
+    Of several managers each has one datagram on its way: ibsim leads the answer of another manager to whoever sent a
+    datagram of its number last, and an answer that is lost so has OpenSM wait for ever.
+    """
     settings = subnet.settings
     values = {
         "force_log_flush": "TRUE",
@@ -148,6 +152,8 @@ def manager_text(subnet: PlannedSubnet, directory: Path, partitions: Path, prior
         "partition_config_file": str(partitions),
         "nue_max_num_vls": str(settings.vls),
     }
+    if len(settings.sm_hosts) > 1:
+        values |= {"max_wire_smps": "1", "max_wire_smps2": "1"}
     if settings.has_lanes:
         values |= {
             "qos": "TRUE",
