@@ -13,7 +13,8 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -144,21 +145,22 @@ def farthest_collective(rows: Sequence[Row]) -> float:
     return max((abs((row.low + row.high) / 2 - 1) for row in rows if row.collective), default=0.0)
 
 
-def print_rows(found: Sequence[Row | Left]) -> None:
-    """Print the rows, those that are left, and what all amount to."""
-    rows = [one for one in found if isinstance(one, Row)]
+def print_rows(found: Iterable[Row | Left]) -> list[Row]:
+    """Print the rows as they come, those that are left, and what all amount to; return them."""
+    rows: list[Row] = []
+    reasons: Counter[tuple[str, str]] = Counter()
     print(f"{'scenario':<28} {'point':<44} {'metric':<18} {'packets over flows':<20} {'a further run':<14} cut to")
-    for row in rows:
+    for row in found:
+        if isinstance(row, Left):
+            reasons[row.scenario, row.why] += 1
+            continue
+        rows.append(row)
         band = f"{row.low:.3f} to {row.high:.3f}"
         cut, mark = f"{row.cut_to:,} B" if row.cut_to else "", "" if row.inside else " OUTSIDE"
         print(
             f"{row.scenario:<28} {row.point[:44]:<44} {row.metric:<18} {band:<20} {row.further:<14.3f} {cut}{mark}",
             flush=True,
         )
-    reasons: dict[tuple[str, str], int] = {}
-    for one in found:
-        if isinstance(one, Left):
-            reasons[one.scenario, one.why] = reasons.get((one.scenario, one.why), 0) + 1
     for (scenario, why), count in reasons.items():
         print(f"left: {scenario} ({count} points): {why}")
     if rows:
@@ -170,6 +172,7 @@ def print_rows(found: Sequence[Row | Left]) -> None:
         print(
             f"{len(near)} figures of collectives, {close} within {NEAR:.0%}; farthest {farthest_collective(rows):.1%}"
         )
+    return rows
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -178,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--hops", type=int, default=HOPS, help="the most packets on lines in a run")
     parser.add_argument("-f", "--format", choices=("table", "csv"), default="table")
     options = parser.parse_args(arguments)
-    found = list(measure(options.scenarios or sorted(SCENARIOS.glob("*.yml")), options.hops))
+    found = measure(options.scenarios or sorted(SCENARIOS.glob("*.yml")), options.hops)
     if options.format == "table":
         print_rows(found)
         return 0

@@ -133,7 +133,7 @@ def ours_on(machine: NamespaceMachine) -> list[str]:
 
 
 def is_running(machine: NamespaceMachine) -> bool:
-    """Whether a run is under way: the station has forked a seat and a worker, and the seat it."""
+    """Tell whether a run is under way: the station has forked a seat and a worker, and the seat it."""
     return sum(command.endswith("-m testbed.pool.station") for command in ours_on(machine)) > 3
 
 

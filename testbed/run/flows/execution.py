@@ -90,7 +90,7 @@ class _Execution:
         self._paths = FlowPaths(lab, transport, choice, self._placement, self._slowed)
         self._rings: dict[Hashable, Move] = {}
         self._moves: dict[tuple[int, int], Move] = {}
-        """Those of transfers over the fabric, by channel and size."""
+        """The moves of transfers over the fabric, by channel and size."""
         self._carried: defaultdict[int, float] = defaultdict(float)
         """The bytes on the wire of each channel."""
 

@@ -15,9 +15,7 @@ pytestmark = [pytest.mark.scenarios, pytest.mark.thorough, pytest.mark.timeout(1
 
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:
-    found = list(measure(sorted(SCENARIOS.glob("*.yml"))))
-    print_rows(found)
-    return [one for one in found if isinstance(one, Row)]
+    return print_rows(measure(sorted(SCENARIOS.glob("*.yml"))))
 
 
 def test_a_further_run_lies_inside_the_band_of_its_point(rows: list[Row]) -> None:

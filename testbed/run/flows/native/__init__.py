@@ -1,0 +1,1 @@
+"""Flows that are sending, in C: `sending.c` is built with the compiled modules."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from testbed.endpoints.worker.datagrams.roce_traffic import RoceTraffic
+from testbed.endpoints.worker.datagrams.ud_traffic import UdTraffic
 from testbed.endpoints.worker.program import Program
 from testbed.endpoints.worker.stack_sockets import StackLoop
 from testbed.endpoints.worker.traffic import Listener, Traffic
@@ -31,6 +32,8 @@ def make_traffic(
         rnic = site.endpoints[address] = Rnic(address, config, site.random(address), 0)
         return rnic
 
+    if settings.service == "ud":
+        return UdTraffic(program, settings, site, open_rnic, buffers, listener)
     return RoceTraffic(program, settings, site, open_rnic, buffers, listener)
 
 
