@@ -122,7 +122,7 @@ def show_view(
             lab.node(node)
         live_views[what](lab if network is None else lab.of_network(network), nodes, form)
     else:
-        known = [*live_views, *seen_views, "qos", "scale-up"]
+        known = [*live_views, *seen_views, "machines", "qos", "scale-up"]
         raise TestbedError(f"cannot inspect {what!r}", hint=f"one of {', '.join(sorted(known))}")
 
 
