@@ -22,9 +22,11 @@ PAGE = Path(__file__).parents[1] / "papers.md"
 OVERVIEW = "gallery"
 _TITLE = re.compile(r"^## (?P<number>[0-9]+)\. (?P<title>.+)$", re.MULTILINE)
 _MARK = re.compile(r"^<!-- (?P<name>[a-z0-9-]+): begin -->$", re.MULTILINE)
-_CARRIES = re.compile(r"^\* \*\*Carries over:\*\* (?P<verdict>[^:.,;]+)", re.MULTILINE)
+_CARRIES = re.compile(r"^\* \*\*Carries over:\*\* (?P<verdict>[^:.,;\n]+)", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 _RESULT = re.compile(r"^(?P<what>Simulated|Emulated): (?P<verdict>[^.]+)\.", re.MULTILINE)
+_FOLDERS = re.compile(r"(?<==)\.\./[\w./-]*/")
+"""The folders of a topology in the name of a point."""
 _WORDS = {"simulation": "Simulated", "emulation": "Emulated"}
 
 
@@ -78,7 +80,7 @@ def _results(found: Sequence[Steadiness], rows: Sequence[SteadyRow]) -> str:
     for key in dict.fromkeys(_key(row) for row in rows):
         by_backend = {row.backend: row for row in rows if _key(row) == key}
         row = next(iter(by_backend.values()))
-        place = f"`{row.metric}`" + (f" at `{row.point}`" if row.point else "")
+        place = _FOLDERS.sub("", f"`{row.metric}`" + (f" at `{row.point}`" if row.point else ""))
         measured = (_measured(by_backend.get(backend)) for backend in backends)
         lines.append(f"| {place} | {_band(row)} | {' | '.join(measured)} |")
     return "\n".join(lines) + "\n"
@@ -99,9 +101,8 @@ def _verdict(found: Sequence[Steadiness], backend: str) -> str:
 def _measured(row: SteadyRow | None) -> str:
     if row is None or row.mean is None:
         return ""
-    if row.least == row.most or row.least is None or row.most is None:
-        return f"{row.mean:.3g}"
-    return f"{row.mean:.3g} ({row.least:.3g} to {row.most:.3g})"
+    mean, least, most = (f"{value:.3g}" for value in (row.mean, row.least or 0.0, row.most or 0.0))
+    return mean if least == most else f"{mean} ({least} to {most})"
 
 
 def _band(row: SteadyRow) -> str:

@@ -89,6 +89,10 @@ def app(context: click.Context, log_level: str, on: str | None, clock: str) -> N
         sys.exit(elsewhere.run_elsewhere(on, clock, context.meta[WRITTEN_ARGUMENTS]))
     if clock != "wall":
         raise TestbedError("--clock virtual: time is virtual in the lab VM only: --on vm")
+    from testbed.cli.machine import over
+
+    if on is None and (code := over.run_over(context.meta[WRITTEN_ARGUMENTS])) is not None:
+        sys.exit(code)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:

@@ -12,5 +12,6 @@ register(
     "testbed.lab.features.overlay.feature",
     "testbed.lab.features.targets.feature",
     "testbed.lab.features.infiniband.feature",
+    "testbed.lab.features.machines.feature",
 )
 register_assembly("testbed.lab.assembly.meeting")

@@ -30,6 +30,7 @@ from testbed.vm.remote.ssh import SshSession
 from testbed.vm.remote.target import RemoteTarget, open_session, prepare_there
 
 Done = TypeVar("Done")
+Each = TypeVar("Each")
 STATION = "testbed.pool.station"
 MOST_AT_ONCE = 16
 """Machines that something is done with at the same time."""
@@ -236,7 +237,7 @@ def machine_at_work(machine: PoolMachine) -> MachineAtWork:
     return OwnMachine(machine) if machine.target is None else FarMachine(machine, machine.target)
 
 
-def with_each(machines: Iterable[MachineAtWork], do: Callable[[MachineAtWork], Done]) -> list[Done]:
+def with_each(machines: Iterable[Each], do: Callable[[Each], Done]) -> list[Done]:
     """Do something with all machines, with several at a time; what came of each, in their order.
 
     Raises what is raised for the first of them. An interrupt waits for none: their threads end with the process.

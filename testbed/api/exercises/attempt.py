@@ -35,7 +35,7 @@ from testbed.lab.core.schema.load import load_topology_text
 from testbed.record.record import ExpectationResult, Outcome
 
 NOTE = "exercise.json"
-"""What is known of an attempt, in the directory where its lab is recorded."""
+"""The file of what is known of an attempt, in the directory where its lab is recorded."""
 TOPOLOGY = "topology.yml"
 """The topology file of the lab, beside it: `apply` takes what a learner changes in it."""
 SETTLES_S = 4.0

@@ -18,6 +18,8 @@ from testbed.base.datapath.abi import EVENTS_MAP, MAP_NAMES, SAMPLES_MAP
 from testbed.base.errors import CapabilityError, DriverError
 
 FILTERS = ("port_ingress", "port_enqueue", "port_egress")
+CUT = "port_cut"
+"""For stubs of links that end on another machine; pinned, as the filters are."""
 TRACEPOINTS = ("port_purge",)
 PATHS = "port_paths"
 """Attached to the kernel's tracepoint `fib_table_lookup`, where it is needed."""
@@ -138,7 +140,7 @@ def load_programs(
             name: libbpf.check(
                 lib.bpf_object__find_program_by_name(loaded, name.encode()), f"find program {name}", pointer=True
             )
-            for name in (*FILTERS, *TRACEPOINTS, PATHS)
+            for name in (*FILTERS, CUT, *TRACEPOINTS, PATHS)
         }
         for name in (*TRACEPOINTS, *([PATHS] if asks_kernel else [])):
             link = libbpf.check(lib.bpf_program__attach(programs[name]), f"attach {name}", pointer=True)
@@ -146,7 +148,7 @@ def load_programs(
                 libbpf.check(lib.bpf_link__pin(link, os.fsencode(directory / name)), f"pin {name}")
             finally:
                 lib.bpf_link__destroy(link)
-        for name in FILTERS:  # for ports that a lab gets later
+        for name in (*FILTERS, CUT):  # for ports that a lab gets later
             libbpf.check(lib.bpf_program__pin(programs[name], os.fsencode(directory / name)), f"pin {name}")
         descriptors = [os.dup(lib.bpf_program__fd(programs[name])) for name in FILTERS]
         return Filters(*descriptors)

@@ -40,11 +40,18 @@ def check(
     """Test a live lab: sessions, ECMP width, rails, path MTU, black holes."""
     from testbed.base.errors import TestbedError
     from testbed.cli.lab_choice import check_network, open_lab
+    from testbed.cli.machine.over import spread_named
     from testbed.lab.core.deploy.watch.check import check_lab
     from testbed.lab.core.deploy.watch.rtt import measure_rtt
 
     if rtt and isolation:
         raise TestbedError("--rtt and --isolation are two checks", hint="one after the other")
+    if (spread := spread_named(_words(name, topology))) is not None:
+        if rtt or isolation or network is not None:
+            raise TestbedError("--rtt, --isolation and --network are not for labs over several machines")
+        from testbed.pool.over.live import check_spread
+
+        sys.exit(_print_tests(check_spread(spread), format))
     lab = open_lab(name, topology)
     check_network(lab.model, network)
     if isolation:
@@ -57,6 +64,15 @@ def check(
         sys.exit(code)
     lab = lab if network is None else lab.of_network(network)
     sys.exit(_print_rtt(measure_rtt(lab), format) if rtt else _print_tests(check_lab(lab), format))
+
+
+def _words(name: str | None, topology: str | None) -> list[str]:
+    """The words of a command line that say which lab is meant."""
+    if name is None and topology is not None:
+        from testbed.cli.lab_choice import lab_name
+
+        name = lab_name(None, topology)
+    return ["check"] if name is None else ["check", "-n", name]
 
 
 def _print_tests(report: "CheckReport", form: options.Format) -> int:

@@ -36,6 +36,7 @@ RUNTIMES = ("netns", "mininet")
 @option("--wait/--no-wait", default=True, help="Wait until routing has converged.")
 @options.timeout
 @option("--runtime", default="netns", help="netns, or mininet: Mininet's objects, too.")
+@option("--over", help="Spread it over machines: ssh://user@a,ssh://user@b (experimental).")
 @options.format_option
 @options.quiet
 def deploy(
@@ -48,6 +49,7 @@ def deploy(
     wait: bool,
     timeout: float,
     runtime: str,
+    over: str | None,
     format: options.Format,
     quiet: bool,
 ) -> None:
@@ -64,6 +66,15 @@ def deploy(
     if runtime not in RUNTIMES:
         raise TestbedError(f"--runtime {runtime}: expected {' or '.join(RUNTIMES)}")
     lab = read_topology(topology, name, set, warn=not dry_run)
+    if over is not None or lab.machines:
+        from testbed.cli.machine.spread_deploy import SpreadDeploy
+
+        if runtime != "netns" or keep_failed:
+            raise TestbedError("a lab over several machines has neither --runtime nor --keep-failed")
+        spread = SpreadDeploy.of(lab, over, timeout_s=timeout, wait=wait, reconfigure=reconfigure)
+        with placed_plan_errors(topology, name, set):
+            spread.show(format) if dry_run else spread.deploy(format, quiet=quiet)
+        return
     state = StateDirectory()
     scale = resolve_scale(lab, state)
     if dry_run:

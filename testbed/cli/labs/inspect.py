@@ -7,7 +7,8 @@ from testbed.cli.command import argument, command, option
 @command("inspect")
 @argument(
     "what",
-    metavar="[nodes|links|routes|bgp|config|guards|ib|link-groups|scale|scale-up|services|sizing|qos|tenants|vteps]",
+    metavar="[nodes|links|routes|bgp|config|guards|ib|link-groups|machines|scale|scale-up|services|sizing|qos|tenants"
+    "|vteps]",
     default="nodes",
     help="What to show.",
 )
@@ -36,6 +37,11 @@ def inspect(
     if all_networks:
         alone = what == "nodes" and network is None and node_filter is None and node is None
         _inspect_networks(name, topology, format, alone=alone)
+        return
+    if what == "machines":
+        from testbed.cli.labs.machines_view import inspect_machines
+
+        inspect_machines(name, format)
         return
     if what == "scale-up":
         inspect_scale_up(name, topology, format)

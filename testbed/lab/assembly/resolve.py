@@ -21,6 +21,7 @@ from testbed.lab.core.schema.qos.layers import QosResolver
 from testbed.lab.core.schema.startup import KEY as STARTUP_KEY
 from testbed.lab.features.guards.schema import guards_of
 from testbed.lab.features.infiniband.fabric import resolve_back_end
+from testbed.lab.features.machines.schema import resolve_machines
 from testbed.lab.features.overlay.schema.resolver import TenantResolver
 from testbed.lab.features.overlay.schema.tenant_spec import OverlaySpec
 from testbed.lab.features.scale_up.schema import resolve_scale_up
@@ -89,7 +90,9 @@ def resolve_lab(document: Document) -> Lab:
     lab = _with_overlay(document, spec, _configured_where_routed(lab))
     lab, problems = resolve_back_end(document, fabric.link_layer, fabric.infiniband, lab)
     _raise_any(problems)
-    return lab
+    machines, problems = resolve_machines(document, spec.machines, lab)
+    _raise_any(problems)
+    return replace(lab, machines=machines)
 
 
 def _configured_where_routed(lab: Lab) -> Lab:

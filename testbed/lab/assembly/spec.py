@@ -49,6 +49,7 @@ from testbed.lab.core.schema.startup import RoleSpec, StartupSettings
 from testbed.lab.features.containers.schema import ContainerSettings
 from testbed.lab.features.guards.schema import GuardsField
 from testbed.lab.features.infiniband.schema import InfinibandSpec, LinkLayerField
+from testbed.lab.features.machines.schema import MachineSpec
 from testbed.lab.features.overlay.schema.tenant_spec import OverlayField, TenantName, TenantSpec
 from testbed.lab.features.scale_up.schema import ScaleUpSpec
 from testbed.lab.features.targets.schema import BackendTargetsField
@@ -268,4 +269,7 @@ class LabSpec(SpecModel):
     qos: Section[QosSpec | None] = Field(
         default=None,
         description="Sets traffic classes, ECN, PFC, buffers and load balancing; without it ports are plain.",
+    )
+    machines: Section[dict[NodeName, Section[MachineSpec]]] = Field(
+        default={}, description="Lists the machines that the lab is spread over by name; experimental."
     )

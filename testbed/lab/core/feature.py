@@ -184,12 +184,32 @@ class Watch(Protocol):
         """Stop watching."""
 
 
+class Part(Protocol):
+    """The part of a lab that is on this machine, where other machines have the rest of it."""
+
+    def model(self, lab: Lab) -> Lab:
+        """Return what is here of a whole lab: its nodes, and the links between these."""
+
+    def plan(self, plan: LabPlan) -> LabPlan:
+        """Return what this machine has to make of the plan of the whole lab."""
+
+    def to_json(self) -> Mapping[str, Any]:
+        """Return what the record of the lab says of it, from which `Feature.part` reads it."""
+
+
 class Feature:
     """The questions that the core asks a feature. Every method does nothing by itself, and is called for labs without
     it, too."""
 
     def require(self, lab: Lab, state: StateDirectory) -> None:
         """Raise `CapabilityError` or `PlanError` for a lab that asks for what this machine cannot do."""
+
+    def part(self, said: Mapping[str, Any]) -> Part | None:
+        """Return the part of a lab of which its record says this; None where another feature wrote it.
+
+        Raises `ValueError` for what another version wrote.
+        """
+        return None
 
     def namespaces(self, lab: Lab) -> Iterable[str]:
         """The nodes beside those of the topology that it makes namespaces for."""
@@ -295,6 +315,14 @@ def keep(old: Lab, new: Lab) -> Lab:
     for feature in features():
         new = feature.kept(old, new)
     return new
+
+
+def read_part(said: Mapping[str, Any]) -> Part:
+    """Return the part of a lab that its record speaks of. Raises `ValueError` where no feature knows it."""
+    for feature in features():
+        if (part := feature.part(said)) is not None:
+            return part
+    raise ValueError(f"no feature knows the part {sorted(said)}")
 
 
 @cache

@@ -120,7 +120,7 @@ class Grouping:
     planes: int = 1
     """The fabrics without a common switch that the back end consists of."""
     captions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """What stands below the names of nodes, such as their addresses, in pictures that are text."""
+    """Lines below the names of nodes, such as their addresses, in pictures that are text."""
 
     @property
     def segments(self) -> tuple[Segment, ...]:

@@ -11,7 +11,7 @@ from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import AddAddress
 
 Captions = Mapping[str, Mapping[str, str]]
-"""What stands below the names of nodes: names of numbers with their values."""
+"""Lines below the names of nodes: names of numbers with their values."""
 
 
 def captions_of(plan: LabPlan) -> Captions:

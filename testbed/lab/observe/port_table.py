@@ -46,6 +46,7 @@ class PortTable:
     interfaces: tuple[str, ...]
     rate_bps: NDArray[np.int64]
     peer: NDArray[np.int64]
+    """The port at the other end of the link; 0 where that is on another machine."""
     switch: NDArray[np.bool_]
     buffer: NDArray[np.int64]
     profile: NDArray[np.int64]
@@ -69,8 +70,8 @@ class PortTable:
         return len(self.nodes) - 1
 
     def place(self, port: int) -> str:
-        """`NODE:IF`."""
-        return f"{self.nodes[port]}:{self.interfaces[port]}"
+        """`NODE:IF`; "" for no port."""
+        return f"{self.nodes[port]}:{self.interfaces[port]}" if port else ""
 
     def class_name(self, port: int, priority: int) -> str:
         """The class's name, or its priority where the port has no such class."""
@@ -135,7 +136,7 @@ def tabulate_ports(plan: LabPlan) -> PortTable:
 
     seen = column(lambda item: item.port in inside, False, bool)
     profile = column(lambda item: item.profile, 0, np.int64)
-    peer = column(lambda item: item.peer, 0, np.int64)
+    peer = column(lambda item: item.peer if item.peer in found else 0, 0, np.int64)
     buffer = column(lambda item: item.buffer, 0, np.int64) * seen
     switch = column(lambda item: item.switch, False, bool) & seen
     names, present, lossless, leaving, control = [], [], [], [], []

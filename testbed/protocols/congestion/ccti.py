@@ -44,7 +44,7 @@ class CctiParameters:
     minimum: int
     """The least index (CCTI_Min)."""
     step: float
-    """An entry of the table is so many packet times more than the one before it, in eighths."""
+    """An entry of the table is so many packet times more than the one before it, rounded down to eighths."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.increase <= 255:
@@ -53,16 +53,18 @@ class CctiParameters:
             raise UsageError(f"timer_us of ccti is {self.timer_us:g}; it must be above 0")
         if not 0 <= self.minimum <= self.limit <= 65_535 or not self.limit:
             raise UsageError(f"minimum {self.minimum:g} and limit {self.limit:g} of ccti: 0 to 65535, in this order")
-        if self.step <= 0 or self.step * _EIGHTHS % 1 or self.step * self.limit >= _LARGEST_ENTRY:
-            raise UsageError(f"step of ccti is {self.step:g}: eighths, and {self.limit:g} of them below 16384")
+        if self.step <= 0 or self.step * self.limit >= _LARGEST_ENTRY:
+            raise UsageError(f"step of ccti is {self.step:g}: above 0, and {self.limit:g} times that below 16384")
 
 
 def _default() -> CctiParameters:
-    """An index up at each BECN and down with each unit of the timer; a table of 128 entries as CCT_Limit 127 has it.
+    """An index up at each BECN and down with each unit of the timer; entries up to 32 packet times, in fine steps.
 
-    The specification leaves all values to the subnet manager: these are ours.
+    The specification leaves all values to the subnet manager: these are ours. With steps of an eighth the rates of an
+    incast swing so far that a victim of it has 65 % of its line, where it has 72 % of the 75 % that there are with
+    these.
     """
-    return CctiParameters(increase=1, timer_us=TIMER_UNIT_US, limit=127, minimum=0, step=0.125)
+    return CctiParameters(increase=1, timer_us=TIMER_UNIT_US, limit=1023, minimum=0, step=1 / 32)
 
 
 PARAMETER_SETS: Final[Mapping[str, CctiParameters]] = MappingProxyType({"default": _default()})
@@ -112,7 +114,8 @@ class Ccti(CongestionControl):
         return {"ccti": float(self.index)}
 
     def _set_rate(self) -> None:
-        self.rate_bps = self._line / (1 + self.index * self._step)
+        entry = int(self.index * self._step * _EIGHTHS) / _EIGHTHS
+        self.rate_bps = self._line / (1 + entry)
 
 
 def _make(settings: FlowSettings) -> Ccti:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from testbed.base.linux.port_counters import PlainQueue, PortCounters
-from testbed.lab.core.model import Lab, whole_lab
+from testbed.lab.core.model import BACKEND, InfinibandFabric, InfinibandSettings, Lab, whole_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.run.schema.model import Transport
+from testbed.run.schema.transports import TRANSPORTS
 
 if TYPE_CHECKING:
     import subprocess
@@ -70,6 +72,26 @@ class LiveLab(Protocol):
         ...
 
 
+def lab_of_transports(lab: Lab, transports: Iterable[Transport]) -> Lab:
+    """Return a lab whose back end is InfiniBand where a transport is, though its file says Ethernet: the same switches
+    and links under a subnet manager that is told nothing, and no QoS. That is for virtual time, and for comparing."""
+    if lab.infiniband is not None or not any(TRANSPORTS[one.kind.value].over_subnet for one in transports):
+        return lab
+    switches = tuple(node for node in lab.switches if node.network == BACKEND)
+    names = {node.name for node in switches}
+    fabric = InfinibandFabric(
+        settings=InfinibandSettings(sm_hosts=tuple(node.name for node in lab.hosts[:1])),
+        switches=switches,
+        links=tuple(link for link in lab.links if link.network == BACKEND),
+        rail_subnets=tuple(subnet for subnet in lab.rail_subnets if subnet.switch in names),
+    )
+    return replace(lab, infiniband=fabric, qos=None)
+
+
+_FIRST_AS = 4_280_000_000
+"""From here on are the numbers of switches of InfiniBand: private ones (RFC 6996), behind those of Ethernet."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedLab:
     """A lab as far as it is without being there: what a `LiveLab` says of itself, and nothing that it does."""
@@ -117,8 +139,16 @@ class PlannedLab:
 
 def lab_of_runs(lab: Lab) -> Lab:
     """Return a lab as runs see it: with the switches and links of an InfiniBand back end in place, which a deployed lab
-    has no wires for, and what its subnet manager is told beside."""
-    return lab if lab.infiniband is None else replace(whole_lab(lab), infiniband=lab.infiniband)
+    has no wires for, and what its subnet manager is told beside.
+
+    Switches of InfiniBand may stand in a ring. Since the plan of a lab has BGP between all switches of its back end,
+    each of these is an AS of its own.
+    """
+    fabric = lab.infiniband
+    if fabric is None:
+        return lab
+    numbered = tuple(replace(node, asn=_FIRST_AS + number) for number, node in enumerate(fabric.switches))
+    return replace(whole_lab(replace(lab, infiniband=replace(fabric, switches=numbered))), infiniband=fabric)
 
 
 def _refuse() -> NoReturn:

@@ -299,7 +299,7 @@ class _PortClasses:
         )
 
     def watchdog(self, node: str) -> tuple[int, int]:
-        """Return after how many ns the PFC watchdog of a switch frees a queue, and guards it again; 0: there is none."""
+        """Return after how many ns the PFC watchdog of a switch frees a queue, and guards it again; 0: no watchdog."""
         buffer = self._buffers.get(node)
         return (0, 0) if buffer is None else (buffer.watchdog_detect_ns, buffer.watchdog_restore_ns)
 

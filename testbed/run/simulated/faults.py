@@ -61,6 +61,12 @@ def check_fault(fault: Fault, lab: Lab) -> None:
             f"--backend simulation has links of a constant delay, and that of {fault.target} is to vary",
             hint=f"a link-set without jitter, or {INSTEAD}",
         )
+    if _is_cut_off(found, lab, LinkKind.HOMED):
+        raise ScenarioError(
+            f"--backend simulation has no ways that are longer than the planned ones, by which switches come to"
+            f" {fault.target} after its {fault.kind}",
+            hint=f"node: LEAF, kill: true, or {INSTEAD}",
+        )
     if _needs_peer_link(found, lab):
         raise ScenarioError(
             f"--backend simulation has no peer links and no LACP, by which a pair of leaves goes on after {fault.kind}"
@@ -74,10 +80,15 @@ def _needs_peer_link(found: LabFault, lab: Lab) -> bool:
     if isinstance(found, DaemonKill):
         pairs = {end.node for link in lab.links if link.kind is LinkKind.PEER for end in (link.a, link.b)}
         return found.fault.settings.get("daemon") == "bgpd" and found.target in pairs
+    return _is_cut_off(found, lab, LinkKind.MEMBER, LinkKind.PEER)
+
+
+def _is_cut_off(found: LabFault, lab: Lab, *kinds: LinkKind) -> bool:
+    """Tell whether a fault takes a link of one of these kinds away, or all that it carries."""
     if not isinstance(found, LinkDown) and not (isinstance(found, LinkSet) and found.fault.settings.get("silent")):
         return False
-    of_pairs = (link for link in lab.links if link.kind in (LinkKind.MEMBER, LinkKind.PEER))
-    return any(found.target in (str(link.a), str(link.b)) for link in of_pairs)
+    links = (link for link in lab.links if link.kind in kinds)
+    return any(found.target in (str(link.a), str(link.b)) for link in links)
 
 
 class _Fault(ABC):

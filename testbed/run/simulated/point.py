@@ -11,6 +11,7 @@ from testbed.lab.core.model import Lab
 from testbed.lab.features.scale_up.counters.balance import PlaneBalance
 from testbed.record.record import EPOCH, Check
 from testbed.run.faults.registry import lab_fault
+from testbed.run.placed.lab import lab_of_transports
 from testbed.run.placed.placed_workload import DATA_LIMIT_BYTES
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.probes.planning import QUEUED_RTTS, plan_probes
@@ -57,6 +58,7 @@ class SimulatedPoint(UndeployedPoint):
     """Collectives carry data, which is checked, as far as it goes."""
 
     def __init__(self, point: Point, model: Lab) -> None:
+        model = lab_of_transports(model, point.scenario.transports)
         k = time_scale(model, point.scenario) if model.infiniband is None else REAL_TIME
         super().__init__(point, planned_lab(model, k))
         self.traffic = [with_own_addresses(one) for one in self.traffic]

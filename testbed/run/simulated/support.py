@@ -14,7 +14,7 @@ from testbed.lab.core.model.storage import ServedBy
 from testbed.lab.core.plan.user_space.uet import UDP_BYTES
 from testbed.protocols.scale_up.domain.build import build as build_domain
 from testbed.run.measuring.scale_up_loads import NOT_EMULATED
-from testbed.run.placed.lab import LiveLab
+from testbed.run.placed.lab import LiveLab, lab_of_transports
 from testbed.run.placed.scale_up import goes_by_packets
 from testbed.run.placed.traffic import lab_transports
 from testbed.run.schema.model import Scenario, Transport
@@ -53,7 +53,7 @@ SUBNET_APPROXIMATIONS: Final = (
 def check_supported(sweep: Sweep) -> None:
     """Raise `ScenarioError` for the first thing of these points that cannot be simulated."""
     for point in sweep.points:
-        lab = sweep.lab_of(point)
+        lab = lab_of_transports(sweep.lab_of(point), point.scenario.transports)
         _check_scenario(point, lab)
         _check_lab(lab.of_network(*point.scenario.workload.ranks.networks_in(lab)), point)
 

@@ -103,6 +103,11 @@ class SshSession:
         transport.set_keepalive(KEEPALIVE_S)
         self._transport = transport
 
+    @property
+    def far_address(self) -> str:
+        """The IP address at which the far end was reached."""
+        return str(self._transport.sock.getpeername()[0])
+
     def __enter__(self) -> Self:
         return self
 

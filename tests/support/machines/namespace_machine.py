@@ -126,10 +126,14 @@ class NamespaceMachine:
 
 
 class MachineRoom:
-    """The switch that machines are on, and the desk, a namespace from which they are reached. A context."""
+    """The switch that machines are on, and the desk, a namespace from which they are reached. A context.
 
-    def __init__(self, directory: Path) -> None:
+    `mtu` is that of the network between them.
+    """
+
+    def __init__(self, directory: Path, *, mtu: int = 1500) -> None:
         self._directory = directory
+        self._mtu = str(mtu)
         self._network, self.desk = (f"test-{os.getpid()}-{word}" for word in ("room", "desk"))
         self._stack = contextlib.ExitStack()
         self._count = 0
@@ -147,10 +151,9 @@ class MachineRoom:
         for name in (self._network, self.desk):
             _ip("netns", "add", name)
             self._stack.callback(_ip, "netns", "del", name)
-        _ip("-n", self._network, "link", "add", "br0", "type", "bridge")
+        _ip("-n", self._network, "link", "add", "br0", "mtu", self._mtu, "type", "bridge")
         _ip("-n", self._network, "link", "set", "br0", "up")
-        _ip("link", "add", "eth0", "netns", self.desk, "type", "veth", "peer", "name", "desk", "netns", self._network)
-        _ip("-n", self._network, "link", "set", "desk", "master", "br0", "up")
+        self._plug("desk", self.desk)
         _ip("-n", self.desk, "link", "set", "lo", "up")
         _ip("-n", self.desk, "link", "set", "eth0", "up")
         _ip("-n", self.desk, "addr", "add", f"{DESK_ADDRESS}/24", "dev", "eth0")
@@ -214,7 +217,7 @@ class MachineRoom:
             )
         self._stack.callback(_ended, holder)
         pid = _child_of(holder)
-        self._connect(name, pid)
+        self._plug(name, str(pid))
         assert holder.stdout is not None
         said = holder.stdout.readline()
         assert said == "ready\n", f"{name} does not start: {said}{(directory / 'log').read_text()}"
@@ -226,9 +229,11 @@ class MachineRoom:
         """Machines of these names, for as long as the context lasts."""
         yield [self.start(name) for name in names]
 
-    def _connect(self, name: str, pid: int) -> None:
-        _ip("link", "add", "eth0", "netns", str(pid), "type", "veth", "peer", "name", name, "netns", self._network)
-        _ip("-n", self._network, "link", "set", name, "master", "br0", "up")
+    def _plug(self, port: str, namespace: str) -> None:
+        """Connect a namespace, by its name or a process in it, to a port of the switch."""
+        end = ["mtu", self._mtu, "netns"]
+        _ip("link", "add", "eth0", *end, namespace, "type", "veth", "peer", "name", port, *end, self._network)
+        _ip("-n", self._network, "link", "set", port, "master", "br0", "up")
 
     def _make_keys(self) -> None:
         home = self._directory / "home" / ".ssh"

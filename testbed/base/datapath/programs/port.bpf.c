@@ -4,6 +4,8 @@
  *
  *   port_ingress  clsact ingress: leaves the peer's queue; the wire (loss, corruption, delay), pause frames, the cap
  *                 of a tenant, ECMP hash
+ *   port_cut      clsact ingress of the stub of a link that ends on another machine: leaves the queue, and goes on to
+ *                 the interface whose index is the class ID
  *   port_egress   clsact egress, only where trimming is on
  *   port_enqueue  filter on HTB, under the root lock: class, admission, ECN, accounts
  *   port_purge    tracepoint kfree_skb: packets that a link going down took along
@@ -300,6 +302,18 @@ int port_ingress(struct __sk_buff *skb)
 	if (config->delay_ifindex)
 		return bpf_redirect(config->delay_ifindex, 0);
 	return TC_ACT_UNSPEC;
+}
+
+SEC("tc")
+int port_cut(struct __sk_buff *skb)
+{
+	struct headers headers = {};
+	struct arrival arrival = {};
+	struct queue *marking = arrive(skb, &arrival);
+
+	if (marking && parse(skb, &headers, 0))
+		settle_mark(skb, marking, &arrival, headers.tos & ECN_MASK);
+	return bpf_redirect(skb->tc_classid & 0xffff, 0);
 }
 
 /* ------------------------------------------------------------------ trimming */

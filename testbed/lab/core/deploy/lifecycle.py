@@ -33,7 +33,7 @@ from testbed.lab.core.deploy.mechanisms import (
 from testbed.lab.core.deploy.node_files import release_memory, write_node_files
 from testbed.lab.core.deploy.pausing.attachment import attach, detach
 from testbed.lab.core.deploy.pausing.reaction import planned_reaction_ns, undo_killed_measurement
-from testbed.lab.core.deploy.preparation import PreparedLab, plan_at, prepare_lab, require_names
+from testbed.lab.core.deploy.preparation import Agreed, PreparedLab, plan_at, prepare_lab, require_names
 from testbed.lab.core.deploy.records.journal import Journal, JournalContent, LabState, StateError
 from testbed.lab.core.deploy.records.lab_record import LabRecord, LabUnreadable, encode_lab, encode_written
 from testbed.lab.core.deploy.records.labdir import remove_paths, write_lab_directory
@@ -91,6 +91,8 @@ class DeployOptions:
     Mininet's objects."""
     realised: Callable[[Sequence[Operation]], None] | None = None
     """Told of operations once they are carried out, in their order; `CreateNode` once the nodes are published."""
+    agreed: Agreed | None = None
+    """The agreement of machines that have a part each of the lab; None: all of it is here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +163,7 @@ def deploy_lab(
                 return DeployOutcome(lab=running, changed=False)
         runtimes = _prepare_runtimes(lab, state)
         try:
-            prepared = prepare_lab(lab, state, k=options.k, parent=options.directory)
+            prepared = prepare_lab(lab, state, k=options.k, parent=options.directory, agreed=options.agreed)
             _destroy_locked(lab.name, state, notify)  # nothing speaks against the new one
             deploy = _Deploy(lab=lab, state=state, options=options, frr=frr, runtimes=runtimes, notify=notify)
             record = deploy.carry_out(prepared)
@@ -262,11 +264,19 @@ class _Deploy:
     def journal(self) -> Journal:
         return Journal(self.state.lab_directory(self.lab.name))
 
+    @property
+    def here(self) -> Lab:
+        """The lab, or the part of it that this machine has."""
+        agreed = self.options.agreed
+        return self.lab if agreed is None else agreed.part.model(self.lab)
+
     def carry_out(self, prepared: PreparedLab) -> LabRecord:
         """Deploy what is `prepared`. After any error but `ConvergenceError` nothing of it is left."""
         try:
             plan, record = self.register(prepared)
-            write_node_files(self.lab, plan, self.state.run_directory(self.lab.name))
+            if self.options.agreed is not None:
+                self.options.agreed.claimed()
+            write_node_files(self.here, plan, self.state.run_directory(self.lab.name))
             self.bring_up(plan, record)
         except ConvergenceError:
             self.journal.state(LabState.FAILED)
@@ -281,10 +291,12 @@ class _Deploy:
     def register(self, prepared: PreparedLab) -> tuple[LabPlan, LabRecord]:
         """Claim the name and a slot, and record the lab."""
         lab, state, options = self.lab, self.state, self.options
-        plan, by, reaction_ns = prepared.plan, prepared.by, prepared.reaction_ns
+        plan, by, reaction_ns, here = prepared.plan, prepared.by, prepared.reaction_ns, self.here
         with state.lock_machine():
-            require_names(lab, JournalContent())
-            slot = state.take_slot(slot_for(lab.name))
+            require_names(here, JournalContent())
+            slot = state.take_slot(slot_for(lab.name) if options.agreed is None else plan.slot)
+            if slot != plan.slot and options.agreed is not None:
+                raise LabExists(f"another lab has taken the slot {plan.slot} meanwhile", hint="deploy it once more")
             if slot != plan.slot:  # another lab has taken it meanwhile
                 plan = plan_at(lab, slot, k=options.k, by=by, reaction_ns=reaction_ns)
             frr = self.frr.version_text if self.frr is not None and options.routing else ""
@@ -303,9 +315,10 @@ class _Deploy:
                 lag_by=by.lag_by.value if by.lag_by is not None else "",
                 reaction_ns=reaction_ns,
                 runtime=options.runtime,
-                daemons=recorded_daemons(lab, plan, planned_daemons(plan, lambda _: frr)),
-                environment=_environments(lab, plan, state.run_directory(lab.name)),
+                daemons=recorded_daemons(here, plan, planned_daemons(plan, lambda _: frr)),
+                environment=_environments(here, plan, state.run_directory(lab.name)),
                 written=encode_written(lab),
+                part=None if options.agreed is None else options.agreed.part.to_json(),
             )
             self.journal.state(LabState.DEPLOYING)
             state.write(record)
@@ -314,7 +327,7 @@ class _Deploy:
 
     def bring_up(self, plan: LabPlan, record: LabRecord) -> None:
         """Carry out the plan, wait until routing has converged, and run the commands of the nodes."""
-        lab, state, options, notify = self.lab, self.state, self.options, self.notify
+        lab, state, options, notify = self.here, self.state, self.options, self.notify
         run = state.run_directory(lab.name)
         kernel = NetnsKernel(lab.name)
         realised = options.realised or (lambda _: None)
@@ -371,14 +384,14 @@ class _Deploy:
         elsewhere = {node: how for nodes in self.runtimes for node, how in nodes.elsewhere.items()}
         password = bgp_password(plan, self.state.lab_directory(self.lab.name))
         run = self.state.run_directory(self.lab.name)
-        return pool.submit(daemon_sets, self.lab, plan, run, self.frr, elsewhere=elsewhere, password=password)
+        return pool.submit(daemon_sets, self.here, plan, run, self.frr, elsewhere=elsewhere, password=password)
 
     def start_features(
         self, pool: ThreadPoolExecutor, plan: LabPlan, directory: Path, written: Future[None]
     ) -> list[Future[Started | None]]:
         """Have everything started that features run beside routing. `written`: the lab directory is there."""
         deployment = Deployment(
-            lab=self.lab,
+            lab=self.here,
             plan=plan,
             state=self.state,
             journal=self.journal,

@@ -35,6 +35,8 @@ class ListedLab:
     k: float | None = if_known()
     created: str | None = if_known()
     topology: str | None = if_known()
+    machines: str | None = if_known()
+    """The machines that it is spread over."""
 
 
 def listed_labs(state: StateDirectory) -> Iterator[ListedLab]:
@@ -54,10 +56,13 @@ def recorded_daemons(
 
 
 def _from_records(name: str, state: StateDirectory) -> ListedLab | None:
-    """None where only the lab as a whole knows: its record says no daemons, or links of it were changed."""
+    """None where only the lab as a whole knows: its record says no daemons, links of it were changed, or other machines
+    have nodes of it."""
     document = state.salvage(name)
     daemons, directory = document.get("daemons"), state.lab_directory(name)
     if document.get("schema") != LAB_SCHEMA or daemons is None or (directory / "links.json").exists():
+        return None
+    if document.get("part") is not None:
         return None
     from testbed.base.linux import namespaces, processes
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from testbed.base.datapath.pins import lab_directory
 from testbed.base.errors import TestbedError
@@ -17,6 +17,7 @@ from testbed.base.linux.counters import read_counters, read_queues
 from testbed.base.linux.iproute import converse
 from testbed.base.linux.namespaces import NETNS_DIRECTORY
 from testbed.base.linux.port_counters import PlainQueue, PortCounters
+from testbed.base.linux.processes import Process
 from testbed.base.linux.routes import (
     KernelRoute,
     RouteKey,
@@ -36,7 +37,7 @@ from testbed.lab.core.deploy.records.journal import Journal, LabState
 from testbed.lab.core.deploy.records.lab_record import LabRecord, LabUnreadable, decode_lab
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.drivers.nodes.inside import ask_inside
-from testbed.lab.core.feature import features, runtimes
+from testbed.lab.core.feature import features, read_part, runtimes
 from testbed.lab.core.model import NETNS, DelayBy, Lab, LagBy, Node, NodeKind, VrfBy
 
 if TYPE_CHECKING:
@@ -44,7 +45,11 @@ if TYPE_CHECKING:
     from testbed.daemons.portd.client import PauseAgent
     from testbed.lab.core.deploy.runtime import LiveNodes
     from testbed.lab.core.deploy.watch.sessions import BgpSession
+    from testbed.lab.core.feature import Part
     from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
+
+
+_Read = TypeVar("_Read")
 
 
 class NoSuchNode(TestbedError):
@@ -120,8 +125,23 @@ class RunningLab:
 
     @cached_property
     def model(self) -> Lab:
+        """The lab, or what is here of it where other machines have the rest."""
+        lab = self._everywhere
+        return lab if self.part is None else self.part.model(lab)
+
+    @cached_property
+    def part(self) -> Part | None:
+        """The part of the lab that is here; None where all of it is."""
+        said = self._record.part
+        return None if said is None else self._read(lambda: read_part(said))
+
+    @cached_property
+    def _everywhere(self) -> Lab:
+        return self._read(lambda: decode_lab(self._record.model))
+
+    def _read(self, read: Callable[[], _Read]) -> _Read:
         try:
-            return decode_lab(self._record.model)
+            return read()
         except ValueError as error:
             raise LabUnreadable(
                 f"the record of the lab {self.name} was written by testbed {self._record.version} and cannot be read",
@@ -130,7 +150,9 @@ class RunningLab:
 
     @cached_property
     def plan(self) -> LabPlan:
-        plan = self.plan_of(self.model, k=self._record.k)
+        plan = self.plan_of(self._everywhere, k=self._record.k)
+        if self.part is not None:
+            plan = self.part.plan(plan)
         if self._record.numbers is None:
             return plan
         from testbed.lab.core.plan.qos.numbers import DataPathNumbers, keep_numbers
@@ -431,6 +453,16 @@ class RunningLab:
         if name == NETNS:
             return self._record.frr
         return self._runtimes[name].frr_version(node) if name in self._runtimes else ""
+
+    def processes(self, places: Collection[str], commands: Collection[str]) -> dict[str, list[Process]]:
+        """Return the processes with these commands in each of some nodes and VRFs, with one look at the machine's; none
+        of a place that was never made."""
+        found: dict[str, list[Process]] = {place: [] for place in places}
+        known = {self.identities[place]: place for place in places if place in self.identities}
+        for process in processes.processes_in(known) if known else ():
+            if process.command in commands:
+                found[known[process.identity]].append(process)
+        return found
 
     def status(self) -> list[NodeStatus]:
         """State of every node, from the processes that are really there."""

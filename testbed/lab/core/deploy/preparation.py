@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,12 +23,26 @@ from testbed.lab.core.deploy.pausing.reaction import planned_reaction_ns
 from testbed.lab.core.deploy.records.journal import Journal, JournalContent, state_error
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.drivers.netlink.port_programs import check_ports
-from testbed.lab.core.feature import features
+from testbed.lab.core.feature import Part, features
 from testbed.lab.core.model import DelayBy, Lab, LagBy, VrfBy
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import InstallPort
 from testbed.lab.core.plan.stable import slot_for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreed:
+    """All that machines have agreed on which have a part each of one lab. `part` is this machine's.
+
+    `claimed` is called once name and slot are the lab's here, and before anything is made; it raises to end the deploy.
+    """
+
+    part: Part
+    slot: int
+    by: Mechanisms
+    reaction_ns: int
+    claimed: Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,23 +55,29 @@ class PreparedLab:
     directory: Path
 
 
-def prepare_lab(lab: Lab, state: StateDirectory, *, k: float, parent: Path | None) -> PreparedLab:
+def prepare_lab(
+    lab: Lab, state: StateDirectory, *, k: float, parent: Path | None, agreed: Agreed | None = None
+) -> PreparedLab:
     """Plan a lab and check that this machine can give it; changes nothing of any lab, neither of one of that name.
 
-    `parent` is that of its lab directory, the working directory by default. Its runtimes are prepared apart. Raises
+    `parent` is that of its lab directory, the working directory by default. `agreed` is what other machines have agreed
+    to that have a part of it. Its runtimes are prepared apart. Raises
     `NameInUse`, `PlanError`, `CapabilityError`, `DriverError`, `StateError`. Whether a slot is left, and whether the
     names are still free, is looked at once more when they are claimed.
     """
     directory = (parent or Path.cwd()) / f"testbed-{lab.name}"
     require_directory(directory)
-    require_names(lab, Journal(state.lab_directory(lab.name)).read())
-    by = choose_mechanisms(lab, state)
-    reaction_ns = planned_reaction_ns(lab, state)
-    slot = state.take_slot(slot_for(lab.name), instead_of=lab.name)
+    here = lab if agreed is None else agreed.part.model(lab)
+    require_names(here, Journal(state.lab_directory(lab.name)).read())
+    by = choose_mechanisms(lab, state) if agreed is None else agreed.by
+    reaction_ns = planned_reaction_ns(lab, state) if agreed is None else agreed.reaction_ns
+    slot = state.take_slot(slot_for(lab.name), instead_of=lab.name) if agreed is None else agreed.slot
     plan = plan_at(lab, slot, k=k, by=by, reaction_ns=reaction_ns)
-    require_configurations(lab)
+    if agreed is not None:
+        plan = agreed.part.plan(plan)
+    require_configurations(here)
     for feature in features():
-        feature.prepare(lab, plan)
+        feature.prepare(here, plan)
     require_data_path(plan)
     return PreparedLab(plan=plan, by=by, reaction_ns=reaction_ns, directory=directory)
 

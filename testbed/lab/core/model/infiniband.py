@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 DEFAULT_ROUTING = ("ftree", "updn")
 DEFAULT_SWEEP = Duration(10 * 10**9)
+LANE_ENGINES = frozenset({"lash", "dfsssp", "nue"})
+"""The routing engines of OpenSM that put paths on several service levels, against deadlock."""
 SERVICE_LEVELS = 16
 DROPPED = 15
 """The lane of a service level whose packets are dropped: that of management, which no data may take (IBTA 7.6.6)."""
@@ -36,7 +38,7 @@ class InfinibandPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CongestionSettings:
-    """What the congestion manager tells switches and HCAs (IBTA annex A10.4.3).
+    """The words of the congestion manager to switches and HCAs (IBTA annex A10.4.3).
 
     `threshold` is 0 (never) to 15, by sixteenths of a buffer from its top: above it switches mark. Each mark raises an
     HCA's index into its table of delays by `increase`, and every `timer` units of 1.024 us it falls by one.
@@ -74,6 +76,12 @@ class InfinibandSettings:
     """A frame takes the least loaded of a switch's ports to the tier above, where its table names one of them. It is
     this project's: vendors' adaptive routing is not public."""
     congestion_control: CongestionSettings | None = None
+
+    @property
+    def has_lanes(self) -> bool:
+        """Tell whether the manager sets lanes up. With one for all it leaves tables of lanes alone: they are a datagram
+        for each pair of a switch's ports, most of the time that a large subnet would take to come up."""
+        return self.vls > 1
 
 
 def port_numbers(fabric: InfinibandFabric) -> Mapping[End, int]:

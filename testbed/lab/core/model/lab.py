@@ -17,6 +17,7 @@ from testbed.lab.core.model.containers import Container
 from testbed.lab.core.model.end import End
 from testbed.lab.core.model.guards import NO_GUARDS, Guards
 from testbed.lab.core.model.infiniband import InfinibandSettings
+from testbed.lab.core.model.machines import LabMachine
 from testbed.lab.core.model.management import ManagementService
 from testbed.lab.core.model.overlay import Overlay
 from testbed.lab.core.model.qos import QosPolicy
@@ -338,6 +339,8 @@ class Lab:
     """The domains that join the GPUs of a host, or of a segment, beside all networks."""
     infiniband: InfinibandFabric | None = None
     """The back end, where it is InfiniBand: then no link, switch or rail of it is among the lab's own."""
+    machines: tuple[LabMachine, ...] = field(default=(), compare=False)
+    """The machines that it is to be spread over, in a file that says so: where a lab is changes nothing of it."""
     written: WrittenLab | None = field(default=None, compare=False)
     """The keys of the file that this came from; two labs are the same whichever file says it. None: from no file."""
 

@@ -25,11 +25,11 @@ class PlanBasis:
     slot: int = 0
     """The slot (0..511) of the machine."""
     auto_delay: DelayBy = DelayBy.ENDPOINT
-    """What `delay: {by: auto}` means there (`testbed.lab.core.plan.link_delays.decide_delay`)."""
+    """The meaning of `delay: {by: auto}` there (`testbed.lab.core.plan.link_delays.decide_delay`)."""
     auto_vrf: VrfBy = VrfBy.NAMESPACE
-    """What `vrf_by: auto` means there (`testbed.lab.core.deploy.mechanisms.decide_vrf`)."""
+    """The meaning of `vrf_by: auto` there (`testbed.lab.core.deploy.mechanisms.decide_vrf`)."""
     auto_lag: LagBy = LagBy.EBPF
-    """What `lag_by: auto` means there (`testbed.lab.core.deploy.mechanisms.decide_lag`)."""
+    """The meaning of `lag_by: auto` there (`testbed.lab.core.deploy.mechanisms.decide_lag`)."""
     reaction_ns: int = DEFAULT_REACTION_NS
     """The reaction to a pause, in lab time, that headroom is computed from."""
     any_size: bool = False

@@ -20,8 +20,8 @@ FIRST_HCA_GUID, FIRST_SWITCH_GUID = 0x100000, 0x200000
 FULL_MEMBER = 0x8000
 """The bit of a P_Key that says full membership (IBTA section 10.9.1.1)."""
 HIGHEST_PRIORITY = 13
-"""The priority of the first subnet manager; the others have one less each. A master has 14, whatever its own was (OpenSM's
-master_sm_priority), so that one that comes back does not take over again."""
+"""The priority of the first subnet manager; the others have one less each. A master has 14, whatever its own was
+(OpenSM's master_sm_priority), so that one that comes back does not take over again."""
 POLLING_MS, POLLS = 1000, 3
 """A standby manager asks for the master so often, and takes over after so many polls without an answer. OpenSM's own
 10 s and 4 make it a minute."""
@@ -135,7 +135,11 @@ def simulator_limits(subnet: PlannedSubnet) -> list[str]:
 
 def manager_text(subnet: PlannedSubnet, directory: Path, partitions: Path, priority: int) -> str:
     """OpenSM's settings. What it writes goes into `directory`: its dumps go to /var/log otherwise, and its log, which
-    commands wait for, is written when a buffer is full."""
+    commands wait for, is written when a buffer is full.
+
+    Of several managers each has one datagram on its way: ibsim leads the answer of another manager to whoever sent a
+    datagram of its number last, and an answer that is lost so has OpenSM wait for ever.
+    """
     settings = subnet.settings
     values = {
         "force_log_flush": "TRUE",
@@ -146,15 +150,19 @@ def manager_text(subnet: PlannedSubnet, directory: Path, partitions: Path, prior
         "sminfo_polling_timeout": str(POLLING_MS),
         "polling_retry_number": str(POLLS),
         "partition_config_file": str(partitions),
-        "qos": "TRUE",
-        "qos_max_vls": str(settings.vls),
-        "qos_high_limit": str(settings.vl_high_limit),
-        "qos_vlarb_high": _arbitration(settings.vl_high) or "0:0",
-        "qos_vlarb_low": _arbitration(settings.vl_low),
-        "qos_sl2vl": ",".join(map(str, settings.sl2vl)),
-        "lash_start_vl": "0",
         "nue_max_num_vls": str(settings.vls),
     }
+    if len(settings.sm_hosts) > 1:
+        values |= {"max_wire_smps": "1", "max_wire_smps2": "1"}
+    if settings.has_lanes:
+        values |= {
+            "qos": "TRUE",
+            "qos_max_vls": str(settings.vls),
+            "qos_high_limit": str(settings.vl_high_limit),
+            "qos_vlarb_high": _arbitration(settings.vl_high) or "0:0",
+            "qos_vlarb_low": _arbitration(settings.vl_low),
+            "qos_sl2vl": ",".join(map(str, settings.sl2vl)),
+        }
     return "".join(f"{key} {value}\n" for key, value in values.items())
 
 

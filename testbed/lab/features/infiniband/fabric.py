@@ -92,19 +92,19 @@ def _unbuilt(document: Document, lab: Lab) -> Iterator[Problem]:
     contained = next((node.name for node in lab.nodes if node.container is not None and node.network == BACKEND), None)
     if contained is not None:
         message = f"{contained} is a container, and hosts and switches of an InfiniBand back end are none"
-        yield document.problem("not-built", ("fabric", "link_layer"), message, hint="remove its image")
+        yield document.problem("contradiction", ("fabric", "link_layer"), message, hint="remove its image")
     if document.get("fabric.scale_up.by") == "packets":
         message = "scale-up domains by packets are not built beside an InfiniBand back end"
-        yield document.problem("not-built", ("fabric", "scale_up", "by"), message, hint="by: time")
+        yield document.problem("contradiction", ("fabric", "scale_up", "by"), message, hint="by: time")
     if any(link.network == BACKEND and link.kind not in _KINDS for link in lab.links):
         message = "links of tenants, routers or link groups are no links of InfiniBand"
-        yield document.problem("not-built", ("fabric", "link_layer"), message)
+        yield document.problem("contradiction", ("fabric", "link_layer"), message)
 
 
 def _misfits(
     document: Document, fabric: InfinibandFabric, spec: InfinibandSpec | None, hosts: Sequence[str]
 ) -> Iterator[Problem]:
-    """Find what makes it no subnet: more nodes than LIDs, switches of more ports than tables tell apart, loose parts."""
+    """Find what makes it no subnet: more nodes than LIDs, more ports than tables tell apart, loose parts."""
     place: Path = ("fabric", "link_layer")
     hcas = hca_ends(fabric)
     if not hcas:

@@ -14,17 +14,10 @@ from testbed.lab.core.model import InfinibandFabric
 from testbed.lab.core.model.end import End
 from testbed.lab.core.model.infiniband import port_numbers, subnet_names
 from testbed.lab.features.infiniband.configuration import PlannedSubnet, plan_subnet
-from testbed.lab.features.infiniband.manager import (
-    LOST_TRAP_S,
-    Manager,
-    await_sweep,
-    count_sweeps,
-    engine_sentence,
-    managers_of,
-)
+from testbed.lab.features.infiniband.manager import Manager, count_sweeps, engine_sentence, managers_of
 from testbed.lab.features.infiniband.plane import Plane
 from testbed.lab.features.infiniband.reading import SubnetReader
-from testbed.lab.features.infiniband.running import SIMULATOR, kill_manager, noted_pids, restart_manager
+from testbed.lab.features.infiniband.running import SIMULATOR, kill_manager, noted_pids, restart_manager, settle
 from testbed.lab.features.infiniband.simulator import SimulatedNode, Simulator
 from testbed.protocols.infiniband.subnet import SubnetLink
 
@@ -155,15 +148,17 @@ class LiveSubnet:
 
     def await_sweep(self, before: int) -> None:
         """Wait until the managers have swept the subnet more often than `before`; one that missed why is told."""
-        pids = [pid for name, pid in noted_pids(self.plane.directory).items() if name != SIMULATOR]
-        if not pids:
+        if self.ended_managers() == len(self.planned.managers):
             raise DriverError(
                 "no subnet manager runs: the tables stay as they are",
                 operation="opensm",
-                hint="`testbed repair` starts it again",
+                hint="`testbed apply` starts it again",
             )
-        managers = [manager for manager in self.managers if manager.directory.exists()]
-        await_sweep(managers, before, SWEEP_TIMEOUT_S, told_after_s=LOST_TRAP_S, pids=pids)
+        settle(self.plane, self.planned, before, SWEEP_TIMEOUT_S)
+
+    def ended_managers(self) -> int:
+        """Return how many managers do not run."""
+        return sum(name != SIMULATOR for name in self.ended())
 
     # ------------------------------------------------------------------ managers
 

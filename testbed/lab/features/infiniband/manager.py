@@ -11,14 +11,14 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Collection, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.base.errors import ConvergenceError, DriverError
 from testbed.base.linux.inotify import IN_CREATE, IN_MODIFY, DirectoryWatch
-from testbed.base.linux.processes import last_line
+from testbed.base.linux.processes import last_line, stat_fields
 from testbed.lab.features.infiniband.configuration import (
     HIGHEST_PRIORITY,
     PlannedNode,
@@ -33,6 +33,11 @@ LOG_FLAGS = "0x03"
 LOST_TRAP_S = 2.0
 """ibsim tells a manager once that a link has changed. One that is at work just then may miss it, and is told to sweep
 by a signal where it has not begun after this time."""
+STUCK_S = 4.0
+"""A manager that was told to sweep and does nothing for so long waits for an answer that ibsim has lost: the answer of
+another manager goes to whoever sent a datagram of its number last, which a trap changes that arrives meanwhile."""
+IDLE_TICKS = 1
+"""Managers that stand by poll the master, which takes next to no time."""
 _SAID = re.compile(r"^.*? -> (.*)$")
 _ENGINE = re.compile(r"(\S+) tables configured on all switches")
 _UP = "SUBNET UP"
@@ -140,36 +145,55 @@ def count_sweeps(managers: Sequence[Manager]) -> int:
     return sum(manager.read_log().sweeps for manager in managers)
 
 
+class ManagersStuck(DriverError):
+    """No manager does anything, though the subnet has changed: one waits for an answer that was lost."""
+
+
 def await_sweep(
     managers: Sequence[Manager],
     before: int,
     timeout_s: float,
     processes: Sequence[subprocess.Popen[bytes]] = (),
-    told_after_s: float | None = None,
-    pids: Sequence[int] = (),
+    told: Collection[int] = (),
 ) -> None:
     """Wait until the managers have swept more often than `before`.
 
-    `processes` are those that must not end meanwhile. Where nothing has happened after `told_after_s`, the managers
-    with `pids` are told to sweep by SIGHUP. Raises `ConvergenceError` after `timeout_s`, and `DriverError` for a
-    manager that ended.
+    `processes` are those that must not end meanwhile. The managers with the process ids `told` are told to sweep by
+    SIGHUP where nothing has happened for a while. Raises `ConvergenceError` after `timeout_s`, `DriverError` for a
+    manager that ended, and `ManagersStuck` where those that were told do nothing.
     """
-    started = time.monotonic()
+    begun = looked = time.monotonic()
+    hung_up, used = False, -1
     with closing(DirectoryWatch()) as watch:
         for manager in managers:
-            watch.add(manager.directory, IN_MODIFY | IN_CREATE)
+            if manager.directory.exists():
+                watch.add(manager.directory, IN_MODIFY | IN_CREATE)
         while count_sweeps(managers) <= before:
             for manager, process in zip(managers, processes, strict=False):
                 _require_running(manager, process)
-            spent = time.monotonic() - started
-            if told_after_s is not None and spent > told_after_s:
-                for pid in pids:
+            now = time.monotonic()
+            if told and not hung_up and now - begun > LOST_TRAP_S:
+                hung_up, looked = True, now
+                for pid in told:
                     os.kill(pid, signal.SIGHUP)
-                told_after_s = None
-            if spent > timeout_s:
+            if (spent := _cpu_ticks(told)) - used > IDLE_TICKS:
+                used, looked = spent, now
+            if hung_up and now - looked > STUCK_S:
+                raise ManagersStuck("the subnet managers do not look at what has changed", operation="opensm")
+            if now - begun > timeout_s:
                 raise _not_up(managers, timeout_s)
             watch.wait(0.1)
             list(watch.read())
+
+
+def _cpu_ticks(pids: Collection[int]) -> int:
+    """The CPU time of processes, in ticks of the kernel's clock (proc_pid_stat(5), utime and stime)."""
+    ticks = 0
+    for pid in pids:
+        with suppress(OSError):
+            fields = stat_fields(pid)
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks
 
 
 def await_standby(manager: Manager, process: subprocess.Popen[bytes], timeout_s: float) -> None:

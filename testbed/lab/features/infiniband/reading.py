@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed.base.errors import DriverError
+from testbed.lab.core.model.infiniband import LANE_ENGINES
 from testbed.lab.features.infiniband.configuration import FULL_MEMBER, PlannedNode, PlannedSubnet
 from testbed.lab.features.infiniband.manager import managers_of
 from testbed.lab.features.infiniband.plane import Plane, ask_tables
-from testbed.lab.features.infiniband.schema import LANE_ENGINES
 from testbed.lab.features.infiniband.simulator import SimulatedNode, Simulator, changed_links
 from testbed.protocols.infiniband.subnet import (
     SERVICE_LEVELS,
@@ -120,7 +120,10 @@ class SubnetReader:
     # ------------------------------------------------------------------ lanes
 
     def _lanes(self, found: Mapping[str, SubnetNode], asker: PlannedNode) -> dict[str, Any]:
-        """The tables of lanes of the HCA that asks."""
+        """The tables of lanes of the HCA that asks; where there is one lane for all, what the settings say."""
+        settings = self.planned.settings
+        if not settings.has_lanes:
+            return {name: getattr(settings, name) for name in ("sl2vl", "vl_low", "vl_high", "vl_high_limit")}
         lid = found[asker.name].lid
         questions = [
             ["smp", lid, SL_TO_VL, 0],
@@ -134,7 +137,7 @@ class SubnetReader:
             "sl2vl": decode_sl2vl(sl2vl),
             "vl_low": decode_arbitration(low),
             "vl_high": decode_arbitration(high),
-            "vl_high_limit": self.planned.settings.vl_high_limit,
+            "vl_high_limit": settings.vl_high_limit,
         }
 
     def lane_tables(self) -> Iterator[tuple[str, tuple[int, ...] | None]]:

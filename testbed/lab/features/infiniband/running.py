@@ -11,15 +11,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from testbed.base.descriptors import wait_readable
 from testbed.base.files import write_atomically
 from testbed.base.linux.processes import disown
 from testbed.lab.features.infiniband.configuration import PlannedSubnet
-from testbed.lab.features.infiniband.manager import Manager, await_standby, await_sweep, managers_of
+from testbed.lab.features.infiniband.manager import (
+    Manager,
+    ManagersStuck,
+    await_standby,
+    await_sweep,
+    count_sweeps,
+    managers_of,
+)
 from testbed.lab.features.infiniband.plane import Plane
 from testbed.lab.features.infiniband.simulator import Simulator
 
 SIMULATOR = "ibsim"
 START_TIMEOUT_S = 120.0
+ATTEMPTS = 5
+KILL_TIMEOUT_S = 10.0
 _PIDS = "pids"
 
 
@@ -40,6 +50,7 @@ class StartedPlane:
         subnet over while it is set up. Raises `ConvergenceError`, `DriverError`.
         """
         for manager in self.managers[:most]:
+            before = count_sweeps(self.managers)
             self.processes.append(manager.start(self.subnet))
             started = zip(self.managers, self.processes, strict=False)
             pids = {manager.node.name: process.pid for manager, process in started}
@@ -48,6 +59,7 @@ class StartedPlane:
                 await_sweep(self.managers[:1], 0, timeout_s, self.processes)
             else:
                 await_standby(manager, self.processes[-1], timeout_s)
+                settle(self.plane, self.subnet, before, timeout_s)  # the master looks at who has come
 
     def release(self) -> None:
         """Let the programs live on without this process."""
@@ -113,11 +125,42 @@ def restart_manager(plane: Plane, subnet: PlannedSubnet, name: str) -> None:
     disown(process)
 
 
+def settle(plane: Plane, subnet: PlannedSubnet, before: int, timeout_s: float) -> None:
+    """Wait until the managers that run have swept the subnet more often than `before`.
+
+    A master that is stuck is ended, another one takes over, and it is started again. Raises `ConvergenceError`,
+    `DriverError`.
+    """
+    managers = managers_of(plane, subnet)
+    for _ in range(ATTEMPTS):
+        pids = {name: pid for name, pid in noted_pids(plane.directory).items() if name != SIMULATOR}
+        try:
+            await_sweep(managers, before, timeout_s, told=pids.values())
+        except ManagersStuck:
+            masters = [
+                each.node.name for each in managers if each.node.name in pids and each.read_log().state == "master"
+            ]
+            stuck = masters[0] if masters else next(iter(pids))
+        else:
+            return
+        kill_manager(plane, stuck)
+        if len(pids) > 1:
+            await_sweep(managers, before, timeout_s)
+            before = count_sweeps(managers)
+        restart_manager(plane, subnet, stuck)
+    await_sweep(managers, before, timeout_s)
+
+
 def kill_manager(plane: Plane, name: str) -> bool:
     """End the manager at an HCA as nobody would, by SIGKILL; whether one ran."""
     pid = noted_pids(plane.directory).get(name)
     if pid is None:
         return False
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+        descriptor = os.pidfd_open(pid)
+        try:
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            wait_readable(descriptor, KILL_TIMEOUT_S)
+        finally:
+            os.close(descriptor)
     return True

@@ -7,8 +7,9 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 from testbed.base.errors import Problem
 from testbed.base.names import known_names_hint
@@ -33,6 +34,7 @@ from testbed.lab.core.model.infiniband import (
     DEFAULT_ROUTING,
     DEFAULT_SWEEP,
     DROPPED,
+    LANE_ENGINES,
     SERVICE_LEVELS,
     CongestionSettings,
     InfinibandPartition,
@@ -44,8 +46,6 @@ ROOT: Path = ("fabric", "infiniband")
 MAX_PARTITIONS = 31
 """An HCA of ibsim has 32 P_Keys, one of which is the default partition's."""
 MAX_VLS = 8
-LANE_ENGINES = frozenset({"lash", "dfsssp", "nue"})
-"""The routing engines that put paths on several service levels, against deadlock."""
 
 
 class LinkLayer(StrEnum):
@@ -67,6 +67,20 @@ Engine = Annotated[
         },
     ),
 ]
+
+
+class _OrOne:
+    """A list, or the one word that it would have: a matrix sets words."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def read(value: object) -> object:
+            return [value] if isinstance(value, str) else value
+
+        return core_schema.no_info_before_validator_function(read, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        several = handler(schema)
+        return {"anyOf": [several, several["items"]]}
 
 
 def _number_below(limit: int, what: str) -> Name:
@@ -177,7 +191,7 @@ class InfinibandSpec(SpecModel):
         "sharp": "SHARP's manager is NVIDIA's and closed",
     }
 
-    routing: Entries[Annotated[list[Engine], Length(0, 9)]] = Field(
+    routing: Entries[Annotated[list[Engine], Length(0, 9), _OrOne()]] = Field(
         default=[],
         description="Lists OpenSM's routing engines in the order in which they are tried; the default is ftree, updn."
         " Where all give up, OpenSM takes minhop.",
@@ -196,8 +210,8 @@ class InfinibandSpec(SpecModel):
     )
     partitions: Section[dict[PartitionName, Annotated[PartitionSpec, _OrNodes()]]] = Field(
         default={},
-        description="Lists partitions by name: a list of hosts, or {nodes: [...], sl: 1}. Who is in none talks with"
-        " nobody; without the key, all are in one.",
+        description="Lists partitions by name, each a list of hosts or {nodes: [p1-s1-*], sl: 1}; hosts in none talk"
+        " with nobody, and without the key all are in one.",
     )
     sm: Section[ManagerSpec] = Field(
         default=ManagerSpec.model_construct(), description="Says which hosts have subnet managers."

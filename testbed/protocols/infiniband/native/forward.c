@@ -363,7 +363,7 @@ static void mark(struct ib_fabric *fabric, struct fabric_port *port, __u32 frame
 {
 	bool is_victim = waited || port->since_wait[vl] < LATELY;
 	const struct fabric_node *node = &fabric->nodes[port->node];
-	__u64 queued = port->queued_bytes[vl] + fabric->pool.frames[frame].length;
+	__u64 queued = port->queued_bytes[vl]; /* behind it */
 
 	port->since_wait[vl] = waited ? 0 : port->since_wait[vl] + 1;
 	if (!node->threshold_bytes || queued <= node->threshold_bytes || (is_victim && !port->is_edge) ||

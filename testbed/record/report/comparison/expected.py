@@ -7,16 +7,20 @@ fabric's time; those of two points, one over the other, have no time. A point th
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from testbed.base.rows import column
 from testbed.record.record import Backend, ExpectationResult, Outcome, Record
-from testbed.record.report.comparison.backends import WITHIN
+from testbed.record.report.comparison.backends import WITHIN, workload_of
 from testbed.record.report.comparison.compare import real_values
 from testbed.workload.metrics import definition_of
 
+LAB_TIMES = ("blackhole_time_loss", "blackhole_time_rate", "detection_time", "recovery_time")
+"""Times that no scale changes: those by which a fault is noticed and made up for."""
+LITTLE = 0.01
+"""A figure that is less than this share of the most that is allowed says no more than that it is little."""
 FAR = WITHIN[-1]
 """A figure that is farther from the emulated ones than this, and not among them, is an exception."""
 
@@ -28,7 +32,8 @@ def _four(value: float) -> float:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedRow:
     """One expectation at one point. `least` and `most` are of the emulated runs, `passes` counts simulated runs that
-    met it. `ratio` is simulated over emulated; None where the emulated median is 0."""
+    met it, and `little` says that all are far below the most that is allowed. `ratio` is simulated over emulated; None
+    where the emulated median is 0."""
 
     scenario: str
     point: str
@@ -41,12 +46,14 @@ class ExpectedRow:
     simulated: float = column(value=lambda row: _four(row.simulated))
     simulated_runs: int = column("n_simulated", heading="n'")
     passes: int
+    little: bool = column(hidden=True)
     ratio: float | None = column(value=lambda row: None if row.ratio is None else round(row.ratio, 3))
 
     @property
     def distance(self) -> float:
-        """Return how far the simulation is from the emulated runs, as a share of their median; 0 among them."""
-        if self.least <= self.simulated <= self.most:
+        """Return how far the simulation is from the emulated runs, as a share of their median; 0 among them, and where
+        all are little."""
+        if self.little or self.least <= self.simulated <= self.most:
             return 0.0
         return float("inf") if self.ratio is None else abs(self.ratio - 1)
 
@@ -58,10 +65,12 @@ class _Figures:
     limits: str
     values: dict[Backend, list[float]] = field(default_factory=lambda: defaultdict(list))
     passes: int = 0
+    little: bool = True
 
 
-_Key = tuple[str, str, str]
-"""A scenario, a metric and a point."""
+_Key = tuple[str, str, str, str, int]
+"""A scenario, its workload as JSON, a metric, a point, and which of several expectations of these it is. Files change,
+and another workload is another thing."""
 
 
 def expected_rows(records: Iterable[Record]) -> list[ExpectedRow]:
@@ -69,14 +78,18 @@ def expected_rows(records: Iterable[Record]) -> list[ExpectedRow]:
     found: dict[_Key, _Figures] = {}
     for record in records:
         backend = record.environment.backend
+        workload = workload_of(record)
         broken = {point.name for point in record.points if not all(run.is_valid for run in point.runs)}
+        before: Counter[tuple[str, str]] = Counter()
         for item in record.expectations:
+            before[item.metric, item.point] += 1
             doubtful = bool(broken) if " over that of " in item.metric else item.point in broken
             if item.measured is None or item.outcome is Outcome.INVALID or doubtful:
                 continue
-            key = record.scenario.name, item.metric, item.point
+            key = record.scenario.name, workload, item.metric, item.point, before[item.metric, item.point]
             figures = found.setdefault(key, _Figures(limits=_limits(item)))
             figures.values[backend] += _real(record, item)
+            figures.little = figures.little and _is_little(item)
             figures.passes += backend is Backend.SIMULATION and item.outcome is Outcome.PASS
     return [
         _row(key, figures)
@@ -91,7 +104,17 @@ def _real(record: Record, item: ExpectationResult) -> list[float]:
     point = next((one for one in record.points if one.name == item.point), None)
     if item.measured is None or point is None:
         return []
+    if item.metric in LAB_TIMES:
+        return [item.measured]
     return real_values([item.measured], "" if definition is None else definition.unit.value, point)
+
+
+def _is_little(item: ExpectationResult) -> bool:
+    """Tell whether a figure that may have no more than so much has hardly anything."""
+    most = item.maximum
+    return (
+        item.minimum is None and bool(most) and item.measured is not None and abs(item.measured) < LITTLE * (most or 0)
+    )
 
 
 def _limits(item: ExpectationResult) -> str:
@@ -102,7 +125,7 @@ def _limits(item: ExpectationResult) -> str:
 
 
 def _row(key: _Key, figures: _Figures) -> ExpectedRow:
-    scenario, metric, point = key
+    scenario, _, metric, point, _ = key
     emulated, simulated = figures.values[Backend.EMULATION], figures.values[Backend.SIMULATION]
     ours, theirs = statistics.median(emulated), statistics.median(simulated)
     return ExpectedRow(
@@ -117,6 +140,7 @@ def _row(key: _Key, figures: _Figures) -> ExpectedRow:
         simulated=theirs,
         simulated_runs=len(simulated),
         passes=figures.passes,
+        little=figures.little,
         ratio=1.0 if ours == theirs else theirs / ours if ours else None,
     )
 

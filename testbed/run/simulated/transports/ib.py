@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from testbed.endpoints.worker.datagrams.roce_traffic import RoceTraffic
+from testbed.endpoints.worker.datagrams.ud_traffic import UdTraffic
 from testbed.endpoints.worker.program import Program
 from testbed.endpoints.worker.stack_sockets import StackLoop
 from testbed.endpoints.worker.traffic import Listener, Traffic
@@ -29,8 +30,11 @@ def make_traffic(
 
     def open_rnic(address: str, config: RoceConfig) -> Rnic:
         rnic = site.endpoints[address] = Rnic(address, config, site.random(address), 0)
+        rnic.unlimited_bps = float(config.link_rate_bps)  # the line keeps to its own rate, and credits to less
         return rnic
 
+    if settings.service == "ud":
+        return UdTraffic(program, settings, site, open_rnic, buffers, listener)
     return RoceTraffic(program, settings, site, open_rnic, buffers, listener)
 
 

@@ -18,7 +18,9 @@ FRAMES = 3000
 def hostile(random: Random, sound: bytes) -> tuple[bytes, int]:
     """A header and a length: noise, or a sound one with some bytes that are not."""
     if random.random() < 0.4:
-        return random.randbytes(random.choice((0, 1, 7, 8, 19, 20, 60, 61, 300))), random.choice((0, 1, 26, 4122, 1 << 31))
+        return random.randbytes(random.choice((0, 1, 7, 8, 19, 20, 60, 61, 300))), random.choice(
+            (0, 1, 26, 4122, 1 << 31)
+        )
     data = bytearray(sound)
     for _ in range(random.randrange(1, 4)):
         data[random.randrange(len(data))] = random.randrange(256)

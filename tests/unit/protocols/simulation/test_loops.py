@@ -53,7 +53,7 @@ def looped(rate_bps: int, *, ttl: int = 16, count: int = 2000, guarded: bool = F
     network = FabricNetwork([a, b], seed=1, overhead_bytes=42)
     for name in ("left", "right"):
         network.add_fabric_switch(name, SwitchSettings())
-    ends = {"a": (A, "left"), "on": ("left", "right"), "back": ("right", "left"), "b": ("right", B)}
+    ends = {"a": (A, "left"), "on": ("left", "right"), "back": ("right", "left"), "b": ("right", B), "up": (B, "right")}
     for name, (source, target) in ends.items():
         link = LinkSettings(rate_bps=rate_bps if name == "a" else 10 * GBPS, delay_ns=1000)
         port = network.connect(name, source, target, link, out=PORT, into=PORT)

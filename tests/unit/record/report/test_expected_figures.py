@@ -89,3 +89,15 @@ def test_what_broke_a_trust_check_or_was_not_measured_says_nothing(base: Record)
     item = replace(unmeasured.expectations[0], measured=None, outcome=Outcome.INVALID)
     assert not expected_rows([replace(unmeasured, expectations=[item]), simulated])
     assert not expected_rows(judged(base, 0.7)), "nothing was simulated"
+    changed = replace(simulated, scenario=replace(simulated.scenario, workload={"kind": "incast"}))
+    assert not expected_rows([*judged(base, 0.7), changed]), "its file has another workload"
+
+
+def test_times_of_faults_are_the_lab_s_and_what_is_little_is_alike(base: Record) -> None:
+    slow = replace(base, points=[replace(point, lab=replace(point.lab, k=50_000.0)) for point in base.points])
+    how = {"metric": "recovery_time", "minimum": None, "maximum": 6.0}
+    emulated = [*judged(base, 2.0, **how), *judged(slow, 3.0, **how)]
+    [row] = expected_rows([*emulated, *judged(base, 2.5, backend=Backend.SIMULATION, **how)])
+    assert (row.least, row.most, row.simulated, row.distance) == (2.0, 3.0, 2.5, 0.0)
+    [row] = expected_rows([*judged(base, 0.001, **how), *judged(base, 0.04, backend=Backend.SIMULATION, **how)])
+    assert row.ratio == pytest.approx(40) and row.distance == 0.0, "both are less than a hundredth of 6 s"

@@ -178,7 +178,7 @@ class LinkControl:
             return
         item = self._port(port)
         self._route(item)
-        self._route(self._ports[item.peer])
+        self._route(self._far(item))
         if self._has_qos(item):
             self._open_maps()
 
@@ -291,7 +291,19 @@ class LinkControl:
 
     def _directions(self, port: str, both: bool) -> list[str]:
         item = self._port(port)
-        return [port, item.peer] if both else [port]
+        return [port, self._far_name(item)] if both else [port]
+
+    def _far_name(self, port: PortPlan) -> str:
+        """The other end of a port's link. Raises `LinkRefused` where that is on another machine."""
+        if port.peer not in self._ports:
+            raise LinkRefused(
+                f"{port.peer}, the other end of {port.node}:{port.name}, is on another machine",
+                hint="rate, down and up of what this end sends can be changed",
+            )
+        return port.peer
+
+    def _far(self, port: PortPlan) -> PortPlan:
+        return self._ports[self._far_name(port)]
 
     def _resolve(self, port: PortPlan, change: LinkChange) -> WireChange:
         """The change in lab units. Raises `LinkRefused` for what this lab cannot do."""
@@ -403,7 +415,7 @@ class LinkControl:
             self._route(port).expect(batch, [f"rate of {key}"] * len(batch))
         losses = ("loss", "loss_every", "corruption", "silent")
         if any(getattr(new, name) != getattr(old, name) for name in losses):
-            record = self._open_maps().ports[self._numbers[port.peer]]
+            record = self._open_maps().ports[self._numbers[self._far_name(port)]]
             record["corruption"] = probability(new.corruption)
             record["loss_every"] = new.loss_every
             record["loss"] = PROBABILITY_ONE if new.silent else probability(new.loss)
@@ -450,8 +462,8 @@ class LinkControl:
             return None
         values = declared_values(port).changed(change)
         return delay_operation(
-            self._ports[port.peer],
-            self._numbers[port.peer],
+            self._far(port),
+            self._numbers[self._far_name(port)],
             rate_bps=max(values.rate_bps, port.rate_bps),
             delay_ns=values.delay_ns,
             jitter_ns=values.jitter_ns,
@@ -479,7 +491,7 @@ class LinkControl:
                 ]
         if new is None and not operation.clsact:
             self._open_maps().ports["delay_ifindex"][operation.port] = 0
-        self._route(self._ports[self._ports[key].peer]).expect(batch, [f"delay of {key}"] * len(batch))
+        self._route(self._far(self._ports[key])).expect(batch, [f"delay of {key}"] * len(batch))
         if old is None and not operation.clsact:
             self._open_maps().ports["delay_ifindex"][operation.port] = operation.ifb_ifindex
 
@@ -508,7 +520,7 @@ class LinkControl:
             "rate_bps": self.rate_bps(f"{port.node}:{port.name}"),
         }
         if self._has_qos(port):
-            record = self._open_maps().ports[self._numbers[port.peer]]
+            record = self._open_maps().ports[self._numbers[self._far_name(port)]]
             loss = int(record["loss"])
             actual["loss"] = loss / PROBABILITY_ONE
             actual["loss_every"] = int(record["loss_every"])

@@ -25,7 +25,7 @@ class LinkRestoration(LinkControl):
                     continue
                 if port.node == node:
                     part = replace(change, delay_ns=None, jitter_ns=None)
-                elif self._ports[port.peer].node == node:
+                elif port.peer.partition(":")[0] == node:
                     part = WireChange(delay_ns=change.delay_ns, jitter_ns=change.jitter_ns)
                 else:
                     continue

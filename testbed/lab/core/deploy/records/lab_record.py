@@ -37,7 +37,8 @@ class LabRecord:
     commands, by node, None where the record of an earlier version does not say; `numbers` those of the data path where
     a change of the lab has kept them (`plan.qos.numbers`), None where they are the plan's own; `written` has the fields
     of `WrittenLab`, None for a lab that is from no file; `revision` counts the states that the lab has had, the first
-    of which was deployed, and `changed` is when it got this one, "" for the first."""
+    of which was deployed, and `changed` is when it got this one, "" for the first; `part` says which nodes are here
+    where other machines have the rest (`feature.Part`), None for a lab that is here as a whole."""
 
     name: str
     slot: int
@@ -59,6 +60,7 @@ class LabRecord:
     written: Mapping[str, str] | None = None
     revision: int = 1
     changed: str = ""
+    part: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for what no version of this schema writes."""
@@ -94,11 +96,12 @@ def _of_the_lab(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def encode_lab(lab: Lab) -> dict[str, Any]:
-    """JSON-ready data from which `decode_lab` rebuilds an equal `Lab`; what its file said is not in it."""
+    """JSON-ready data from which `decode_lab` rebuilds an equal `Lab`; what its file said is not in it, nor on which
+    machines it is."""
     from testbed.base.typed_json import encode
 
     data: dict[str, Any] = json.loads(encode(lab))
-    del data["written"]
+    del data["written"], data["machines"]
     return data
 
 

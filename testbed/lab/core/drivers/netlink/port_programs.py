@@ -96,7 +96,8 @@ class PortInstaller:
         check_ports(operations)
         program_object = build.program_object()
         pins.mount(directory)
-        ports = port_entries(max((operation.port for operation in operations), default=0))
+        # a peer may be a port of another machine, which nothing here writes to
+        ports = port_entries(max((max(operation.port, operation.peer) for operation in operations), default=0))
         profiles = len(qos.profiles) + _with_room(len(qos.profiles))  # while they change there are old ones and new
         buffers = _with_room(len(qos.buffers))
         sizes = {"lab": 1, "profiles": profiles, "buffers": buffers, "ports": ports}

@@ -53,7 +53,7 @@ def test_ibsim_has_room_for_larger_subnets_than_its_own_limits() -> None:
     options = simulator_limits(plan_subnet(lab.infiniband))
     found = dict(zip(options[::2], map(int, options[1::2]), strict=True))
     assert found["-N"] > 4096 + 128, "2,048 nodes are ibsim's own limit"
-    assert found["-S"] > 256
+    assert found["-S"] > 144
     assert found["-L"] > found["-N"] - 1
     assert found["-P"] > 2 * 4096 + 64 * 128
 
