@@ -157,26 +157,36 @@ def restart_manager(plane: Plane, subnet: PlannedSubnet, name: str) -> None:
 def settle(plane: Plane, subnet: PlannedSubnet, before: int, timeout_s: float) -> None:
     """Wait until the managers that run have swept the subnet more often than `before`.
 
-    A master that is stuck is ended, another one takes over, and it is started again. Raises `ConvergenceError`,
-    `DriverError`.
+    Where they are stuck, they are ended and started anew. Raises `ConvergenceError`, `DriverError`.
     """
     managers = managers_of(plane, subnet)
-    for _ in range(ATTEMPTS):
+    for attempt in range(ATTEMPTS):
         pids = {name: pid for name, pid in noted_pids(plane.directory).items() if name != SIMULATOR}
         try:
             await_sweep(managers, before, timeout_s, told=pids.values())
         except ManagersStuck:
-            alive = [each for each in managers if each.node.name in pids]
-            stuck = next((each.node.name for each in alive if each.read_log().state == "master"), next(iter(pids)))
+            if attempt == ATTEMPTS - 1:
+                raise
+            before = _start_anew(plane, subnet, [each for each in managers if each.node.name in pids], timeout_s)
         else:
             return
-        kill_manager(plane, stuck)
-        if len(pids) > 1:
-            await_sweep(managers, before, timeout_s)
-            before = count_sweeps(managers)
-        manager = next(each for each in managers if each.node.name == stuck)
+
+
+def _start_anew(plane: Plane, subnet: PlannedSubnet, managers: Sequence[Manager], timeout_s: float) -> int:
+    """End managers and start them as with the lab: the first alone, the others beside it. Returns the sweeps after
+    which the master has looked at the last one, less one."""
+    for manager in managers:
+        kill_manager(plane, manager.node.name)
+    first, *others = managers
+    before = count_sweeps(managers)
+    process = first.start(subnet)
+    _note(plane, noted_pids(plane.directory) | {first.node.name: process.pid})
+    await_sweep(managers, before, timeout_s, [process])
+    disown(process)
+    for manager in others:
+        before = count_sweeps(managers)
         disown(start_beside(plane, subnet, manager, timeout_s))
-    await_sweep(managers, before, timeout_s)
+    return before
 
 
 def kill_manager(plane: Plane, name: str) -> bool:
