@@ -26,9 +26,9 @@ from testbed.record.samples import (
     RunEvent,
     ScaleUpLoad,
     Series,
-    SubnetLoad,
     Transfers,
 )
+from testbed.record.subnet_counters import SubnetLoad
 
 SCHEMA = 3
 """Version of the record's shape. A reader refuses any other; nothing was released that wrote an older one."""

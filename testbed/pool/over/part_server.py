@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from socket import AF_INET
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 from testbed.base.errors import ConvergenceError, ExitCode, LabNotFound, TestbedError
 from testbed.base.linux.iproute import converse_here
@@ -75,7 +75,7 @@ class PartServer:
         }
 
     def run(self) -> int:
-        """Work until the input ends."""
+        """Work until the input ends, or until what is done is interrupted; the exit code."""
         threading.Thread(target=self._listen, daemon=True).start()
         while (line := self._asked.get()) is not None:
             try:
@@ -87,8 +87,9 @@ class PartServer:
                 )
             except TestbedError as error:
                 answer = messages.PartRefused(message=error.message, hint=error.hint)
-            except KeyboardInterrupt:
-                answer = messages.PartRefused(message="interrupted")
+            except KeyboardInterrupt:  # the connection broke: there may be no end of the input
+                self._say(messages.PartRefused(message="interrupted"))
+                return ExitCode.INTERRUPTED
             except (ValueError, KeyError, OSError) as error:
                 answer = messages.PartRefused(message=f"{type(error).__name__}: {error}")
             self._say(answer)
@@ -343,10 +344,20 @@ def main() -> int:
     """Serve on standard input and output; whatever is printed goes to standard error."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     sys.stdout = sys.stderr
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt_once)
     try:
         return PartServer(sys.stdin.buffer, answers).run()
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
+
+
+def interrupt_once(_number: int, _frame: object) -> NoReturn:
+    """Interrupt what is done, and let nothing interrupt how it is undone: the end of a connection is told twice, by the
+    end of the input and by the tether."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from ctypes import POINTER, c_bool, c_char_p, c_uint8, c_uint16, c_uint32, c_uin
 from pathlib import Path
 from typing import Any, Final
 
-from testbed.base.datapath.build import compiled, source_texts
+from testbed.base.datapath.build import compiled, load_library, source_texts
 
 FLAGS: Final = ("-std=gnu11", "-O2", "-g", "-Wall", "-shared", "-fPIC", "-fvisibility=hidden")
 DATA_VLS: Final = 15
@@ -59,7 +59,7 @@ class Entry(ctypes.Structure):
     _fields_ = [("vl", c_uint8), ("weight", c_uint8)]
 
 
-class Notice(ctypes.Structure):
+class NativeNotice(ctypes.Structure):
     """`struct notice` (fabric.h)."""
 
     _fields_ = [
@@ -69,7 +69,7 @@ class Notice(ctypes.Structure):
     ]
 
 
-class PortCounters(ctypes.Structure):
+class NativePortCounters(ctypes.Structure):
     """`struct port_counters` (fabric.h)."""
 
     _fields_ = [
@@ -112,7 +112,7 @@ class LaneCounters(ctypes.Structure):
     ]
 
 
-COUNTERS: Final = tuple(item[0] for item in PortCounters._fields_)
+COUNTERS: Final = tuple(item[0] for item in NativePortCounters._fields_)
 LANE_COUNTERS: Final = tuple(item[0] for item in LaneCounters._fields_)
 LOSSES: Final = (
     "xmit_discards",
@@ -142,10 +142,10 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("ib_fabric_offer", c_bool, (c_void_p, c_uint32, c_char_p, c_uint32, c_uint32, c_uint64, c_bool, c_uint64)),
     ("ib_fabric_inject", c_bool, (*_WHERE, c_char_p, c_uint32, c_uint32, c_uint64, c_uint64)),
     ("ib_fabric_run", c_uint64, (c_void_p, c_uint64, c_bool)),
-    ("ib_fabric_notices", POINTER(Notice), (c_void_p,)),
+    ("ib_fabric_notices", POINTER(NativeNotice), (c_void_p,)),
     ("ib_fabric_notice_count", c_uint32, (c_void_p,)),
     ("ib_fabric_forget_notices", None, (c_void_p,)),
-    ("ib_fabric_counters", POINTER(PortCounters), _WHERE),
+    ("ib_fabric_counters", POINTER(NativePortCounters), _WHERE),
     ("ib_fabric_lane", POINTER(LaneCounters), (*_WHERE, c_uint32)),
     ("ib_fabric_in_flight", c_uint64, (c_void_p,)),
     ("ib_fabric_hops", c_uint64, (c_void_p,)),
@@ -169,11 +169,7 @@ def build(cache: Path | None = None, *flags: str) -> Path:
 @functools.cache
 def load(path: Path) -> Any:
     """Return the functions of a compiled library with their types."""
-    loaded = ctypes.CDLL(str(path))
-    for name, result, arguments in _FUNCTIONS:
-        function = getattr(loaded, name)
-        function.restype, function.argtypes = result, arguments
-    return loaded
+    return load_library(path, _FUNCTIONS)
 
 
 def library() -> Any:

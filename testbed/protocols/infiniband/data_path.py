@@ -73,8 +73,8 @@ class Congestion:
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
-    """What became of a frame, at `at_ns`: by its `token`."""
+class FrameNotice:
+    """The fate of a frame, by its `token`, and when that was."""
 
     at_ns: int
     token: int
@@ -85,7 +85,7 @@ class Notice:
     """The counter that a frame is in that was lost, "" of another one."""
 
 
-class DataPath:
+class SubnetDataPath:
     """Nodes by name, ports from 1, times in ns. Raises `UsageError` for what is out of range."""
 
     def __init__(
@@ -119,16 +119,20 @@ class DataPath:
         )
         self._handle = self._native.ib_fabric_new(
             config,
-            (binding.NodeConfig * len(nodes))(*((node.ports, node.is_switch, node.lid) for node in nodes)),
+            (binding.NodeConfig * len(nodes))(
+                *(binding.NodeConfig(node.ports, node.is_switch, node.lid) for node in nodes)
+            ),
             (binding.FabricLink * len(links))(*(self._link(link, blocks) for link in links)),
         )
         if not self._handle:
             raise UsageError("the subnet's nodes and links are out of range, or memory is")
 
-    def _link(self, link: PathLink, blocks: int) -> tuple[int, ...]:
+    def _link(self, link: PathLink, blocks: int) -> binding.FabricLink:
         a, b = self._number(link.a), self._number(link.b)
         credits = blocks or link.blocks
-        return a, link.a_port, b, link.b_port, link.rate_bps, link.delay_ns, link.spacing_ns, credits, 0
+        return binding.FabricLink(
+            a, link.a_port, b, link.b_port, link.rate_bps, link.delay_ns, link.spacing_ns, credits, 0
+        )
 
     def _number(self, name: str) -> int:
         if name not in self._numbers:
@@ -167,7 +171,7 @@ class DataPath:
         """Set the tables of VL arbitration of a port's output, 0: of all. Entries are VLs with weights in 64 bytes."""
         if any(not 0 <= vl < binding.DATA_VLS or not 0 <= weight < 256 for vl, weight in (*high, *low)):
             raise UsageError("an entry of VL arbitration has a VL of 0 to 14 and a weight of 0 to 255")
-        tables = [(binding.Entry * len(table))(*table) for table in (high, low)]
+        tables = [(binding.Entry * len(table))(*(binding.Entry(*one) for one in table)) for table in (high, low)]
         found = self._native.ib_fabric_set_arbitration(
             self._handle, self._number(node), port, tables[0], len(high), tables[1], len(low), limit
         )
@@ -235,7 +239,7 @@ class DataPath:
             raise MemoryError("no memory for the frames of an InfiniBand fabric")
         return when
 
-    def notices(self) -> list[Notice]:
+    def notices(self) -> list[FrameNotice]:
         """Return what has become of frames since this was last asked for."""
         count = int(self._native.ib_fabric_notice_count(self._handle))
         if not count:
@@ -243,7 +247,7 @@ class DataPath:
         raw = self._native.ib_fabric_notices(self._handle)
         names, causes = self.nodes, binding.COUNTERS
         found = [
-            Notice(
+            FrameNotice(
                 one.at_ns,
                 one.token,
                 names[one.node].name,

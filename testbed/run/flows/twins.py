@@ -31,7 +31,7 @@ from testbed.run.sweep.points import Point, Sweep, topology_key
 from testbed.workload.collectives.operation import CollectiveKind
 from testbed.workload.parameters import Values
 from testbed.workload.registry import workload_kind
-from testbed.workload.steps import Combine, Compute, FoldedRing, Step, Transfer, Workload
+from testbed.workload.steps import Collective, Combine, Compute, FoldedRing, Step, Transfer, Workload
 
 MOST_NICS = 512
 SEEDS = 3
@@ -181,7 +181,23 @@ def cut_traffic(traffic: RunTraffic, cut_to: int) -> RunTraffic:
     largest = max(step.size_bytes for step in workload.steps if not isinstance(step, Compute))
     share = min(1.0, cut_to / largest)
     steps = tuple(_cut(step, cut_to, share) for step in workload.steps)
-    return replace(traffic, workload=replace(workload, steps=steps))
+    collectives = tuple(_as_moved(one, workload.steps, steps) for one in workload.collectives)
+    return replace(traffic, workload=replace(workload, steps=steps, collectives=collectives))
+
+
+def _as_moved(collective: Collective, before: Sequence[Step], after: Sequence[Step]) -> Collective:
+    """Return a collective of as many elements as its transfers still have: bus bandwidth goes by its size."""
+    whole, left = _moved_bytes(collective, before), _moved_bytes(collective, after)
+    if whole == left or not collective.elements:
+        return collective
+    elements = max(1, round(collective.elements * left / whole))
+    size = max(1, round(collective.size_bytes * elements / collective.elements))
+    return replace(collective, elements=elements, size_bytes=size)
+
+
+def _moved_bytes(collective: Collective, steps: Sequence[Step]) -> int:
+    moves = (steps[number] for number in collective.steps)
+    return sum(step.size_bytes for step in moves if not isinstance(step, Compute))
 
 
 def _cut(step: Step, cut_to: int, share: float) -> Step:

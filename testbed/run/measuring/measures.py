@@ -22,10 +22,10 @@ from testbed.record.samples import (
     PortLoad,
     RunEvent,
     ScaleUpLoad,
-    SubnetLoad,
     TenantLoad,
     Transfers,
 )
+from testbed.record.subnet_counters import SubnetLoad
 from testbed.run.faults.registry import FAULTS
 from testbed.run.ideals.point_ideals import PointIdeals, slowest_bps
 from testbed.run.measuring.flow_rates import first_done_after, goodput_curve, rates_together
@@ -149,7 +149,7 @@ def _of_program(run: RunData) -> Iterator[object]:
 
 
 def _of_subnet(run: RunData) -> Iterator[object]:
-    """What an InfiniBand subnet counted."""
+    """The counters of an InfiniBand subnet."""
     if run.subnet is not None:
         yield SubnetCarried(
             xmit_wait_share=run.subnet.xmit_wait_share,

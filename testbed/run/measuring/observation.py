@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from testbed.base.linux.port_counters import PlainQueue, PortCounters
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.observe.dropped import Dropped, read_dropped
-from testbed.record.samples import MarkingCurve, PortLoad, Series, SubnetLoad
+from testbed.record.samples import MarkingCurve, PortLoad, Series
+from testbed.record.subnet_counters import SubnetLoad
 from testbed.run.machine.cpu import CpuTimes, CpuUse, cpu_use, read_cpu_times
 from testbed.run.measuring.scale_up_loads import watch_switches
 from testbed.run.placed.lab import LiveLab

@@ -11,7 +11,7 @@ from testbed.base.linux.port_counters import PlainQueue, PortCounters
 from testbed.lab.core.model import BACKEND, InfinibandFabric, InfinibandSettings, Lab, whole_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.run.schema.model import Transport
-from testbed.run.schema.transports import TransportKind
+from testbed.run.schema.transports import TRANSPORTS
 
 if TYPE_CHECKING:
     import subprocess
@@ -75,7 +75,7 @@ class LiveLab(Protocol):
 def lab_of_transports(lab: Lab, transports: Iterable[Transport]) -> Lab:
     """Return a lab whose back end is InfiniBand where a transport is, though its file says Ethernet: the same switches
     and links under a subnet manager that is told nothing, and no QoS. That is for virtual time, and for comparing."""
-    if lab.infiniband is not None or all(one.kind is not TransportKind.IB for one in transports):
+    if lab.infiniband is not None or not any(TRANSPORTS[one.kind.value].over_subnet for one in transports):
         return lab
     switches = tuple(node for node in lab.switches if node.network == BACKEND)
     names = {node.name for node in switches}

@@ -16,7 +16,7 @@ from testbed.run.schema.file import ScenarioFile
 from testbed.run.schema.model import NO_TENANT, Fault, Ranks, Scenario, Transport
 from testbed.run.schema.tenant_transports import transport_places
 from testbed.run.schema.transport_rules import ROCE_HEADER_BYTES, ROCE_MTUS
-from testbed.run.schema.transports import TRANSPORTS, TransportKind
+from testbed.run.schema.transports import TRANSPORTS
 
 FaultFindings = Callable[[Fault, Lab], Iterable[Finding]]
 """Finds what a fault asks of a lab that it does not have, as `testbed.run.faults.registry.fault_findings` does."""
@@ -273,7 +273,7 @@ def _scale_up(document: Document, place: Path, transport: Transport, lab: Lab) -
 def _link_layer(document: Document, point: Scenario, lab: Lab, path: Path, transport: Transport) -> Iterator[Problem]:
     """A transport of InfiniBand elsewhere than in the back end, or another one over InfiniBand."""
     networks = point.workload.ranks.networks_in(lab)
-    if transport.kind is TransportKind.IB:
+    if TRANSPORTS[transport.kind.value].over_subnet:
         if BACKEND in networks:
             return  # a back end of Ethernet is InfiniBand's for such a run, which is one in virtual time
         message = f"kind ib goes over the back end, and the ranks of {lab.name} are in another network"

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from testbed.workload.parameters import Parameter, flag, number
+
 ATOMIC_BYTES = 8
 """The size of an atomic operation (InfiniBand volume 1, section 9.4.5)."""
 ATOMIC_VERBS = ("fetch-and-add", "compare-and-swap")
@@ -117,7 +119,7 @@ def _initiator_conflicts(values: Values, dynamic: str) -> Iterator[Conflict]:
 
 
 _OF_CONNECTIONS = ("connections", "dcis", "qps", "ooo", "recovery", "retry_count", "timeout")
-"""What datagrams have none of: nobody acknowledges them."""
+"""Keys about acknowledgements and connections, of which datagrams have none."""
 
 
 def infiniband_conflicts(values: Values) -> Iterator[Conflict]:
@@ -130,3 +132,29 @@ def infiniband_conflicts(values: Values) -> Iterator[Conflict]:
         if values.get(key) not in (None, False):
             message = f"{key} is of connections, and datagrams (service: ud) have none"
             yield Conflict(key=key, message=message, hint="remove the key, or service: rc", of_key=True)
+
+
+_LARGEST_PARAMETER = 1e13
+"""Ten times the bit/s of the fastest NIC."""
+
+
+def cc_parameters(*only: str) -> Iterator[Parameter]:
+    """Return the parameters of all controllers, or of these alone, each once."""
+    from testbed.protocols.congestion.registry import CONTROLLERS
+
+    named: dict[str, list[str]] = {}
+    flags: set[str] = set()
+    for controller in CONTROLLERS.values():
+        if only and controller.name not in only:
+            continue
+        for name, value in controller.defaults.items():
+            named.setdefault(name, []).append(controller.name)
+            if isinstance(value, bool):
+                flags.add(name)
+    for name, owners in named.items():
+        key = CC_PREFIX + name
+        description = f"Sets {name} of {' and '.join(owners)}; the default is that of the set of parameters."
+        if name in flags:
+            yield flag(key, description, default=None)
+        else:
+            yield number(key, None, description, low=0, high=_LARGEST_PARAMETER)

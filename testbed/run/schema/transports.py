@@ -16,18 +16,18 @@ from testbed.lab.core.model.tcp import DEFAULT_TCP_CC
 from testbed.run.schema.transport_rules import (
     ATOMIC_BYTES,
     ATOMIC_VERBS,
-    CC_PREFIX,
     PLANNED,
     TRAFFIC_CLASS_RULE,
     Conflict,
     NameRule,
     Values,
+    cc_parameters,
     infiniband_conflicts,
     no_conflict,
     path_mtu_conflicts,
     roce_conflicts,
 )
-from testbed.workload.parameters import Parameter, choice, flag, number, text, whole
+from testbed.workload.parameters import Parameter, choice, flag, text, whole
 
 
 class TransportKind(StrEnum):
@@ -82,6 +82,8 @@ class TransportDeclaration:
     """Its packets leave by the port that the kernel's routes choose, whichever has the address that they are from."""
     program_keys: tuple[str, ...] | None = None
     """The keys that mean something for a program of the user's own, whose sockets it carries; None: it carries none."""
+    over_subnet: bool = False
+    """It goes over InfiniBand alone."""
     by_libfabric: bool = False
     """The provider of libfabric speaks it."""
     conflicts: Callable[[Values], Iterator[Conflict]] = no_conflict
@@ -341,31 +343,6 @@ _RDMA = TransportDeclaration(
 
 # --- RoCE ------------------------------------------------------------------------------------------------
 
-_LARGEST_PARAMETER = 1e13
-"""Ten times the bit/s of the fastest NIC."""
-
-
-def _cc_parameters(*only: str) -> Iterator[Parameter]:
-    """Return the parameters of all controllers, or of these alone, each once."""
-    from testbed.protocols.congestion.registry import CONTROLLERS
-
-    named: dict[str, list[str]] = {}
-    flags: set[str] = set()
-    for controller in CONTROLLERS.values():
-        if only and controller.name not in only:
-            continue
-        for name, value in controller.defaults.items():
-            named.setdefault(name, []).append(controller.name)
-            if isinstance(value, bool):
-                flags.add(name)
-    for name, owners in named.items():
-        key = CC_PREFIX + name
-        description = f"Sets {name} of {' and '.join(owners)}; the default is that of the set of parameters."
-        if name in flags:
-            yield flag(key, description, default=None)
-        else:
-            yield number(key, None, description, low=0, high=_LARGEST_PARAMETER)
-
 
 def _roce() -> TransportDeclaration:
     from testbed.protocols.congestion.registry import CONTROLLERS, DEFAULT_CONTROLLER
@@ -428,7 +405,7 @@ def _roce() -> TransportDeclaration:
                 "Says how often is sent again what was not answered in time; the default is 7.",
                 high=7,
             ),
-            *_cc_parameters(),
+            *cc_parameters(),
             *_SCALE_UP,
         ),
         names={
@@ -501,10 +478,11 @@ def _ib() -> TransportDeclaration:
                 "Says how often is sent again what was not answered in time; the default is 7.",
                 high=7,
             ),
-            *_cc_parameters("ccti"),
+            *cc_parameters("ccti"),
         ),
         in_tenants=False,
         beside_others=False,
+        over_subnet=True,
         conflicts=infiniband_conflicts,
     )
 

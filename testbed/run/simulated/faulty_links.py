@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from random import Random
 
+from testbed.lab.core.model import BACKEND
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.protocols.simulation.faults import Impairments
 from testbed.protocols.simulation.routing import FabricRouting
@@ -65,6 +66,9 @@ class FaultyLinks:
         """Links whose sessions would have come back, had both ends a bgpd."""
         self._lost: set[str] = set()
         """Ports whose session is down."""
+        self._gone: set[str] = set()
+        """Ports of hosts that go on by another one of theirs."""
+        self._together = _ports_together(plan)
         self._changes: defaultdict[frozenset[str], int] = defaultdict(int)
         """By link, how often it has changed: what was to follow from a change before the last one does not."""
 
@@ -247,11 +251,23 @@ class FaultyLinks:
         port, peer = self._network.outputs.get(name), self._network.outputs.get(self.peer(name))
         if port is not None and port.host is not None and len(port.host.ports) > 1:
             port.host.use(port, usable)
+        elif name in self._together:
+            self._fail_over(name, usable=usable)
         if peer is not None and peer.host is not None and len(peer.host.ports) > 1 and not self.has_session(name):
             if usable:
                 self.routing.regain(name)
             else:
                 self.routing.lose(name)
+
+    def _fail_over(self, name: str, *, usable: bool) -> None:
+        """Have a host with a subnet for each port send what has the address of this one by its next port, as long as
+        this one has no carrier. What comes for the address is lost, so that no connection goes on."""
+        (self._gone.discard if usable else self._gone.add)(name)
+        ports = {one: port for one in self._together[name] if (port := self._network.outputs.get(one)) is not None}
+        left = [port for one, port in ports.items() if one not in self._gone]
+        for one, port in ports.items():
+            if port.host is not None:
+                port.host.usable = left[:1] if one in self._gone and left else [port]
 
     def _end_pauses(self, now: int, name: str) -> None:
         """A port that has no carrier obeys no pause that came before."""
@@ -262,6 +278,16 @@ class FaultyLinks:
 
 def _nodes(ends: Iterable[str]) -> set[str]:
     return {end.partition(":")[0] for end in ends}
+
+
+def _ports_together(plan: LabPlan) -> dict[str, list[str]]:
+    """Return, by each port of a host with several subnets in a network, all of them: there the kernel does not count
+    routes of a port whose link is down (`ignore_routes_with_linkdown`, ip-sysctl.rst)."""
+    found: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for port in plan.ports:
+        if port.gateway is not None and port.network != BACKEND and port.nic_ports == 1:
+            found[port.node, port.network].append(f"{port.node}:{port.name}")
+    return {name: names for names in found.values() if len(names) > 1 for name in names}
 
 
 def _bandwidths(plan: LabPlan) -> dict[str, tuple[int, int]]:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from testbed.base.errors import CapabilityError, ScenarioError
+from testbed.base.errors import CapabilityError
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.protocols.congestion.ccti import TIMER_UNIT_US
 from testbed.protocols.congestion.registry import NONE
@@ -15,7 +15,7 @@ from testbed.protocols.infiniband.local_routing import LRH_BYTES, VCRC_BYTES
 from testbed.protocols.roce.packets.headers import BTH_BYTES, DETH_BYTES, IMMEDIATE_BYTES
 from testbed.protocols.roce.packets.icrc import ICRC_BYTES
 from testbed.run.schema.model import Scalar, Transport
-from testbed.run.schema.transports import CC_PREFIX
+from testbed.run.schema.transport_rules import CC_PREFIX
 from testbed.run.transports.lab_transport import PathChoice
 from testbed.run.transports.roce import Roce
 from testbed.run.transports.user_space import NicPair
@@ -46,14 +46,6 @@ class Ib(Roce):
             missing="--backend simulation",
             hint="run it with --backend simulation",
         )
-
-    def check(self) -> None:
-        if self.lab.model.infiniband is None:
-            raise ScenarioError(
-                f"transport: kind ib goes over InfiniBand, and the fabric of {self.lab.name} is Ethernet",
-                hint="fabric: {link_layer: infiniband} in the topology, or transport: {kind: roce}",
-            )
-        super().check()
 
     @property
     def path_choice(self) -> PathChoice:
@@ -106,13 +98,13 @@ class Ib(Roce):
 
     @cached_property
     def _cc_parameters(self) -> Mapping[str, bool | int | float]:
-        """What the subnet's CC manager tells HCAs, but for what the scenario says otherwise."""
+        """The parameters that the subnet's CC manager tells HCAs, but for those that the scenario has."""
         if not self._is_controlled:
             return {}
         fabric = self.lab.model.infiniband
-        assert fabric is not None
+        congestion = None if fabric is None else fabric.settings.congestion_control
         told: dict[str, bool | int | float] = {}
-        if (congestion := fabric.settings.congestion_control) is not None:
+        if congestion is not None:
             told = {"increase": congestion.increase, "timer_us": congestion.timer * TIMER_UNIT_US}
         return told | {
             name.removeprefix(CC_PREFIX): value

@@ -24,7 +24,8 @@ from testbed.lab.core.plan.qos.qos_plan import PortProfile
 from testbed.lab.core.plan.user_space.marks import data_dscp, port_profile
 from testbed.run.placed.channels import CONNECTIONS, ChannelPlan, ChannelRules, plan_channels
 from testbed.run.schema.model import Transport
-from testbed.run.schema.transports import PLANNED, TRANSPORTS
+from testbed.run.schema.transport_rules import PLANNED
+from testbed.run.schema.transports import TRANSPORTS
 from testbed.workload.oracles.serialisation import Framing, serialisation_s
 from testbed.workload.steps import Transfer, Workload
 

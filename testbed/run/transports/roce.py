@@ -18,8 +18,7 @@ from testbed.protocols.roce.packets.opcodes import UDP_PORT
 from testbed.protocols.roce.recovery import DEFAULT_RECOVERY, RECOVERIES
 from testbed.run.placed.channels import ChannelRules
 from testbed.run.schema.model import Scalar
-from testbed.run.schema.transport_rules import ROCE_HEADER_BYTES, ROCE_MTUS
-from testbed.run.schema.transports import CC_PREFIX
+from testbed.run.schema.transport_rules import CC_PREFIX, ROCE_HEADER_BYTES, ROCE_MTUS
 from testbed.run.transports.lab_transport import PathChoice
 from testbed.run.transports.user_space import NicPair, UserSpaceTransport, pairs_by_host
 from testbed.workload.oracles.serialisation import Framing

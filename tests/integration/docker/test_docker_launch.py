@@ -6,12 +6,12 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from launch_lab import marked, parent_of
 from rank_programs import DAEMON, RING
+from sandbox import Sandbox
 from waiting import until
 
 from testbed.base.interrupt import Interrupt
@@ -35,9 +35,8 @@ WAITS = f"{DAEMON}\nprint('up', flush=True)\ntime.sleep(600)"
 
 
 @pytest.fixture(scope="module")
-def lab(engine: Any, shared_sandbox: Any) -> Iterator[RunningLab]:
-    yield shared_sandbox.lab(TOPOLOGY, k=1000.0)
-    shared_sandbox.destroy()
+def lab(engine: Any, shared_sandbox: Sandbox) -> RunningLab:
+    return shared_sandbox.lab(TOPOLOGY, k=1000.0)
 
 
 def launched(lab: RunningLab, code: str, *words: str, **options: Any) -> tuple[LaunchResult, list[str]]:

@@ -8,13 +8,13 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from launch_lab import marked, python
 from rank_programs import ALL_REDUCE, RING
+from sandbox import Sandbox
 from waiting import until
 
 from testbed.lab.core.deploy.live import RunningLab
@@ -35,9 +35,8 @@ needs_mpi = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> Iterator[RunningLab]:
-    yield shared_sandbox.deploy(shared_sandbox.model("c"), k=FAST_K).lab
-    shared_sandbox.destroy("c")
+def lab(shared_sandbox: Sandbox) -> RunningLab:
+    return shared_sandbox.deploy(shared_sandbox.model("c"), k=FAST_K).lab
 
 
 def launched(lab: RunningLab, command: list[str], **options: Any) -> tuple[LaunchResult, list[RankLine]]:

@@ -9,7 +9,6 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 from launch_lab import marked, parent_of, python
 from rank_programs import ALL_REDUCE, RING
+from sandbox import Sandbox
 from waiting import until
 
 from testbed.api import Lab
@@ -43,9 +43,8 @@ needs_mpi = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> Iterator[RunningLab]:
-    yield shared_sandbox.deploy(shared_sandbox.model("l"), k=FAST_K).lab
-    shared_sandbox.destroy("l")
+def lab(shared_sandbox: Sandbox) -> RunningLab:
+    return shared_sandbox.deploy(shared_sandbox.model("l"), k=FAST_K).lab
 
 
 def launched(lab: RunningLab, command: list[str], **options: Any) -> tuple[LaunchResult, list[RankLine]]:

@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from launch_lab import python
 from rank_programs import ALL_REDUCE
+from sandbox import Sandbox
 from waiting import until
 
 from testbed.base.datapath.build import compile_c
@@ -80,9 +80,8 @@ needs_mpi = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> Iterator[RunningLab]:
-    yield shared_sandbox.deploy(shared_sandbox.model("f"), k=FAST_K).lab
-    shared_sandbox.destroy("f")
+def lab(shared_sandbox: Sandbox) -> RunningLab:
+    return shared_sandbox.deploy(shared_sandbox.model("f"), k=FAST_K).lab
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,12 @@ import json
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sandbox import Sandbox
 from waiting import until
 
 from testbed.api import Lab
@@ -26,9 +26,8 @@ LOOK = "hostname; cat /etc/hostname; getent hosts p1-s2-h1"
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> Iterator[RunningLab]:
-    yield shared_sandbox.deploy(shared_sandbox.model("v", gpus=1)).lab
-    shared_sandbox.destroy("v")
+def lab(shared_sandbox: Sandbox) -> RunningLab:
+    return shared_sandbox.deploy(shared_sandbox.model("v", gpus=1)).lab
 
 
 def address_of(lab: RunningLab, node: str) -> str:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
+from sandbox import Sandbox
 
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import CheckResult, CheckStatus, check_lab
@@ -47,10 +46,9 @@ def topology(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> Iterator[RunningLab]:
+def lab(shared_sandbox: Sandbox) -> RunningLab:
     name = shared_sandbox.name()
-    yield shared_sandbox.deploy(load_topology_text(topology(name), file="narrow.yml")).lab
-    shared_sandbox.destroy()
+    return shared_sandbox.deploy(load_topology_text(topology(name), file="narrow.yml")).lab
 
 
 def set_mtu(lab: RunningLab, port: str, mtu_bytes: int) -> None:

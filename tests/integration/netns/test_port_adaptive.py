@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from switch_ports import FRAME, PAYLOAD, PORT, RDMA, PortLab, port_lab
+from switch_ports import FRAME, PAYLOAD, PORT, RDMA, PortLab, port_lab, ports_topology
 from waiting import WAIT_S, until
 
 from testbed.base.datapath.abi import HashField
@@ -41,30 +41,13 @@ def topology() -> str:
         for host in HOSTS if leaf == "z" else (1,):
             nodes.append(f"    {leaf}{host}: {{kind: host}}")
             links.append(f'    - {{endpoints: ["{leaf}{host}:eth1", "{leaf}-leaf:eth{10 + host}"], rate: {FAST}M}}')
-    return "\n".join(
-        [
-            "name: {name}",
-            "scale: {time: 1}",
-            "fabric: {mtu: 1500, routing: {bfd: off}}",
-            "qos:",
-            "  classes:",
-            "    rdma: {dscp: [26], weight: 60, ecn: false}",
-            "    control: {dscp: [48], strict: true}",
-            "    bulk: {default: true, weight: 40}",
-            "  watchdog: false",
-            "  nodes:",
-            "    d-leaf: {load_balancing: {mode: adaptive}}",
-            "    e-leaf: {load_balancing: {mode: adaptive, per: flowlet, gap: 100ms}}",
-            "    s-leaf: {load_balancing: {mode: static}}",
-            "    q-leaf: {load_balancing: {hash: {fields: [source, destination, roce_qp]}}}",
-            "topology:",
-            "  nodes:",
-            *nodes,
-            "  links:",
-            *links,
-            "",
-        ]
+    balancing = (
+        "d-leaf: {load_balancing: {mode: adaptive}}",
+        "e-leaf: {load_balancing: {mode: adaptive, per: flowlet, gap: 100ms}}",
+        "s-leaf: {load_balancing: {mode: static}}",
+        "q-leaf: {load_balancing: {hash: {fields: [source, destination, roce_qp]}}}",
     )
+    return ports_topology(nodes, links, balancing)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from switch_ports import RDMA, PortLab, port_lab
+from switch_ports import RDMA, PortLab, port_lab, ports_topology
 from waiting import until
 
 from testbed.lab.core.deploy.hash_seeds import set_hash_seeds
@@ -42,38 +42,25 @@ def topology() -> str:
                 f'    - {{endpoints: ["{pod}-spine{spine}:eth{1 + top}", "ss{top}:{pod}{spine}"], rate: 50M}}'
                 for top in (1, 2)
             ]
-    return "\n".join(
-        [
-            "name: {name}",
-            "scale: {time: 1}",
-            "fabric: {mtu: 1500, routing: {bfd: off}}",
-            "qos:",
-            "  classes:",
-            "    rdma: {dscp: [26], weight: 60, ecn: false}",
-            "    control: {dscp: [48], strict: true}",
-            "    bulk: {default: true, weight: 40}",
-            "  watchdog: false",
-            "  nodes:",
-            "    p-*: {load_balancing: {polarised: true}}",
-            f"    f-leaf: {{load_balancing: {{mode: flowlet, gap: {GAP_S * 1000:g}ms}}}}",
-            "    k-*: {load_balancing: {hash: kernel}}",
-            "topology:",
-            "  nodes:",
-            *nodes,
-            "    ss1: {kind: switch, role: super-spine}",
-            "    ss2: {kind: switch, role: super-spine}",
-            "    z-spine: {kind: switch, role: spine, pod: 9}",
-            "    z-leaf: {kind: switch, role: rail, pod: 9}",
-            "    z-h: {kind: host}",
-            "  links:",
-            *links,
-            '    - {endpoints: ["ss1:z", "z-spine:eth2"], rate: 50M}',
-            '    - {endpoints: ["ss2:z", "z-spine:eth3"], rate: 50M}',
-            '    - {endpoints: ["z-spine:eth1", "z-leaf:eth1"], rate: 50M}',
-            '    - {endpoints: ["z-leaf:eth10", "z-h:eth1"], rate: 50M}',
-            "",
-        ]
+    nodes += [
+        "    ss1: {kind: switch, role: super-spine}",
+        "    ss2: {kind: switch, role: super-spine}",
+        "    z-spine: {kind: switch, role: spine, pod: 9}",
+        "    z-leaf: {kind: switch, role: rail, pod: 9}",
+        "    z-h: {kind: host}",
+    ]
+    links += [
+        '    - {endpoints: ["ss1:z", "z-spine:eth2"], rate: 50M}',
+        '    - {endpoints: ["ss2:z", "z-spine:eth3"], rate: 50M}',
+        '    - {endpoints: ["z-spine:eth1", "z-leaf:eth1"], rate: 50M}',
+        '    - {endpoints: ["z-leaf:eth10", "z-h:eth1"], rate: 50M}',
+    ]
+    balancing = (
+        "p-*: {load_balancing: {polarised: true}}",
+        f"f-leaf: {{load_balancing: {{mode: flowlet, gap: {GAP_S * 1000:g}ms}}}}",
+        "k-*: {load_balancing: {hash: kernel}}",
     )
+    return ports_topology(nodes, links, balancing)
 
 
 @pytest.fixture(scope="module")

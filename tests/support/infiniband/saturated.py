@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from formula_subnets import RATE_BPS
 
 from testbed.protocols.infiniband import binding
-from testbed.protocols.infiniband.data_path import DataPath, PathLink, PathNode
+from testbed.protocols.infiniband.data_path import PathLink, PathNode, SubnetDataPath
 from testbed.protocols.infiniband.local_routing import DEFAULT_PKEY, LOCAL, LocalHeader
 from testbed.protocols.infiniband.subnet import Subnet
 
@@ -23,9 +23,9 @@ Pair = tuple[str, str]
 
 def data_path(
     subnet: Subnet, *, delay_ns: int = DELAY_NS, voq: bool = False, frames: int = 0, arbitration: bool = False
-) -> DataPath:
+) -> SubnetDataPath:
     """The data path of a subnet. `frames`: full frames that an input buffer holds of each VL; 0: what a link needs."""
-    path = DataPath(
+    path = SubnetDataPath(
         [
             PathNode(name=one.name, ports=one.ports, lid=one.lid, is_switch=one.is_switch)
             for one in subnet.nodes.values()
@@ -87,7 +87,9 @@ class Saturated:
 
     DEPTH = 2
 
-    def __init__(self, path: DataPath, subnet: Subnet, pairs: Sequence[Pair], sls: Mapping[Pair, int] | None = None):
+    def __init__(
+        self, path: SubnetDataPath, subnet: Subnet, pairs: Sequence[Pair], sls: Mapping[Pair, int] | None = None
+    ):
         self.path, self.subnet = path, subnet
         self._pairs: dict[int, Pair] = {}
         self._tokens = 0

@@ -12,7 +12,7 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -307,6 +307,32 @@ def received(sink: socket.socket) -> list[int]:
         while True:
             found.append(int.from_bytes(sink.recv(2048)[:4], "big"))
     return found
+
+
+def ports_topology(nodes: Iterable[str], links: Iterable[str], of_nodes: Iterable[str]) -> str:
+    """The text of a topology with classes of RDMA, control and bulk: lines of its nodes, of its links, and of
+    what single nodes have in `qos.nodes`."""
+    return "\n".join(
+        [
+            "name: {name}",
+            "scale: {time: 1}",
+            "fabric: {mtu: 1500, routing: {bfd: off}}",
+            "qos:",
+            "  classes:",
+            "    rdma: {dscp: [26], weight: 60, ecn: false}",
+            "    control: {dscp: [48], strict: true}",
+            "    bulk: {default: true, weight: 40}",
+            "  watchdog: false",
+            "  nodes:",
+            *(f"    {line}" for line in of_nodes),
+            "topology:",
+            "  nodes:",
+            *nodes,
+            "  links:",
+            *links,
+            "",
+        ]
+    )
 
 
 @contextlib.contextmanager

@@ -331,6 +331,7 @@ def test_only_verbs_that_judge_and_those_that_run_a_program_have_codes_of_their_
         "run",
         "job",
         "compare",
+        "exercise check",
         "doctor",
         "pool check",
         "results merge",

@@ -8,7 +8,7 @@ import pytest
 
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.run.faults.registry import fault_findings
-from testbed.run.placed.lab import PlannedLab
+from testbed.run.placed.lab import PlannedLab, lab_of_runs, lab_of_transports
 from testbed.run.placed.traffic import make_traffic
 from testbed.run.schema.file import load_scenario, load_scenario_topology
 from testbed.run.sweep.points import plan_points
@@ -25,7 +25,8 @@ def test_its_points_can_be_run(path: Path) -> None:
     scenario = load_scenario(path)
     assert scenario.name == path.stem
     for point in plan_points(scenario):
-        model = load_scenario_topology(point.scenario.topology)
+        written = load_scenario_topology(point.scenario.topology)
+        model = lab_of_transports(lab_of_runs(written), point.scenario.transports)
         lab = PlannedLab(model=model, plan=plan_lab(model, slot=0, k=1000.0))
         for seed in point.scenario.repeat.seeds:
             traffic = make_traffic(point.scenario, lab, seed=seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from testbed.endpoints.worker.buffers import CollectiveBuffers
 
 
-class DatagramTraffic:
+class DatagramTraffic(ABC):
     """The base class of such transports. `Traffic` says what the methods do."""
 
     header_bytes: ClassVar[int]
@@ -47,13 +48,13 @@ class DatagramTraffic:
         return not self._closed
 
     @property
+    @abstractmethod
     def completions(self) -> Mapping[str, deque[Any]]:
         """The operations that have ended at each endpoint and were not looked at yet, by address."""
-        raise NotImplementedError
 
+    @abstractmethod
     def expect(self, transfer: Step) -> None:
         """Be ready for a transfer that is no step of the program. Raises `TrafficError`."""
-        raise NotImplementedError
 
     # --- data ---------------------------------------------------------------------------------------------
 

@@ -37,8 +37,8 @@ POSTED: Final = 64
 
 
 @dataclass(slots=True)
-class Sending:
-    """What a channel is to send: the rest of each transfer, in order."""
+class DatagramQueue:
+    """The transfers that a channel is yet to send, in order."""
 
     rnic: Rnic
     qp: QueuePair
@@ -69,7 +69,7 @@ class UdTraffic(DatagramTraffic):
         self._open_rnic = open_rnic
         self._rnics: dict[str, Rnic] = {}
         self._ended: dict[str, deque[Any]] = {}
-        self._out: dict[int, Sending] = {}
+        self._out: dict[int, DatagramQueue] = {}
         """By the index of the channel that begins here."""
         self._in: dict[int, QueuePair] = {}
         self._steps = {step.number: step for step in program.steps}
@@ -90,7 +90,7 @@ class UdTraffic(DatagramTraffic):
                 qp = self._open(channel, self._addresses[channel.source], 0)
                 remote = self._addresses[channel.destination]
                 qp.remote_ip = remote  # by which its lane is found
-                self._out[channel.index] = Sending(
+                self._out[channel.index] = DatagramQueue(
                     self._rnics[self._addresses[channel.source]],
                     qp,
                     (remote, self._number(2 * channel.index + 1), QKEY),
@@ -145,7 +145,7 @@ class UdTraffic(DatagramTraffic):
         sending.sent_bytes += step.size_bytes
         self._fill(sending)
 
-    def _fill(self, sending: Sending) -> None:
+    def _fill(self, sending: DatagramQueue) -> None:
         """Let as many messages wait as may."""
         qp = sending.qp
         assert qp.datagrams is not None

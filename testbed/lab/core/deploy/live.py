@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from testbed.base.linux.counters import read_counters, read_queues
 from testbed.base.linux.iproute import converse
 from testbed.base.linux.namespaces import NETNS_DIRECTORY
 from testbed.base.linux.port_counters import PlainQueue, PortCounters
+from testbed.base.linux.processes import Process
 from testbed.base.linux.routes import (
     KernelRoute,
     RouteKey,
@@ -452,6 +453,16 @@ class RunningLab:
         if name == NETNS:
             return self._record.frr
         return self._runtimes[name].frr_version(node) if name in self._runtimes else ""
+
+    def processes(self, places: Collection[str], commands: Collection[str]) -> dict[str, list[Process]]:
+        """Return the processes with these commands in each of some nodes and VRFs, with one look at the machine's; none
+        of a place that was never made."""
+        found: dict[str, list[Process]] = {place: [] for place in places}
+        known = {self.identities[place]: place for place in places if place in self.identities}
+        for process in processes.processes_in(known) if known else ():
+            if process.command in commands:
+                found[known[process.identity]].append(process)
+        return found
 
     def status(self) -> list[NodeStatus]:
         """State of every node, from the processes that are really there."""

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 from testbed.base.errors import DriverError
-from testbed.base.linux.processes import Process, launch_servers, processes_in, terminate
+from testbed.base.linux.processes import launch_servers, terminate
 from testbed.daemons.kit import configuration
 from testbed.daemons.lag.bonding import load_bonding
 from testbed.daemons.lag.configuration import PROCESS_NAME, LagConfiguration, NodeConfiguration, PairedLeaf
@@ -113,8 +113,8 @@ class LinkGroupsChange(FeatureChange):
         directory = lag_directory(changing.run)
         path = directory / CONFIGURATION
         anew = [*self._restarted, *self._moved]
-        running = self._processes({*self._told, *anew, *self._ended} & self._running.identities.keys())
-        terminate([process for node in (*anew, *self._ended) for process in running.get(node, ())])
+        running = self._running.processes({*self._told, *anew, *self._ended}, (PROCESS_NAME,))
+        terminate([process for node in (*anew, *self._ended) for process in running[node]])
         try:
             for node in (*self._started, *anew, *self._ended):
                 (directory / f"{node}.json").unlink(missing_ok=True)
@@ -126,7 +126,7 @@ class LinkGroupsChange(FeatureChange):
         except OSError as error:
             raise DriverError(f"link groups do not change: {error}", operation="link groups") from error
         for node in self._told:
-            for process in running.get(node, ()):
+            for process in running[node]:
                 with suppress(ProcessLookupError):
                     os.kill(process.pid, signal.SIGHUP)
         if begun := [*self._started, *anew]:
@@ -135,14 +135,6 @@ class LinkGroupsChange(FeatureChange):
     def routed(self, changing: Changing) -> None:
         """Wait until every member of every group is in sync."""
         wait_link_groups(changing.plan, changing.run, TIMEOUT_S)
-
-    def _processes(self, nodes: Collection[str]) -> dict[str, list[Process]]:
-        found: dict[str, list[Process]] = {}
-        identities = {self._running.identities[node]: node for node in nodes}
-        for process in processes_in(identities) if identities else ():
-            if process.command == PROCESS_NAME:
-                found.setdefault(identities[process.identity], []).append(process)
-        return found
 
 
 def _is_told(before: NodeConfiguration, after: NodeConfiguration) -> bool:

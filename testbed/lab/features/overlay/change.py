@@ -18,7 +18,7 @@ from typing import Any
 
 from testbed.base.errors import DriverError
 from testbed.base.linux import vty
-from testbed.base.linux.processes import Process, processes_in
+from testbed.base.linux.processes import Process
 from testbed.base.names import namespace_name
 from testbed.daemons.keeper.configuration import KeeperConfiguration
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
@@ -128,13 +128,8 @@ class OverlayChange(FeatureChange):
         return daemons_of(plan, FrrVersion.parse(self._running.frr_version(switch)))[0]
 
     def _daemons(self, switches: Collection[str]) -> dict[str, list[Process]]:
-        """The routing daemons of switches, with one look at the machine's processes."""
-        found: dict[str, list[Process]] = {switch: [] for switch in switches}
-        identities = self._identities(switches)
-        for process in processes_in(identities) if identities else ():
-            if process.command in KNOWN_DAEMONS:
-                found[identities[process.identity]].append(process)
-        return found
+        """Return the routing daemons of switches."""
+        return self._running.processes(switches, KNOWN_DAEMONS)
 
     def _identities(self, places: Iterable[str]) -> dict[int, str]:
         """The namespaces of those of some nodes and VRFs that were made."""

@@ -7,6 +7,7 @@ they have the same traffic, and the same hashes.
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,8 +52,8 @@ class Agreement:
     within: tuple[int, ...]
 
 
-_Key = tuple[str, str, str]
-"""A scenario, a point of it, and a metric."""
+_Key = tuple[str, str, str, str]
+"""A scenario, a point of it, a metric, and the workload as JSON: a file may have changed between two records."""
 _Seeded = tuple[int, float]
 """The seed of a run, and its value."""
 
@@ -73,16 +74,21 @@ def backend_rows(records: Iterator[Record], metrics: Sequence[str] = METRICS) ->
     """Return the rows of all points that records of both backends have, in the order of their names."""
     values: Mapping[Backend, dict[_Key, list[_Seeded]]] = {backend: defaultdict(list) for backend in Backend}
     for record in records:
-        found = values[record.environment.backend]
+        found, workload = values[record.environment.backend], workload_of(record)
         for point in record.points:
             for metric in metrics:
-                found[record.scenario.name, point.name, metric] += _valid_values(point, metric)
+                found[record.scenario.name, point.name, metric, workload] += _valid_values(point, metric)
     emulated, simulated_ = values[Backend.EMULATION], values[Backend.SIMULATION]
     return [
         _row(key, *_of_same_seeds(emulated[key], simulated_[key]))
         for key in sorted(emulated, key=lambda key: (metrics.index(key[2]), key))
         if emulated[key] and simulated_.get(key)
     ]
+
+
+def workload_of(record: Record) -> str:
+    """Return the workload of a record, as JSON: that of the file, which may have changed between two records."""
+    return json.dumps(record.scenario.workload, sort_keys=True, default=str)
 
 
 def _valid_values(point: PointResult, metric: str) -> list[_Seeded]:
@@ -105,7 +111,7 @@ def _unit(metric: str) -> str:
 
 
 def _row(key: _Key, emulated: Sequence[float], simulated: Sequence[float]) -> BackendRow:
-    scenario, point, metric = key
+    scenario, point, metric, _ = key
     ours, theirs = statistics.median(emulated), statistics.median(simulated)
     return BackendRow(
         scenario=scenario,

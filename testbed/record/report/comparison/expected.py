@@ -6,15 +6,14 @@ fabric's time; those of two points, one over the other, have no time. A point th
 
 from __future__ import annotations
 
-import json
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from testbed.base.rows import column
 from testbed.record.record import Backend, ExpectationResult, Outcome, Record
-from testbed.record.report.comparison.backends import WITHIN
+from testbed.record.report.comparison.backends import WITHIN, workload_of
 from testbed.record.report.comparison.compare import real_values
 from testbed.workload.metrics import definition_of
 
@@ -69,8 +68,9 @@ class _Figures:
     little: bool = True
 
 
-_Key = tuple[str, str, str, str]
-"""A scenario, its workload as JSON, a metric and a point: files change, and another workload is another thing."""
+_Key = tuple[str, str, str, str, int]
+"""A scenario, its workload as JSON, a metric, a point, and which of several expectations of these it is. Files change,
+and another workload is another thing."""
 
 
 def expected_rows(records: Iterable[Record]) -> list[ExpectedRow]:
@@ -78,13 +78,15 @@ def expected_rows(records: Iterable[Record]) -> list[ExpectedRow]:
     found: dict[_Key, _Figures] = {}
     for record in records:
         backend = record.environment.backend
-        workload = json.dumps(record.scenario.workload, sort_keys=True, default=str)
+        workload = workload_of(record)
         broken = {point.name for point in record.points if not all(run.is_valid for run in point.runs)}
+        before: Counter[tuple[str, str]] = Counter()
         for item in record.expectations:
+            before[item.metric, item.point] += 1
             doubtful = bool(broken) if " over that of " in item.metric else item.point in broken
             if item.measured is None or item.outcome is Outcome.INVALID or doubtful:
                 continue
-            key = record.scenario.name, workload, item.metric, item.point
+            key = record.scenario.name, workload, item.metric, item.point, before[item.metric, item.point]
             figures = found.setdefault(key, _Figures(limits=_limits(item)))
             figures.values[backend] += _real(record, item)
             figures.little = figures.little and _is_little(item)
@@ -123,7 +125,7 @@ def _limits(item: ExpectationResult) -> str:
 
 
 def _row(key: _Key, figures: _Figures) -> ExpectedRow:
-    scenario, _, metric, point = key
+    scenario, _, metric, point, _ = key
     emulated, simulated = figures.values[Backend.EMULATION], figures.values[Backend.SIMULATION]
     ours, theirs = statistics.median(emulated), statistics.median(simulated)
     return ExpectedRow(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from testbed.protocols.datagram import Incoming, Outgoing
 from testbed.protocols.infiniband import binding
-from testbed.protocols.infiniband.data_path import DataPath, Notice
+from testbed.protocols.infiniband.data_path import FrameNotice, SubnetDataPath
 from testbed.protocols.infiniband.local_routing import BTH_BYTES, LOCAL, LRH_BYTES, VCRC_BYTES
 from testbed.protocols.infiniband.subnet import Subnet
 from testbed.protocols.roce.rnic import Rnic
@@ -26,8 +26,8 @@ _LRH = struct.Struct("!BBHHH")
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
-    """What frames from one HCA to another have in common."""
+class SubnetRoute:
+    """The fields that all frames from one HCA to another have in common."""
 
     service: int
     """The second byte of the LRH: service level and next header."""
@@ -40,7 +40,7 @@ class Route:
 class SubnetCarrier:
     """The frames of one run. `names` has the HCA of each address that takes part."""
 
-    def __init__(self, network: SubnetNetwork, path: DataPath, subnet: Subnet, names: Mapping[str, str]) -> None:
+    def __init__(self, network: SubnetNetwork, path: SubnetDataPath, subnet: Subnet, names: Mapping[str, str]) -> None:
         self.path = path
         self.subnet = subnet
         self.lost: Counter[str] = Counter()
@@ -54,7 +54,7 @@ class SubnetCarrier:
             assert isinstance(host, HcaHost)
             host.carry = self.carry
             self._hosts[names[address]] = host
-        self._routes: dict[tuple[str, str], Route] = {}
+        self._routes: dict[tuple[str, str], SubnetRoute] = {}
         self._frames: dict[int, tuple[Outgoing, HcaHost]] = {}
         self._sending: dict[int, tuple[HcaHost, int]] = {}
         """The frames that wait at their HCA, and on which lane."""
@@ -102,11 +102,11 @@ class SubnetCarrier:
         """Raise `ScenarioError` where HCAs, by addresses, are in no partition together."""
         self._route(self._names[source], self._names[destination])
 
-    def _route(self, source: str, destination: str) -> Route:
+    def _route(self, source: str, destination: str) -> SubnetRoute:
         key = source, destination
         if key not in self._routes:
             level = self.subnet.sl(source, destination)
-            self._routes[key] = Route(
+            self._routes[key] = SubnetRoute(
                 level << 4 | LOCAL,
                 self.subnet.nodes[destination].lid,
                 self.subnet.nodes[source].lid,
@@ -165,7 +165,7 @@ class SubnetCarrier:
         finally:
             self._telling = False
 
-    def _tell_one(self, notice: Notice, now: int) -> None:
+    def _tell_one(self, notice: FrameNotice, now: int) -> None:
         if notice.kind == binding.SENT:
             self._leave(notice.token, now)
             return

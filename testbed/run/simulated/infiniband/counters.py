@@ -8,7 +8,7 @@ from typing import Any
 from testbed.base.linux.port_counters import PortCounters
 from testbed.lab.core.model.end import End
 from testbed.protocols.infiniband.subnet import Channel
-from testbed.record.samples import SubnetLane, SubnetLoad, SubnetPort
+from testbed.record.subnet_counters import SubnetLane, SubnetLoad, SubnetPort
 from testbed.run.simulated.infiniband.carrier import SubnetCarrier
 
 _NS = 1e9

@@ -91,7 +91,7 @@ class HcaHost(RnicHost):
 
 
 class Subnetwork(Protocol):
-    """What carries the frames of a network."""
+    """The carrier of a network's frames, as far as the network asks it."""
 
     @property
     def in_flight(self) -> int:

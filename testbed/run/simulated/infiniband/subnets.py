@@ -11,7 +11,7 @@ from testbed.base.errors import ScenarioError
 from testbed.lab.core.model import DelayBy, InfinibandFabric, Role
 from testbed.lab.core.model.end import End
 from testbed.lab.core.model.infiniband import port_numbers, subnet_names
-from testbed.protocols.infiniband.data_path import Congestion, DataPath, PathLink, PathNode
+from testbed.protocols.infiniband.data_path import Congestion, PathLink, PathNode, SubnetDataPath
 from testbed.protocols.infiniband.local_routing import DEFAULT_PKEY
 from testbed.protocols.infiniband.subnet import NO_PORT, Channel, Subnet
 
@@ -66,11 +66,11 @@ def _renumbered(table: bytes, renamed: Mapping[int, int]) -> bytes:
     return bytes(found)
 
 
-def build_data_path(fabric: InfinibandFabric, subnet: Subnet) -> DataPath:
+def build_data_path(fabric: InfinibandFabric, subnet: Subnet) -> SubnetDataPath:
     """Return the data path of a subnet, with all tables in force. Raises `UsageError`."""
     settings = fabric.settings
     delays = dict(_delays_ns(fabric))
-    path = DataPath(
+    path = SubnetDataPath(
         [
             PathNode(name=node.name, ports=node.ports, lid=node.lid, is_switch=node.is_switch)
             for node in subnet.nodes.values()
@@ -103,7 +103,7 @@ def build_data_path(fabric: InfinibandFabric, subnet: Subnet) -> DataPath:
     return path
 
 
-def set_routes(path: DataPath, subnet: Subnet) -> None:
+def set_routes(path: SubnetDataPath, subnet: Subnet) -> None:
     """Put the forwarding tables of a subnet in force."""
     for switch in subnet.switches:
         path.set_forwarding(switch.name, subnet.lfts.get(switch.name, b""))

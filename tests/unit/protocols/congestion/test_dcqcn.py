@@ -246,5 +246,5 @@ def test_parameters_that_cannot_work_are_refused(settings: dict[str, object], wo
 def test_a_controller_without_parameters_takes_none() -> None:
     with pytest.raises(UsageError, match="'none' has no parameters"):
         make_control("none", replace(SETTINGS, parameters="paper"))
-    with pytest.raises(UsageError, match="'x' is none of dcqcn, timely, swift, dctcp, none"):
+    with pytest.raises(UsageError, match="'x' is none of dcqcn, timely, swift, dctcp, ccti, none"):
         make_control("x", SETTINGS)

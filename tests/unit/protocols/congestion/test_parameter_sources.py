@@ -94,6 +94,9 @@ SOURCES: dict[tuple[str, str], dict[str, Any]] = {
         "window_bdps": 1.5,
         "repath_rounds": 12,
     },
+    # InfiniBand volume 1, annex A10.4.3.6: the timer's unit; the specification leaves all values to the subnet manager,
+    # and these are ours
+    ("ccti", "default"): {"increase": 1, "timer_us": 1.024, "limit": 1023, "minimum": 0, "step": 1 / 32},
     # RFC 8257, section 4.2: g 1/16; a packet in a round trip, as TCP; the bounds of the window are ours
     ("dctcp", "rfc8257"): {"gain": 1 / 16, "increase": 1.0, "window_bdps": 1.5, "least_window": 1.0},
 }

@@ -12,7 +12,7 @@ from virtual_domain import Closing
 
 from testbed.protocols.errors import UsageError
 from testbed.protocols.infiniband import binding
-from testbed.protocols.infiniband.data_path import Congestion, DataPath, PathLink, PathNode
+from testbed.protocols.infiniband.data_path import Congestion, PathLink, PathNode, SubnetDataPath
 from testbed.protocols.infiniband.subnet import Subnet
 
 LEAVES, HOSTS, SPINES = 8, 4, 4
@@ -186,14 +186,15 @@ def test_management_passes_where_data_waits(closing: Closing) -> None:
 
 
 def test_marks_are_made_where_congestion_has_its_root(closing: Closing) -> None:
-    """At the port to the hot HCA, and not at the uplink whose frames wait for credits."""
+    """Where the four flows of the incast meet, at the spine's port to their leaf, and not at an uplink whose frames
+    wait for credits."""
     subnet = fat_tree(LEAVES, HOSTS, SPINES, to_one_spine)
     path = closing(data_path(subnet))
     for switch in subnet.switches:
         path.set_congestion(switch.name, Congestion(threshold=15))
     found = Saturated(path, subnet, [*INCAST, VICTIM]).run(1000)
     assert sum(found.marked[pair] for pair in INCAST) > 0
-    assert path.lane("leaf7", 1, 0)["marked"] > 300
+    assert path.lane("spine0", 8, 0)["marked"] > 300
     assert path.lane("leaf0", HOSTS + 1, 0)["marked"] < 30
 
 
@@ -274,7 +275,7 @@ def test_waits_for_credits_are_counted(closing: Closing) -> None:
 )
 def test_what_no_subnet_can_be_is_refused(closing: Closing, nodes: list[PathNode], links: list[PathLink]) -> None:
     with pytest.raises(UsageError):
-        closing(DataPath(nodes, links))
+        closing(SubnetDataPath(nodes, links))
 
 
 def test_tables_that_do_not_fit_are_refused(closing: Closing) -> None:

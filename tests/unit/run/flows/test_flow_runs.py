@@ -16,7 +16,7 @@ from testbed.record.store import decode_record, encode_record
 from testbed.run.flows.point import FlowPoint
 from testbed.run.flows.slowed_links import slowed_links
 from testbed.run.flows.sweep import run_flows
-from testbed.run.flows.twins import make_twin
+from testbed.run.flows.twins import TwinFlows, make_twin
 from testbed.run.simulated.fabric import planned_lab
 from testbed.run.simulated.point import SimulatedPoint
 from testbed.run.sweep.point_runs import RunOutcome
@@ -117,6 +117,21 @@ def test_a_folded_ring_takes_as_long_as_all_its_transfers() -> None:
         assert found[True].metrics[name] == pytest.approx(found[False].metrics[name], rel=0.02)
     ports = [{(port.node, port.interface): port.tx_bytes for port in found[folds].ports} for folds in (False, True)]
     assert ports[1] == pytest.approx(ports[0], rel=0.02)
+
+
+@pytest.mark.parametrize("folds", [False, True])
+def test_a_collective_whose_messages_are_cut_has_a_size_to_go_by(folds: bool) -> None:
+    """Else its bus bandwidth would be eight times that of the line, and no run of its twin to be trusted."""
+    sweep = read_sweep(RING, {"workload.bytes": "64MB"})
+    [point] = sweep.points
+    lab = sweep.lab_of(point)
+    whole = FlowPoint(point, lab, folds=folds).run(1, lambda share: False).result
+    cut = TwinFlows(point, lab, folds=folds, cut_to=1_000_000).run(1, lambda share: False).result
+    assert whole is not None and cut is not None
+    assert [one.size_bytes for one in cut.collectives] == [8_000_000]
+    assert cut.collectives[0].datatype == whole.collectives[0].datatype
+    assert cut.is_valid
+    assert cut.metrics["busbw_share"] == pytest.approx(whole.metrics["busbw_share"], rel=0.3)
 
 
 def test_a_transfer_alone_takes_what_the_slowest_port_of_its_way_allows() -> None:

@@ -196,6 +196,15 @@ def test_a_host_that_speaks_bgp_leaves_the_port_whose_session_is_gone() -> None:
     assert lost is not None and lost < 0.3, "not the four seconds for which bgpd is dead"
 
 
+def test_a_host_with_a_subnet_for_each_port_sends_on_by_the_next_one() -> None:
+    """Of 12 pairs whose probes are watched, the address of a dead port is the destination of four, and the source of
+    four more, whose probes arrive: an emulated lab has a third of the streams hit, too."""
+    [point] = run_simulated(
+        dual_homed("subnets", "node: fe-leaf1, kill: true"), RecordOptions(), processes=1
+    ).record.points
+    assert point.runs[0].metrics["streams_hit"] == pytest.approx(1 / 3)
+
+
 @pytest.mark.parametrize(
     "fault",
     ["link: 'fe-leaf1:down1', down: true", "link: 'p1-s1-h1:fe1', down: true",

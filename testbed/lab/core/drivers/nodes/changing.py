@@ -166,7 +166,7 @@ def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
     first |= {id(item): item for item in addressed}
     wanted = {id(item) for item in after} | anew
     wanted |= _on_new_interfaces(new, wanted, [pair for pair in pairs if id(pair[1]) not in anew])
-    wanted |= _settings_around(new, wanted)
+    wanted |= settings_around(new, {node for node, _ in ends_of(item for item in new.operations if id(item) in wanted)})
     written_once = _written_once_less(before, new)
     wanted |= {id(item) for item in written_once.values()}
     wanted -= {id(item) for _, item in moved}
@@ -295,11 +295,9 @@ def _on_new_interfaces(
     }
 
 
-def _settings_around(plan: LabPlan, wanted: Collection[int]) -> set[int]:
-    """Settings of a node that its new interfaces come up with: they have one value while some are made, and another
-    later, and end up as they are."""
-    places = ends_of(item for item in plan.operations if id(item) in wanted)
-    nodes = {node for node, _ in places}
+def settings_around(plan: LabPlan, nodes: Collection[str]) -> set[int]:
+    """Return the settings of nodes that their new interfaces come up with: they have one value while some are made, and
+    another later, and end up as they are."""
     return {
         id(item)
         for item in plan.operations

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from equal_paths import equal_cost_paths
+from hand_made import by_hand
 
 from testbed.base.units import Rate
 from testbed.lab.core.fabric import (
@@ -41,33 +42,6 @@ BY_ONE_SWITCH_OR_THREE = PathCount(relation=Relation.HAND_WRITTEN, fewest=1, mos
 def nic(text: str) -> End:
     node, interface = text.split(":")
     return End(node=node, interface=interface)
-
-
-def by_hand(links: list[tuple[str, str, int]], roles: dict[str, Role]) -> Lab:
-    """A graph of hosts (names with h) and switches; interfaces are numbered as they come, rates in Gbit/s."""
-    used: dict[str, int] = {}
-
-    def end(node: str) -> End:
-        used[node] = used.get(node, 0) + 1
-        return End(node=node, interface=f"eth{used[node]}")
-
-    resolved = tuple(
-        Link(
-            a=end(a),
-            b=end(b),
-            kind=LinkKind.FABRIC if a in roles and b in roles else LinkKind.ROUTED,
-            rate=Rate(gigabits * G),
-            mtu_bytes=1500,
-        )
-        for a, b, gigabits in links
-    )
-    nodes = tuple(
-        Node(name=name, kind=NodeKind.SWITCH, role=roles[name])
-        if name in roles
-        else Node(name=name, kind=NodeKind.HOST)
-        for name in used
-    )
-    return Lab(name="hand", nodes=nodes, links=resolved)
 
 
 LEAF_SPINE = {"leaf1": Role.RAIL, "leaf2": Role.RAIL, "spine1": Role.SPINE, "spine2": Role.SPINE}

@@ -28,7 +28,7 @@ from testbed.lab.core.drivers.netlink import overlay_devices as overlay
 from testbed.lab.core.drivers.netlink.netem import HtbClass
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller, set_classes
 from testbed.lab.core.drivers.netlink.rdma import DEVICES
-from testbed.lab.core.drivers.nodes.changing import NodeMessages, places_of
+from testbed.lab.core.drivers.nodes.changing import NodeMessages, places_of, settings_around
 from testbed.lab.core.drivers.nodes.seen import (
     DEFAULT_METRIC6,
     PlaceQuestions,
@@ -202,13 +202,7 @@ class _Comparison:
 
     def result(self) -> KernelDrift:
         wanted = {id(item) for item in self.missing}
-        # What new interfaces come up with has one value while some are made, and another later.
-        nodes = {place for place, _ in self.lost}
-        around = {
-            id(item)
-            for item in self.plan.operations
-            if isinstance(item, SetSysctl) and item.node in nodes and "/conf/default/" in item.key
-        }
+        around = settings_around(self.plan, {place for place, _ in self.lost})
         made = [
             item
             for item in self.plan.operations

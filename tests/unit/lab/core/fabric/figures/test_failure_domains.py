@@ -5,16 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hand_made import by_hand
 
-from testbed.base.units import Rate
 from testbed.lab.core.fabric import FabricParams, NicParams, UplinkParams, generate_fabric, measure_sizing
 from testbed.lab.core.fabric.figures.failures import FailureDomain, find_failure_domains
 from testbed.lab.core.fabric.graph import LabGraph
 from testbed.lab.core.fabric.sizing import seen_for_sizing
-from testbed.lab.core.model import BACKEND, End, Lab, Link, LinkKind, Node, NodeKind, Role
+from testbed.lab.core.model import BACKEND, Lab, Role
 from testbed.lab.core.schema.load import load_topology, load_topology_text
 
 TOPOLOGIES = Path(__file__).parents[6] / "topologies"
+
+
+LEAF_SPINE = {"leaf": Role.RAIL, "spine1": Role.SPINE, "spine2": Role.SPINE}
 
 
 def build(design: str, **written: object) -> Lab:
@@ -98,44 +101,17 @@ def test_more_rails_on_a_switch_are_a_larger_domain() -> None:
 
 def test_shares_follow_the_rates_of_links() -> None:
     """300G and 100G up: with the wider link three quarters are lost."""
-    lab = by_hand([("h1", "leaf", 400), ("leaf", "spine1", 300), ("leaf", "spine2", 100)])
+    lab = by_hand([("h1", "leaf", 400), ("leaf", "spine1", 300), ("leaf", "spine2", 100)], LEAF_SPINE)
     found = domains(lab)
     assert (found["spine switch"].worst, found["spine switch"].share) == ("spine1", 0.75)
     assert found["rail to spine link"].worst == "leaf:eth2 - spine1:eth1"
 
 
 def test_two_interfaces_without_a_rail_are_two_nics() -> None:
-    lab = by_hand([("h1", "leaf", 200), ("h1", "spine1", 200)])
+    lab = by_hand([("h1", "leaf", 200), ("h1", "spine1", 200)], LEAF_SPINE)
     found = domains(lab)
     assert "plane" not in found
     assert (found["NIC link"].elements, found["NIC link"].share) == (2, 1.0)
-
-
-def by_hand(links: list[tuple[str, str, int]]) -> Lab:
-    roles = {"leaf": Role.RAIL, "spine1": Role.SPINE, "spine2": Role.SPINE}
-    used: dict[str, int] = {}
-
-    def end(node: str) -> End:
-        used[node] = used.get(node, 0) + 1
-        return End(node=node, interface=f"eth{used[node]}")
-
-    resolved = tuple(
-        Link(
-            a=end(a),
-            b=end(b),
-            kind=LinkKind.FABRIC if a in roles else LinkKind.ROUTED,
-            rate=Rate(gigabits * 10**9),
-            mtu_bytes=1500,
-        )
-        for a, b, gigabits in links
-    )
-    nodes = tuple(
-        Node(name=name, kind=NodeKind.SWITCH, role=roles[name])
-        if name in roles
-        else Node(name=name, kind=NodeKind.HOST)
-        for name in used
-    )
-    return Lab(name="hand", nodes=nodes, links=resolved)
 
 
 def test_a_network_beside_the_back_end_counts_hosts() -> None:

@@ -7,6 +7,7 @@ from itertools import product
 
 import pytest
 from equal_paths import shortest_hops
+from hand_made import by_hand
 
 from testbed.base.units import Rate
 from testbed.lab.core.fabric import (
@@ -18,7 +19,7 @@ from testbed.lab.core.fabric import (
     measure_sizing,
 )
 from testbed.lab.core.fabric.figures.traffic import TrafficLoad, TrafficPattern
-from testbed.lab.core.model import End, Lab, Link, LinkKind, Node, NodeKind, Role, Routing
+from testbed.lab.core.model import Lab, LinkKind, Role, Routing
 
 G = 10**9
 RAIL, ALL = TrafficPattern.RAIL, TrafficPattern.ALL_TO_ALL
@@ -171,32 +172,6 @@ def test_too_many_leaves_under_a_narrow_ecmp_are_not_told() -> None:
 
 
 # --- by hand -----------------------------------------------------------------------------------------
-
-
-def by_hand(links: list[tuple[str, str, int]], roles: dict[str, Role]) -> Lab:
-    used: dict[str, int] = defaultdict(int)
-
-    def end(node: str) -> End:
-        used[node] += 1
-        return End(node=node, interface=f"eth{used[node]}")
-
-    resolved = tuple(
-        Link(
-            a=end(a),
-            b=end(b),
-            kind=LinkKind.FABRIC if a in roles and b in roles else LinkKind.ROUTED,
-            rate=Rate(gigabits * G),
-            mtu_bytes=1500,
-        )
-        for a, b, gigabits in links
-    )
-    nodes = tuple(
-        Node(name=name, kind=NodeKind.SWITCH, role=roles[name])
-        if name in roles
-        else Node(name=name, kind=NodeKind.HOST)
-        for name in used
-    )
-    return Lab(name="hand", nodes=nodes, links=resolved)
 
 
 def test_a_slow_link_sets_what_plain_ecmp_carries() -> None:
