@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from itertools import count
@@ -353,7 +354,8 @@ except TimeoutError:
 def started(machine: NamespaceMachine, lab: str, node: str, program: str, *arguments: str) -> subprocess.Popen[str]:
     into = ["nsenter", f"--target={machine.pid}", "--mount", "--pid", "--net", "--uts", "--ipc", "--root", "--wd=/"]
     return subprocess.Popen(
-        [*into, "--", "ip", "netns", "exec", f"{lab}-{node}", "python3", "-c", program, *arguments],
+        [*into, "--", "ip", "netns", "exec", f"{lab}-{node}", sys.executable, "-c", program, *arguments],
+        cwd="/",
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
