@@ -197,6 +197,7 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "no-external": "A tenant has no router outside, or none in the networks of the ranks.",
             "no-nics": "No NIC is in the tenants and networks that are asked for.",
             "no-packets": "Transfers inside scale-up domains are to be packets, and the topology has none there.",
+            "no-such-link": "Two switches of a routing loop have no link between them.",
             "no-such-point": "No point of the matrix has these values.",
             "not-measured": "No run measures this metric.",
             "protocol-of-target": "A storage target of the ranks does not speak the protocol of the transport.",

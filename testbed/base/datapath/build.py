@@ -8,9 +8,10 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from testbed.base.errors import CapabilityError, DriverError
 from testbed.base.files import write_atomically
@@ -68,6 +69,17 @@ def compiled(
         compile_c(units, directory / "out", [*flags, f"-ffile-prefix-map={directory}={name}"], what=what)
         write_atomically(target, (directory / "out").read_bytes(), mode=0o777)
     return target
+
+
+def load_library(path: Path, functions: Iterable[tuple[str, Any, Sequence[Any]]]) -> Any:
+    """Return a compiled library whose functions, each a name, a result and arguments, have these types of ctypes."""
+    import ctypes
+
+    loaded = ctypes.CDLL(str(path))
+    for name, result, arguments in functions:
+        function = getattr(loaded, name)
+        function.restype, function.argtypes = result, arguments
+    return loaded
 
 
 def compile_c(

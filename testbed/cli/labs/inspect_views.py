@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import LabNotFound, TestbedError
@@ -16,6 +17,7 @@ from testbed.lab.core.model import NETNS, OUT_OF_BAND
 
 if TYPE_CHECKING:
     from testbed.lab.core.deploy.live import NodeStatus, RunningLab
+    from testbed.lab.core.deploy.watch.running_config import ConfigLine
     from testbed.lab.core.model import Lab
 
 Nodes = Callable[[str], bool]
@@ -120,7 +122,7 @@ def show_view(
             lab.node(node)
         live_views[what](lab if network is None else lab.of_network(network), nodes, form)
     else:
-        known = [*live_views, *seen_views, "qos", "scale-up"]
+        known = [*live_views, *seen_views, "machines", "qos", "scale-up"]
         raise TestbedError(f"cannot inspect {what!r}", hint=f"one of {', '.join(sorted(known))}")
 
 
@@ -276,15 +278,46 @@ def _bgp(lab: RunningLab, nodes: Nodes, form: Format) -> None:
 
 
 def _routes(lab: RunningLab, nodes: Nodes, form: Format) -> None:
-    from testbed.cli.labs.routing_views import show_routes
+    """Show the routes of all that speak BGP, or of the nodes that were named, hosts among them."""
+    from testbed.lab.observe.routing_rows import RouteRow, route_rows
 
-    show_routes(lab, nodes, form)
+    emit(route_rows(lab, nodes), RouteRow, form, title=f"{lab.name}: routes")
 
 
 def _configurations(lab: RunningLab, nodes: Nodes, form: Format) -> None:
-    from testbed.cli.labs.routing_views import show_configurations
+    """Show what routing daemons run, line by line; for people those lines are marked that differ from the plan."""
+    from testbed.lab.core.deploy.watch.running_config import ConfigLine, compare_configuration, read_configuration
 
-    show_configurations(lab, nodes, form)
+    lines: list[ConfigLine] = []
+    for speaker in lab.plan.speakers:
+        if not nodes(speaker.node):
+            continue
+        running = read_configuration(lab.run_directory(speaker.node), lab.daemons.get(speaker.node, ()))
+        found, is_known = compare_configuration(lab.processes_directory, speaker.node, running)
+        lines += found
+        if form is Format.TABLE:
+            _print_configuration(speaker.node, found, is_known=is_known)
+    if form is not Format.TABLE:
+        emit(lines, ConfigLine, form)
+    elif not lines:
+        print("no routing daemon runs there: switches have some, and hosts that speak BGP")
+
+
+def _print_configuration(node: str, lines: Sequence[ConfigLine], *, is_known: bool) -> None:
+    from testbed.lab.core.deploy.watch.running_config import Difference
+
+    differing = sum(line.differs is not Difference.NONE for line in lines)
+    if not is_known:
+        said = "what was planned is not noted: the deploy did not wait for routing"
+    elif differing:
+        said = f"{differing} lines differ from the plan: + runs, - does not"
+    else:
+        said = "as planned"
+    print(f"{node}: {said}")
+    for daemon, items in groupby(lines, key=lambda line: line.daemon):
+        print(f"! {daemon}")
+        for item in items:
+            print(f"{item.differs.value:2}{item.line}" if differing else item.line)
 
 
 def _scale(lab: RunningLab | DeclaredLab, _: Nodes, form: Format) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.base.datapath.abi import CLASSES
-from testbed.base.datapath.build import compiled, source_texts
+from testbed.base.datapath.build import compiled, load_library, source_texts
 
 NEVER = 2**64 - 1
 GATE_MESSAGE_BYTES = 256
@@ -182,8 +182,4 @@ def library() -> Any:
 
 def bound(path: Path) -> Any:
     """The functions of a compiled library with their types."""
-    loaded = ctypes.CDLL(str(path))
-    for name, result, arguments in _FUNCTIONS:
-        function = getattr(loaded, name)
-        function.restype, function.argtypes = result, arguments
-    return loaded
+    return load_library(path, _FUNCTIONS)

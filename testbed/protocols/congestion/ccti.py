@@ -61,7 +61,7 @@ def _default() -> CctiParameters:
     """An index up at each BECN and down with each unit of the timer; entries up to 32 packet times, in fine steps.
 
     The specification leaves all values to the subnet manager: these are ours. With steps of an eighth the rates of an
-    incast swing so far that a victim of it has 65 % of its line, where it has 71 % of the 75 % that there are with
+    incast swing so far that a victim of it has 65 % of its line, where it has 72 % of the 75 % that there are with
     these.
     """
     return CctiParameters(increase=1, timer_us=TIMER_UNIT_US, limit=1023, minimum=0, step=1 / 32)

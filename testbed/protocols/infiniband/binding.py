@@ -11,7 +11,7 @@ from ctypes import POINTER, c_bool, c_char_p, c_uint8, c_uint16, c_uint32, c_uin
 from pathlib import Path
 from typing import Any, Final
 
-from testbed.base.datapath.build import compiled, source_texts
+from testbed.base.datapath.build import compiled, load_library, source_texts
 
 FLAGS: Final = ("-std=gnu11", "-O2", "-g", "-Wall", "-shared", "-fPIC", "-fvisibility=hidden")
 DATA_VLS: Final = 15
@@ -169,11 +169,7 @@ def build(cache: Path | None = None, *flags: str) -> Path:
 @functools.cache
 def load(path: Path) -> Any:
     """Return the functions of a compiled library with their types."""
-    loaded = ctypes.CDLL(str(path))
-    for name, result, arguments in _FUNCTIONS:
-        function = getattr(loaded, name)
-        function.restype, function.argtypes = result, arguments
-    return loaded
+    return load_library(path, _FUNCTIONS)
 
 
 def library() -> Any:

@@ -47,11 +47,11 @@ class PauseWatch:
         self.asked = False
         """Its peer asks for a pause, whether it is obeyed or not."""
         self.changes: i64 = 0
-        """How often that began or ceased: what the watchdog meant to do before the last time it does not."""
+        """The number of times that it began or ceased: what the watchdog meant to do before the last is not done."""
         self.freed = False
         """The watchdog lets the queue send nevertheless."""
         self.frees: i64 = 0
-        """How often it did."""
+        """The number of times that the watchdog freed it."""
 
 
 class ClassQueue:

@@ -21,7 +21,7 @@ DEFAULT_TTL = 64
 """The time to live that Linux gives to what a host sends (net.ipv4.ip_default_ttl)."""
 _TTL_KEY = Path("/proc/sys/net/ipv4/ip_default_ttl")
 _GONE = (errno.ESRCH, errno.ENODEV)
-"""What the kernel says of a route that is not there: it goes with its link."""
+"""The errors that the kernel has for a route that is not there: it goes with its link."""
 
 
 class RoutingLoop(LabFault):

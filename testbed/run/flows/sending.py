@@ -25,11 +25,12 @@ class Sending:
         self._step: list[int] = []
         """The step of each flow, by the number that its shares are known by."""
         self._free: list[int] = []
-        self._left = np.zeros(0)
+        known = len(self._shares.rates)
+        self._left = np.zeros(known)
         """The bits that each had left at the time `_since`."""
-        self._since = np.zeros(0)
-        self._due = np.zeros(0)
-        self._rates = np.zeros(0)
+        self._since = np.zeros(known)
+        self._due = np.full(known, np.inf)
+        self._rates = np.zeros(known)
         """The rates by which `_due` was computed."""
 
     def __len__(self) -> int:

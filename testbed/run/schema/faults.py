@@ -284,7 +284,7 @@ FAULT_WORDS = (
     FaultWords(kind="node-kill", place="node", key="kill", example="kill: true"),
     FaultWords(kind="daemon-kill", place="node", key="kill", beside="daemon", example="daemon: bgpd, kill: true"),
     FaultWords(
-        kind="routing-loop", place="node", key="loop", example='loop: {through: [SWITCH], to: "HOST:IF", ttl: 16}'
+        kind="routing-loop", place="node", key="loop", example='loop: {through: [p1-spine1], to: "p1-s2-h1:rail1"}'
     ),
     FaultWords(kind="agent-kill", place="agent", key="kill", example="kill: true"),
     FaultWords(kind="plane-down", place="plane", key="down", example="down: true"),

@@ -211,8 +211,10 @@ def _memory_bytes(lab: LiveLab, traffic: RunTraffic, transport: LabTransport, am
 
 
 def _measured_by(kind: TransportKind) -> TransportKind:
-    """Return the transport that a hop is measured with: TCP for those to storage targets, which go over it."""
-    return DEFAULT_TRANSPORT if TRANSPORTS[kind.value].to_targets else kind
+    """Return the transport that a hop is measured with: TCP for those to storage targets, which go over it, and for
+    InfiniBand's, which needs a subnet."""
+    declared = TRANSPORTS[kind.value]
+    return DEFAULT_TRANSPORT if declared.to_targets or declared.over_subnet else kind
 
 
 @cache

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -145,6 +147,23 @@ def test_a_link_right_after_the_subnet_is_up_is_not_missed(shared_sandbox: Any) 
         shared_sandbox.destroy("u")
 
 
+def test_a_manager_that_is_stuck_is_replaced(shared_sandbox: Any) -> None:
+    """ibsim may lose the answer that OpenSM waits for; one that is stopped does as little."""
+    model = replace(load_topology(TOPOLOGIES / "partitions.yml"), name=shared_sandbox.name("s"))
+    lab = shared_sandbox.deploy(model, k=1.0).lab
+    try:
+        live = LiveSubnet(lab)
+        (name,) = (node.name for node in live.planned.managers)
+        stuck = noted_pids(live.plane.directory)[name]
+        os.kill(stuck, signal.SIGSTOP)
+        live.set_link(UPLINK, up=False)
+        assert noted_pids(live.plane.directory)[name] != stuck
+        assert not Path(f"/proc/{stuck}/exe").exists()
+        assert judge_routes(live.reader.read()).broken == 0
+    finally:
+        shared_sandbox.destroy("s")
+
+
 def test_only_up_and_down_are_changes_of_such_a_link(tree: RunningLab) -> None:
     with LinkControl(tree) as control, pytest.raises(NoSubnet, match="its rate share cannot be changed"):
         control.set(UPLINK, LinkChange(rate_share=0.5))
@@ -163,8 +182,8 @@ def test_a_standby_manager_takes_over_and_the_dead_one_is_started_again(tree: Ru
     live.set_link(UPLINK, up=False)  # the new master does what the old one did
     live.set_link(UPLINK, up=True)
     live.restart_manager(first)
-    until(lambda: {state.hca: state.state for state in live.reader.managers()}.get(first) == "standby")
-    assert live.reader.read().sm == second, "one that comes back does not take over again"
+    until(lambda: {state.hca: state.state for state in live.reader.managers()} == {first: "master", second: "standby"})
+    assert live.reader.read().sm == first, "the first of the file is the master where it runs"
     assert check_lab(tree)
 
 

@@ -135,6 +135,13 @@ def test_a_change_looks_only_at_what_it_reaches(kind: str) -> None:
 
 
 @KINDS
+def test_nobody_sends_and_nothing_ends(kind: str) -> None:
+    sending = maker(kind)(np.ones(2))
+    assert sending.settle(0.0) == 0
+    assert (sending.next_s(), sending.take(1.0), sending.rates(), len(sending)) == (float("inf"), [], {}, 0)
+
+
+@KINDS
 def test_a_flow_that_begins_late_sends_from_its_own_begin_on(kind: str) -> None:
     sending = maker(kind)(np.ones(2))
     add(sending, 0, ([0], [1.0], 1.0), 0.25)

@@ -9,6 +9,7 @@ from ctypes import POINTER, c_bool, c_char_p, c_int, c_int32, c_uint32, c_uint64
 from pathlib import Path
 from typing import Any, Final
 
+from testbed.base.datapath.build import load_library
 from testbed.protocols.scale_up.ctlos import VCS, Ack, CfUpdate, Ctlos, CtlosType, Init, InitEcho, LinkSignal, Nack
 from testbed.protocols.scale_up.domain.build import build
 from testbed.protocols.scale_up.frames import CC_UPDATE_COUNTS, CTLOS_SLOTS
@@ -305,11 +306,7 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
 
 def bound(path: Path) -> Any:
     """The functions of a compiled library with their types."""
-    loaded = ctypes.CDLL(str(path))
-    for name, result, arguments in _FUNCTIONS:
-        function = getattr(loaded, name)
-        function.restype, function.argtypes = result, arguments
-    return loaded
+    return load_library(path, _FUNCTIONS)
 
 
 @functools.cache

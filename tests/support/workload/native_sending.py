@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import subprocess
+import sys
 import sysconfig
 from functools import cache
 from importlib.machinery import ExtensionFileLoader
@@ -38,6 +39,7 @@ def native_sending() -> Any:
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
+        sys.modules.pop(NAME, None)  # other tests have what a build has
     finally:
         shutil.rmtree(directory)
     return module.Sending

@@ -17,7 +17,10 @@ def test_every_block_has_an_executor(page: Path) -> None:
     read_blocks(page)
 
 
-LONG = ("ci-with-pytest.md", "inference-requests.md", "networks.md", "storage.md")
+LONG = (
+    *("ci-with-pytest.md", "inference-requests.md", "networks.md", "storage.md"),
+    *("questions-on-dcqcn.md", "questions-on-load-balancing.md"),
+)
 """Pages whose simulations and runs of pytest take long, and whose verbs other pages have, too."""
 
 

@@ -96,7 +96,7 @@ class DatagramTraffic(ABC):
 
     # --- the end ------------------------------------------------------------------------------------------
 
-    def halt(self) -> None:
+    def halt(self) -> None:  # noqa: B027  # doing nothing is what most do
         """Do nothing: peers may still need our acknowledgements."""
 
     def close(self) -> None:

@@ -20,8 +20,7 @@ FIRST_HCA_GUID, FIRST_SWITCH_GUID = 0x100000, 0x200000
 FULL_MEMBER = 0x8000
 """The bit of a P_Key that says full membership (IBTA section 10.9.1.1)."""
 HIGHEST_PRIORITY = 13
-"""The priority of the first subnet manager; the others have one less each. A master has 14, whatever its own was
-(OpenSM's master_sm_priority), so that one that comes back does not take over again."""
+"""The priority of the first subnet manager; the others have one less each. The highest that runs is the master."""
 POLLING_MS, POLLS = 1000, 3
 """A standby manager asks for the master so often, and takes over after so many polls without an answer. OpenSM's own
 10 s and 4 make it a minute."""

@@ -139,6 +139,7 @@ class LiveSubnet:
         if state.up == up:
             return
         identifier = self.planned.nodes[state.link.b].identifier
+        self.simulator.forget_dead()
         before = count_sweeps(self.managers)
         if up:
             self.simulator.relink(identifier, state.link.b_port)
@@ -152,7 +153,7 @@ class LiveSubnet:
             raise DriverError(
                 "no subnet manager runs: the tables stay as they are",
                 operation="opensm",
-                hint="`testbed apply` starts it again",
+                hint="`testbed apply --repair` starts it again",
             )
         settle(self.plane, self.planned, before, SWEEP_TIMEOUT_S)
 

@@ -41,6 +41,8 @@ IDLE_TICKS = 1
 _SAID = re.compile(r"^.*? -> (.*)$")
 _ENGINE = re.compile(r"(\S+) tables configured on all switches")
 _UP = "SUBNET UP"
+_BEGUN = "OpenSM "
+"""The first line of a manager; one that is started again goes on with the log of the one before it."""
 _STATES = {"Entering MASTER state": "master", "Entering STANDBY state": "standby"}
 _FTREE = "ERR AB"
 """The beginning of ftree's errors."""
@@ -67,6 +69,8 @@ def parse_log(text: str) -> ManagerLog:
         if found is None:
             continue
         said = found[1]
+        if said.startswith(_BEGUN):
+            state = ""
         if said.startswith(_UP):
             sweeps += 1
             last, complaints = complaints, []
@@ -196,13 +200,21 @@ def _cpu_ticks(pids: Collection[int]) -> int:
     return ticks
 
 
-def await_standby(manager: Manager, process: subprocess.Popen[bytes], timeout_s: float) -> None:
-    """Wait until a manager that was started beside a master stands by. Raises `ConvergenceError`, `DriverError`."""
+def await_begun(manager: Manager, process: subprocess.Popen[bytes], timeout_s: float) -> None:
+    """Wait until a manager that was started stands by, or is the master.
+
+    Raises `ConvergenceError`, `DriverError`, and `ManagersStuck` for one that does nothing any more.
+    """
     deadline = time.monotonic() + timeout_s
+    looked, used = time.monotonic(), -1
     with closing(DirectoryWatch()) as watch:
         watch.add(manager.directory, IN_MODIFY | IN_CREATE)
         while manager.read_log().state not in ("standby", "master"):
             _require_running(manager, process)
+            if (spent := _cpu_ticks([process.pid])) > used:
+                used, looked = spent, time.monotonic()
+            if time.monotonic() - looked > STUCK_S:
+                raise ManagersStuck(f"OpenSM at {manager.node.name} does nothing", operation="opensm")
             if time.monotonic() > deadline:
                 raise _not_up([manager], timeout_s)
             watch.wait(0.1)

@@ -18,7 +18,7 @@ from testbed.lab.features.infiniband.configuration import PlannedSubnet
 from testbed.lab.features.infiniband.manager import (
     Manager,
     ManagersStuck,
-    await_standby,
+    await_begun,
     await_sweep,
     count_sweeps,
     managers_of,
@@ -49,17 +49,15 @@ class StartedPlane:
         The others start once the first one is the master: of several that begin together, one would have to hand the
         subnet over while it is set up. Raises `ConvergenceError`, `DriverError`.
         """
-        for manager in self.managers[:most]:
+        first, *others = self.managers[:most]
+        process = first.start(self.subnet)
+        self.processes.append(process)
+        _note(self.plane, {SIMULATOR: self.simulator.pid, first.node.name: process.pid})
+        await_sweep([first], 0, timeout_s, self.processes)
+        for manager in others:
             before = count_sweeps(self.managers)
-            self.processes.append(manager.start(self.subnet))
-            started = zip(self.managers, self.processes, strict=False)
-            pids = {manager.node.name: process.pid for manager, process in started}
-            _note(self.plane, {SIMULATOR: self.simulator.pid} | pids)
-            if len(self.processes) == 1:
-                await_sweep(self.managers[:1], 0, timeout_s, self.processes)
-            else:
-                await_standby(manager, self.processes[-1], timeout_s)
-                settle(self.plane, self.subnet, before, timeout_s)  # the master looks at who has come
+            self.processes.append(start_beside(self.plane, self.subnet, manager, timeout_s))
+            settle(self.plane, self.subnet, before, timeout_s)  # the master looks at who has come
 
     def release(self) -> None:
         """Let the programs live on without this process."""
@@ -114,41 +112,81 @@ def _is_program(pid: int) -> bool:
     return False
 
 
+def start_beside(plane: Plane, subnet: PlannedSubnet, manager: Manager, timeout_s: float) -> subprocess.Popen[bytes]:
+    """Start a manager of a plane that is up, and wait until it stands by, or is the master where none is.
+
+    One that waits for an answer which was lost is started anew. Raises `ConvergenceError`, `DriverError`.
+    """
+    simulator = Simulator(plane=plane)
+    attempts = ATTEMPTS
+    while True:
+        simulator.forget_dead()
+        process = manager.start(subnet)
+        running = noted_pids(plane.directory)
+        _note(plane, running | {manager.node.name: process.pid})
+        try:
+            await_begun(manager, process, timeout_s)
+        except ManagersStuck:
+            process.kill()
+            process.wait()
+            simulator.forget_dead()
+            _note(plane, running)
+            attempts -= 1
+            if not attempts:
+                raise
+            if len(running) > 1:  # it may be the master that does not answer
+                settle(plane, subnet, count_sweeps(managers_of(plane, subnet)), timeout_s)
+        else:
+            return process
+
+
 def restart_manager(plane: Plane, subnet: PlannedSubnet, name: str) -> None:
-    """Start the manager at an HCA again, where it does not run. Raises `DriverError`."""
-    pids = noted_pids(plane.directory)
-    if name in pids:
+    """Start the manager at an HCA again, where it does not run, and wait until the subnet is up with it.
+
+    Raises `ConvergenceError`, `DriverError`.
+    """
+    if name in noted_pids(plane.directory):
         return
-    manager = next(manager for manager in managers_of(plane, subnet) if manager.node.name == name)
-    process = manager.start(subnet)
-    _note(plane, pids | {name: process.pid})
-    disown(process)
+    managers = managers_of(plane, subnet)
+    before = count_sweeps(managers)
+    manager = next(each for each in managers if each.node.name == name)
+    disown(start_beside(plane, subnet, manager, START_TIMEOUT_S))
+    settle(plane, subnet, before, START_TIMEOUT_S)
 
 
 def settle(plane: Plane, subnet: PlannedSubnet, before: int, timeout_s: float) -> None:
     """Wait until the managers that run have swept the subnet more often than `before`.
 
-    A master that is stuck is ended, another one takes over, and it is started again. Raises `ConvergenceError`,
-    `DriverError`.
+    Where they are stuck, they are ended and started anew. Raises `ConvergenceError`, `DriverError`.
     """
     managers = managers_of(plane, subnet)
-    for _ in range(ATTEMPTS):
+    for attempt in range(ATTEMPTS):
         pids = {name: pid for name, pid in noted_pids(plane.directory).items() if name != SIMULATOR}
         try:
             await_sweep(managers, before, timeout_s, told=pids.values())
         except ManagersStuck:
-            masters = [
-                each.node.name for each in managers if each.node.name in pids and each.read_log().state == "master"
-            ]
-            stuck = masters[0] if masters else next(iter(pids))
+            if attempt == ATTEMPTS - 1:
+                raise
+            before = _start_anew(plane, subnet, [each for each in managers if each.node.name in pids], timeout_s)
         else:
             return
-        kill_manager(plane, stuck)
-        if len(pids) > 1:
-            await_sweep(managers, before, timeout_s)
-            before = count_sweeps(managers)
-        restart_manager(plane, subnet, stuck)
-    await_sweep(managers, before, timeout_s)
+
+
+def _start_anew(plane: Plane, subnet: PlannedSubnet, managers: Sequence[Manager], timeout_s: float) -> int:
+    """End managers and start them as with the lab: the first alone, the others beside it. Returns the sweeps after
+    which the master has looked at the last one, less one."""
+    for manager in managers:
+        kill_manager(plane, manager.node.name)
+    first, *others = managers
+    before = count_sweeps(managers)
+    process = first.start(subnet)
+    _note(plane, noted_pids(plane.directory) | {first.node.name: process.pid})
+    await_sweep(managers, before, timeout_s, [process])
+    disown(process)
+    for manager in others:
+        before = count_sweeps(managers)
+        disown(start_beside(plane, subnet, manager, timeout_s))
+    return before
 
 
 def kill_manager(plane: Plane, name: str) -> bool:
@@ -163,4 +201,12 @@ def kill_manager(plane: Plane, name: str) -> bool:
             wait_readable(descriptor, KILL_TIMEOUT_S)
         finally:
             os.close(descriptor)
+    _reap(pid)
+    Simulator(plane=plane).forget_dead()
     return True
+
+
+def _reap(pid: int) -> None:
+    """Take a child that has ended out of the table of processes; others are not ours to wait for."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)

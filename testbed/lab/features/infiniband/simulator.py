@@ -31,6 +31,7 @@ _NODE = re.compile(
 )
 _PORT = re.compile(r'^[0-9a-f]+\t\[(?P<number>\d+)\]\t(?:"(?P<peer>[^"]*)"\[(?P<peer_port>\d+)\])?(?P<rest>.*)$')
 _ENTRY = re.compile(r"\[(\d+)\]([0-9A-F]+)")
+_ATTACHED = re.compile(r"^Client (\d+): pid (\d+) connected", re.MULTILINE)
 _TABLE = "#\tForwarding table"
 _LID = re.compile(r"\blid (\d+)")
 _MANAGER_LID = re.compile(r"\bsmlid (\d+)")
@@ -152,6 +153,13 @@ class Simulator:
         if said.startswith("#"):
             raise DriverError(f"ibsim refuses {command}: {said.removeprefix('#').strip()}", operation="ibsim")
 
+    def forget_dead(self) -> None:
+        """Detach programs that were killed: ibsim goes on leading to them what is for their HCAs. Raises
+        `DriverError`."""
+        for client, pid in parse_attached(self.ask("Attached")):
+            if not Path(f"/proc/{pid}").exists():
+                self.ask(f"X {client}")
+
     def dump(self) -> dict[str, SimulatedNode]:
         """Return all nodes with their ports and tables, by identifier. Raises `DriverError`."""
         return parse_dump(self.ask("Dump"))
@@ -195,6 +203,11 @@ class Simulator:
         with closing(DirectoryWatch()) as watch:
             watch.add(self.plane.directory, IN_MODIFY)
             yield watch
+
+
+def parse_attached(text: str) -> list[tuple[int, int]]:
+    """Read what ibsim's command Attached prints: the number and the process id of each program that is attached."""
+    return [(int(client), int(pid)) for client, pid in _ATTACHED.findall(text)]
 
 
 def parse_dump(text: str) -> dict[str, SimulatedNode]:

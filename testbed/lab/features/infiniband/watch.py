@@ -51,7 +51,7 @@ class SubnetChecks:
         failures = [
             "ibsim, which holds the subnet, does not run"
             if name == SIMULATOR
-            else f"the subnet manager at {name} has ended"
+            else f"the subnet manager at {name} has ended: `testbed apply --repair` starts it"
             for name in dead
         ]
         if SIMULATOR not in dead:

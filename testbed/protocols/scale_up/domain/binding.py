@@ -13,6 +13,7 @@ from ctypes import POINTER, c_bool, c_char_p, c_double, c_int, c_int32, c_uint8,
 from pathlib import Path
 from typing import Any, Final
 
+from testbed.base.datapath.build import load_library
 from testbed.protocols.scale_up.native import NativeRetryConfig, NativeRetryReceiverCounters, NativeRetrySenderCounters
 
 FLAGS: Final = ("-std=gnu11", "-O2", "-g", "-Wall", "-shared", "-fPIC", "-fvisibility=hidden")
@@ -273,11 +274,7 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
 @functools.cache
 def load(path: Path) -> Any:
     """The functions of a compiled library with their types."""
-    loaded = ctypes.CDLL(str(path))
-    for name, result, arguments in _FUNCTIONS:
-        function = getattr(loaded, name)
-        function.restype, function.argtypes = result, arguments
-    return loaded
+    return load_library(path, _FUNCTIONS)
 
 
 def retry_counters(sender: Any, receiver: Any) -> dict[str, dict[str, int]]:

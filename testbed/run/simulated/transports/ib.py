@@ -30,6 +30,7 @@ def make_traffic(
 
     def open_rnic(address: str, config: RoceConfig) -> Rnic:
         rnic = site.endpoints[address] = Rnic(address, config, site.random(address), 0)
+        rnic.unlimited_bps = float(config.link_rate_bps)  # the line keeps to its own rate, and credits to less
         return rnic
 
     if settings.service == "ud":

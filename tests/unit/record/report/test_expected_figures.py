@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from recorded import load, with_runs
@@ -16,14 +17,14 @@ def base() -> Record:
     return load("permutation-lb")
 
 
-def judged(record: Record, *values: float, backend: Backend = Backend.EMULATION, **changes: object) -> list[Record]:
+def judged(record: Record, *values: float, backend: Backend = Backend.EMULATION, **changes: Any) -> list[Record]:
     """Records whose first expectation was measured so, one for each value."""
     first = record.expectations[0]
     found = []
     for value in values:
         missed = first.maximum is not None and value > first.maximum
         outcome = Outcome.FAIL if missed else Outcome.PASS
-        item: ExpectationResult = replace(first, measured=value, outcome=outcome, **changes)  # type: ignore[arg-type]
+        item: ExpectationResult = replace(first, measured=value, outcome=outcome, **changes)
         environment = replace(record.environment, backend=backend)
         found.append(replace(record, expectations=[item], environment=environment))
     return found
@@ -72,10 +73,8 @@ def test_times_are_those_of_the_real_fabric_and_ratios_of_points_have_none(base:
     simulated = judged(fast, 4.0 / k, metric="tail_fct", maximum=None, backend=Backend.SIMULATION)
     [row] = expected_rows([*emulated, *simulated])
     assert row.ratio == pytest.approx(1.0) and row.emulated == pytest.approx(4.0 / k)
-    over = {"metric": "tail_fct over that of mode=spray", "maximum": None}
-    [row] = expected_rows(
-        [*judged(base, 2.0, **over), *judged(fast, 2.0, backend=Backend.SIMULATION, **over)]  # type: ignore[arg-type]
-    )
+    over: dict[str, Any] = {"metric": "tail_fct over that of mode=spray", "maximum": None}
+    [row] = expected_rows([*judged(base, 2.0, **over), *judged(fast, 2.0, backend=Backend.SIMULATION, **over)])
     assert row.ratio == 1.0
 
 
@@ -95,7 +94,7 @@ def test_what_broke_a_trust_check_or_was_not_measured_says_nothing(base: Record)
 
 def test_times_of_faults_are_the_lab_s_and_what_is_little_is_alike(base: Record) -> None:
     slow = replace(base, points=[replace(point, lab=replace(point.lab, k=50_000.0)) for point in base.points])
-    how = {"metric": "recovery_time", "minimum": None, "maximum": 6.0}
+    how: dict[str, Any] = {"metric": "recovery_time", "minimum": None, "maximum": 6.0}
     emulated = [*judged(base, 2.0, **how), *judged(slow, 3.0, **how)]
     [row] = expected_rows([*emulated, *judged(base, 2.5, backend=Backend.SIMULATION, **how)])
     assert (row.least, row.most, row.simulated, row.distance) == (2.0, 3.0, 2.5, 0.0)

@@ -212,7 +212,7 @@ def test_a_nic_whose_data_is_paused_still_tells_of_congestion() -> None:
 
 
 def test_what_can_be_simulated_are_transports_of_workers() -> None:
-    assert simulated_names() == ("nvme-tcp", "roce", "tcp", "uet")
+    assert simulated_names() == ("ib", "nvme-tcp", "roce", "tcp", "uet")
     for name in simulated_names():
         assert name in transport_names()
         assert issubclass(simulated_transport(name).host, NicHost)

@@ -384,9 +384,8 @@ def _profiles(lab: RunningLab) -> Sequence[QosProfile]:
 def _check_loops(lab: RunningLab) -> CheckResult:
     """Follow the kernels' routes from each switch with NICs to each destination: no way comes to a switch twice."""
     traces = trace_routes(lab)
-    return judge(
-        len(traces), "destinations, by the routes of all switches,", [line for trace in traces for line in trace.loops()]
-    )
+    failures = [line for trace in traces for line in trace.loops()]
+    return judge(len(traces), "destinations, by the routes of all switches,", failures)
 
 
 def _check_buffers(lab: RunningLab) -> CheckResult:

@@ -33,6 +33,11 @@ def test_a_standby_manager_says_so() -> None:
     assert parse_log(f"{HEAD}0x80 -> Entering STANDBY state\n").state == "standby"
 
 
+def test_a_manager_that_is_started_again_is_nothing_yet() -> None:
+    text = f"{HEAD}0x80 -> Entering MASTER state\n{UP}{HEAD}0x03 -> OpenSM 3.3.23\n"
+    assert parse_log(text) == ManagerLog(sweeps=1, state="")
+
+
 def test_people_are_told_that_ftree_gave_up_and_why() -> None:
     log = ManagerLog(sweeps=2, engine="updn", complaints=("ERR 3A01: other", "ERR AB0B: not a fat tree"))
     sentence = engine_sentence(("ftree", "updn"), log)

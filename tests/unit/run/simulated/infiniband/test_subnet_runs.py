@@ -129,6 +129,28 @@ def test_other_transports_do_not_go_over_infiniband() -> None:
         outcome_of(f"transport: {{kind: roce}}\n{SHIFT}")
 
 
+def test_frames_take_the_least_loaded_way_up() -> None:
+    """All of a leaf's flows by one uplink, unless its switch may choose."""
+    ring = "fabric.infiniband.adaptive_routing"
+    scenario = "transport: {kind: ib, ooo: true}\nworkload: {kind: tornado, shift: 4, bytes: 512kB}"
+    text = f"name: t\ntopology: {{file: {TREE}}}\n{scenario}\nrepeat: {{runs: 1, seed: 1}}\n"
+    sweep = read_sweep(text, {ring: True})
+    fabric = sweep.lab_of(sweep.points[0]).infiniband
+    assert fabric is not None
+    subnet = routed(fabric)
+    leaf = "p1-s1-rail1"
+    assert list(subnets.up_ports(fabric, subnet, leaf)) == [5, 6, 7, 8]
+    assert list(subnets.up_ports(fabric, subnet, "p1-spine1")) == []
+    assert result_of(scenario, **{ring: True}).metrics["ib_lost"] == 0
+
+
+def test_of_full_packets_99_percent_are_payload() -> None:
+    sweep = read_sweep(f"name: t\ntopology: {{file: {TREE}}}\ntransport: {{kind: ib}}\n{SHIFT}\n")
+    point = SimulatedPoint(sweep.points[0], sweep.lab_of(sweep.points[0]))
+    nic = point.traffic[0].placement.nics[0]
+    assert Ib(point.lab, point.scenario.transport).framing(nic).efficiency == pytest.approx(4096 / 4122)
+
+
 def test_no_machine_has_wires_for_it() -> None:
     sweep = read_sweep(f"name: t\ntopology: {{file: {TREE}}}\ntransport: {{kind: ib}}\n{SHIFT}\n")
     with pytest.raises(CapabilityError, match="an emulated lab has none") as caught:
