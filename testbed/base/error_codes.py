@@ -125,6 +125,21 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "unknown-protocol": "A storage target speaks no such protocol.",
             "unknown-tier": "There is no such tier of switches.",
         },
+        "InfiniBand back ends (`fabric.infiniband`)": {
+            "lids": "The subnet needs more local identifiers (LIDs) than there are.",
+            "link-layer": "A transport does not go over the network that its ranks are in: `ib`, or another than it.",
+            "no-such-vl": "A virtual lane is named that links do not have.",
+            "not-of-infiniband": "A key, or a part of the lab, has no meaning in an InfiniBand back end.",
+            "partitions": "Partitions of a subnet contradict each other, or there are more than it can have.",
+            "sl-without-vl": "A service level that is in use is mapped to no virtual lane.",
+            "subnets": "Ports of the back end are not joined by any links: it would be several subnets.",
+            "switch-ports": "A switch has more links than its forwarding table tells ports apart.",
+            "unknown-engine": "OpenSM has no such routing engine.",
+        },
+        "Labs over several machines (`machines`)": {
+            "not-spread": "The lab has a part that cannot be spread over machines.",
+            "too-many-links": "More links cross from machine to machine than there are numbers for them.",
+        },
         "Tenants (`tenants`, `fabric.overlay`)": {
             "bad-rd": "A route distinguisher is not written as AS:NUMBER or ADDRESS:NUMBER, or does not fit.",
             "bad-route-target": "A route target is not written as AS:NUMBER, or does not fit.",
