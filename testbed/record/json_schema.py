@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from testbed.record import record, samples
+from testbed.record import record, samples, subnet_counters
 from testbed.record.record import SCHEMA, Record
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -26,7 +26,7 @@ def record_schema() -> dict[str, Any]:
     schema = TypeAdapter(Record).json_schema()
     definitions: dict[str, Any] = schema.pop("$defs")
     definitions[Record.__name__] = schema
-    described = _docs(record) | _docs(samples)
+    described = _docs(record) | _docs(samples) | _docs(subnet_counters)
     for name, definition in definitions.items():
         definition.pop("title", None)
         definition["description"] = described.get((name, _ITSELF), "")

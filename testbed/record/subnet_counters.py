@@ -12,6 +12,7 @@ class SubnetLane:
     """The counters of a virtual lane of an InfiniBand port."""
 
     vl: Count
+    """The number of the virtual lane."""
     xmit_pkts: Count
     """Frames that it sent."""
     xmit_wait_s: Number
@@ -29,18 +30,29 @@ class SubnetPort:
     node: str
     """The switch, or the HCA as HOST:INTERFACE."""
     port: Count
+    """The number of the port."""
     xmit_data: Count
+    """PortXmitData: words of 4 bytes that it sent."""
     rcv_data: Count
+    """PortRcvData: words of 4 bytes that it received."""
     xmit_pkts: Count
+    """PortXmitPkts: frames that it sent."""
     rcv_pkts: Count
+    """PortRcvPkts: frames that it received."""
     xmit_wait_s: Number
     """PortXmitWait, as a time."""
     xmit_discards: Count
+    """PortXmitDiscards: frames that it discarded instead of sending them."""
     rcv_errors: Count
+    """PortRcvErrors: frames that came with an error."""
     rcv_switch_relay_errors: Count
+    """PortRcvSwitchRelayErrors: frames that the switch had no way on for."""
     xmit_constraint_errors: Count
+    """PortXmitConstraintErrors: frames that were not sent for their P_Key."""
     rcv_constraint_errors: Count
+    """PortRcvConstraintErrors: frames that were refused for their P_Key."""
     vl15_dropped: Count
+    """VL15Dropped: frames of management that found no room."""
     lanes: list[SubnetLane] = field(default_factory=list)
     """The lanes that carried something."""
 
@@ -52,6 +64,7 @@ class SubnetLoad:
     engine: str
     """The routing engine whose tables were in force at the end."""
     vls: Count
+    """The virtual lanes that links have."""
     frames: Count
     """Frames that were put on a link, anywhere."""
     marked: Count

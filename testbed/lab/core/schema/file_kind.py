@@ -14,7 +14,7 @@ SCENARIO_KEYS = frozenset(
     {"transport", "transports", "workload", "matrix", "faults", "convergence", "repeat", "probes", "expect"}
 )
 """The keys that only a scenario has."""
-TOPOLOGY_KEYS = frozenset({"scale", "fabric", "networks", "tenants", "qos"})
+TOPOLOGY_KEYS = frozenset({"scale", "fabric", "machines", "networks", "tenants", "qos"})
 """The keys that only a topology has."""
 _OF_A_REFERENCE = frozenset({"file", "inline", "set"})
 """The keys of a scenario's `topology`, which has nodes and links in a topology file."""

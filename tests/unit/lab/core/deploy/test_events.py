@@ -79,6 +79,7 @@ class FakeRunningLab:
             ports=ports, speakers=[SimpleNamespace(node=NODE)], services=(), scale_up_domains=()
         )
         self.model = SimpleNamespace(nodes=[SimpleNamespace(name=NODE)])
+        self.part = None
 
     @property
     def life_cycle(self) -> LabState | None:

@@ -55,7 +55,8 @@ class FakeLab:
         )
         lab = replace(generate_fabric(params, name="x"), guards=guards)
         self.plan = plan_lab(replace(lab, qos=QosPolicy(profiles=(QOS_PRESETS["uec"].profile,)) if qos else None), k=k)
-        self.model = SimpleNamespace(policies=(object(),) if qos else ())
+        self.model = SimpleNamespace(policies=(object(),) if qos else (), infiniband=None)
+        self.whole = self
         self.record = SimpleNamespace(k=k, delay_by=by)
         self.name = "x"
         self.state_directory = directory
