@@ -100,6 +100,11 @@ def native_sources() -> list[str]:
     return [path for path in _sources(".c") if not path.startswith(INTERPRETED)]
 
 
+def native_headers() -> list[str]:
+    """The headers of `NATIVE_HEADERS` that are there, relative to `CHECKOUT`: an image of hosts has a part of it."""
+    return [path for path in NATIVE_HEADERS if (CHECKOUT / path).is_file()]
+
+
 def _sources(ending: str) -> list[str]:
     found: list[str] = []
     for package in PACKAGES:
@@ -123,7 +128,7 @@ def module_name(source: str) -> str:
 def build_key() -> str:
     """The key of the build that fits the sources as they are, and this interpreter: 24 hexadecimal digits."""
     digest = hashlib.sha256(maker().encode())
-    for source in (*compiled_sources(), *native_sources(), *NATIVE_HEADERS):
+    for source in (*compiled_sources(), *native_sources(), *native_headers()):
         digest.update(source.encode() + b"\0" + (CHECKOUT / source).read_bytes())
     return digest.hexdigest()[:24]
 
@@ -138,7 +143,7 @@ def source_digests() -> dict[str, str]:
 
     They are 24 hexadecimal digits.
     """
-    headers = [(CHECKOUT / header).read_bytes() for header in NATIVE_HEADERS]
+    headers = [(CHECKOUT / header).read_bytes() for header in native_headers()]
     contents = {source: [(CHECKOUT / source).read_bytes()] for source in compiled_sources()}
     contents |= {source: [(CHECKOUT / source).read_bytes(), *headers] for source in native_sources()}
     return {
