@@ -19,7 +19,8 @@ THOROUGH = (
     *("ci-with-pytest.md", "mininet.md", "networks.md", "perftest-tools.md", "qos.md", "roce.md", "scenarios.md"),
     *("convergence.md", "pfc-agent.md", "port-data-path.md", "topology-file.md", "trust.md"),
     *("changing-a-lab.md", "console.md", "nodes.md", "other-tools.md", "planes.md", "programs.md", "services.md"),
-    *("switch-configuration.md", "switch-telemetry.md", "uet.md", "back-end-designs.md", "exercises.md"),
+    *("switch-configuration.md", "switch-telemetry.md", "uet.md"),
+    *("back-end-designs.md", "exercises.md", "infiniband.md"),
     *("isolation.md", "nvme-tcp.md", "scale-up.md", "scale-up-links.md", "scale-up-scenarios.md", "tenants.md"),
 )
 """Long pages whose verbs and files other tests use, too."""

@@ -16,7 +16,7 @@ from testbed.lab.core.deploy.steps import StepEvent
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
-QUICK = ("wrong-as", "wrong-rail", "mtu-hole")
+QUICK = ("wrong-as",)
 """The exercises that are tried in every run; the others take longer, or measure."""
 
 
