@@ -187,6 +187,7 @@ def test_a_port_that_goes_down_takes_the_carrier_of_its_far_end_and_back(
     assert left_on(*machines) == []
 
 
+@pytest.mark.thorough
 def test_a_link_that_is_cut_goes_down_by_its_verb_and_is_changed_at_one_end_alone(
     room: MachineRoom, machines: tuple[NamespaceMachine, NamespaceMachine], work: Path
 ) -> None:
@@ -208,6 +209,7 @@ def test_a_link_that_is_cut_goes_down_by_its_verb_and_is_changed_at_one_end_alon
     destroyed(room, work, "wide")
 
 
+@pytest.mark.thorough
 def test_a_machine_that_dies_takes_its_links_down_and_is_destroyed_later(
     room: MachineRoom, machines: tuple[NamespaceMachine, NamespaceMachine], work: Path
 ) -> None:
@@ -231,6 +233,7 @@ def test_a_machine_that_dies_takes_its_links_down_and_is_destroyed_later(
     assert row["state"] == "destroying" and time.monotonic() - began < 90
 
 
+@pytest.mark.thorough
 def test_a_machine_that_is_not_reached_keeps_its_part_until_it_is(
     room: MachineRoom, machines: tuple[NamespaceMachine, NamespaceMachine], work: Path
 ) -> None:
@@ -250,6 +253,7 @@ def test_a_machine_that_is_not_reached_keeps_its_part_until_it_is(
     assert left_on(*machines) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("victim", ["the command", "a machine's process"])
 def test_whatever_is_killed_half_way_nothing_stays(
     victim: str, room: MachineRoom, machines: tuple[NamespaceMachine, NamespaceMachine], work: Path
@@ -293,6 +297,7 @@ def test_an_underlay_that_is_too_small_is_refused_before_anything_is_made(
     assert left_on(*machines) == [] and not list((work / "home").glob("**/wide.json"))
 
 
+@pytest.mark.thorough
 def test_pauses_cross_the_cut_and_nothing_is_lost(
     room: MachineRoom, machines: tuple[NamespaceMachine, NamespaceMachine], work: Path
 ) -> None:

@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(300)]
 
 HOSTS = 8
 PORTS = 2 * (2 * HOSTS + 1)
+OF_PORTS = ["port_cut", "port_egress", "port_enqueue", "port_ingress", "port_purge", "queues"]
 """No other lab has so many: its eBPF programs are known by it."""
 FEW, MANY = 2, 15
 LOSSLESS = """
@@ -104,7 +105,7 @@ def measured(sandbox: Sandbox) -> float:
     started = time.monotonic()
     assert deploy(sandbox).wait(120) == 0, (sandbox.root / "out").read_text()
     took = time.monotonic() - started
-    assert ebpf_objects(PORTS) == ["port_egress", "port_enqueue", "port_ingress", "port_purge", "queues"]
+    assert ebpf_objects(PORTS) == OF_PORTS
     destroy(sandbox)
     nothing_is_left(sandbox, "an ordinary destroy")
     return took
@@ -189,7 +190,7 @@ def test_another_qos_in_the_place_of_the_first(sandbox: Sandbox) -> None:
     topology(sandbox, TRIMMING)
     done = sandbox.cli("deploy", "-q", "--reconfigure", "-t", str(path))
     assert done.returncode == 0, done
-    assert ebpf_objects(PORTS) == ["port_egress", "port_enqueue", "port_ingress", "port_purge", "queues"], "one set"
+    assert ebpf_objects(PORTS) == OF_PORTS, "one set"
     with running(sandbox) as lab:
         trims_instead_of_pausing(lab)
         lab.reconciles()

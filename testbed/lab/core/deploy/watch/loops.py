@@ -157,7 +157,10 @@ def trace_tables(tables: Mapping[str, RouteTable], ports: Ports, nics: Sequence[
             address = nic.address.ip
             if number and not any(address in prefix for prefix in narrower):
                 continue
-            hops = {name: _onward(name, table.longest(address), ports) for name, table in tables.items()}
+            hops = {
+                name: () if name == nic.node else _onward(name, table.longest(address), ports)
+                for name, table in tables.items()
+            }  # a host that speaks BGP keeps what is for itself, whatever its main table says
             found.append(RouteTrace(destination=address, of=_name(nic), sources=sources, hops=hops))
     return found
 
