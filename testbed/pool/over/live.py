@@ -66,8 +66,9 @@ def destroy_spread(name: str, records: SpreadRecords, notify: StepCallback = ign
 def destroy_locked(record: SpreadRecord, records: SpreadRecords, notify: StepCallback) -> SpreadRemoval:
     """Do as `destroy_spread`, for a lab that is held already."""
     records.write(replace(record, state=SpreadState.DESTROYING))
+    asked = messages.Destroy(lab=record.name, mark=record.mark)
     with step("destroy", notify, f"on {len(record.machines)} machines"):
-        found = _ask_each(record.machines, lambda part: part.ask(messages.Destroy(lab=record.name), messages.Removed))
+        found = _ask_each(record.machines, lambda part: part.ask(asked, messages.Removed))
     unreached = {name: why.message for name, why in found.items() if isinstance(why, TestbedError)}
     removed = {name: done for name, done in found.items() if isinstance(done, messages.Removed)}
     if unreached:
