@@ -52,6 +52,8 @@ from testbed.pool.over.messages import QUESTIONS, line_of, read_line
 PINGS, PING_INTERVAL_S = 20, 0.01
 BUSY_S = 90.0
 """A deploy that is being undone has so much time before a destroy gives up."""
+GO_S = 900.0
+"""A claim that nobody follows up is given back after this time: who made it may have been switched off."""
 KEY_BYTES = 32
 _RTT = re.compile(r"= ([0-9.]+)/")
 _PINGED_AT_ONCE = 16
@@ -187,7 +189,10 @@ class PartServer:
         _keep_secret(directory / KEY_NAME, key)
         _keep_secret(directory / PASSWORD_FILE, key.hex().encode())
         self._say(messages.Claimed())
-        line = self._asked.get()
+        try:
+            line = self._asked.get(timeout=GO_S)
+        except queue.Empty:
+            raise messages.PartFailed(f"{lab.name} is not deployed after all: nobody said so in {GO_S:.0f} s") from None
         if line is None:
             self._asked.put(None)  # that is the end of the work, too
         if line is None or not isinstance(read_line(line, QUESTIONS), messages.Go):

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -102,3 +103,15 @@ def test_a_second_interrupt_does_not_disturb_the_undoing_of_the_first() -> None:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def test_a_claim_that_nobody_follows_up_is_given_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TESTBED_STATE_DIR", str(tmp_path))
+    monkeypatch.setattr(part_server, "GO_S", 0.0)
+    (tmp_path / "labs" / "wide").mkdir(parents=True)
+    said = io.BytesIO()
+    server = PartServer(io.BytesIO(), said)
+    lab: Any = SimpleNamespace(name="wide")
+    with pytest.raises(messages.PartFailed, match="nobody said so"):
+        server._claim(lab, OURS)
+    assert isinstance(read_line(said.getvalue(), ANSWERS), messages.Claimed)
