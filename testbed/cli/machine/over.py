@@ -136,7 +136,8 @@ def words_for(record: SpreadRecord, machine: str, arguments: Sequence[str]) -> l
     """
     from fnmatch import fnmatchcase
 
-    kept, named_nodes, has_some = [], False, False
+    kept: list[str] = []
+    named_nodes = has_some = False
     for word in arguments:
         pattern = word.partition(":")[0]
         places = {place for node, place in record.places.items() if fnmatchcase(node, pattern)}
