@@ -24,10 +24,11 @@ OF_PARTS = frozenset({"inspect", "stats"})
 OWN = frozenset({"deploy", "destroy", "list", "check"})
 """The verbs that know of labs over several machines."""
 OF_LABS = frozenset(
-    {"apply", "console", "diff", "events", "export", "graph", "launch", "mininet-cli", "node", "pfc", "serve"}
-    | {"service", "trace"}
+    {"apply", "diff", "events", "graph", "launch", "mininet-cli", "node", "pfc", "serve", "service", "trace"}
 )
 """The other verbs about a lab that is up."""
+OF_NAMED_LABS = frozenset({"graph"})
+"""Those of them that are about a file, unless -n names a lab."""
 
 
 def spread_named(arguments: Sequence[str]) -> SpreadRecord | None:
@@ -42,11 +43,7 @@ def spread_named(arguments: Sequence[str]) -> SpreadRecord | None:
     records, name = SpreadRecords(), named(arguments)
     if name is None:
         names = records.names()
-        if (
-            len(names) != 1
-            or (not _asks_for_machines(arguments) and _labs_here())
-            or {"-t", "--topology"} & set(arguments)
-        ):
+        if len(names) != 1 or _names_file(arguments) or (not _asks_for_machines(arguments) and _labs_here()):
             return None
         return records.read(names[0])
     return records.read(name) if name in records.names() else None
@@ -77,6 +74,13 @@ def named(arguments: Sequence[str]) -> str | None:
     return None
 
 
+def _names_file(arguments: Sequence[str]) -> bool:
+    """Tell whether -t is among the words of a verb, of which those after `--` are none."""
+    words = list(arguments)
+    words = words[: words.index("--")] if "--" in words else words
+    return any(word.startswith(("-t", "--topology")) for word in words)
+
+
 def run_over(arguments: Sequence[str]) -> int | None:
     """Run a verb on the machines of the lab that it means; its exit code. None where it is to run here.
 
@@ -84,6 +88,8 @@ def run_over(arguments: Sequence[str]) -> int | None:
     """
     verb = arguments[0] if arguments else ""
     if verb not in OF_NODES | OF_PARTS | OF_LABS:
+        return None
+    if verb in OF_NAMED_LABS and (named(arguments) is None or _names_file(arguments)):
         return None
     record = spread_named(arguments)
     if record is None or _asks_for_machines(arguments):
@@ -123,6 +129,24 @@ def _with_name(record: SpreadRecord, arguments: Sequence[str]) -> list[str]:
     return list(arguments) if named(arguments) else [arguments[0], "-n", record.name, *arguments[1:]]
 
 
+def words_for(record: SpreadRecord, machine: str, arguments: Sequence[str]) -> list[str] | None:
+    """Return the words of a command line without the nodes, or patterns of them, that other machines have.
+
+    None where nodes are named, and the machine has none of them.
+    """
+    from fnmatch import fnmatchcase
+
+    kept: list[str] = []
+    named_nodes = has_some = False
+    for word in arguments:
+        pattern = word.partition(":")[0]
+        places = {place for node, place in record.places.items() if fnmatchcase(node, pattern)}
+        named_nodes, has_some = named_nodes or bool(places), has_some or machine in places
+        if not places or machine in places:
+            kept.append(word)
+    return kept if has_some or not named_nodes else None
+
+
 def _show_parts(record: SpreadRecord, arguments: Sequence[str]) -> int:
     """Print what each machine shows: rows of JSON and CSV together, and tables one below the other."""
     import json
@@ -130,13 +154,20 @@ def _show_parts(record: SpreadRecord, arguments: Sequence[str]) -> int:
 
     from testbed.vm.remote.target import open_session, parse_target, prepare_there, program_of
 
+    if {"-w", "--watch"} & set(arguments):
+        raise TestbedError(
+            "--watch is not for labs over several machines",
+            hint=f"testbed --on ssh://{record.machines[0].ssh} {arguments[0]} -n {record.name} --watch",
+        )
     said = {}
     for machine in record.machines:
+        if (asked := words_for(record, machine.name, arguments)) is None:
+            continue
         target = parse_target(f"ssh://{machine.ssh}")
         with open_session(target) as session:
             prefix = prepare_there(session, target)
             words = [*prefix, "env", f"COLUMNS={os.environ.get('COLUMNS', '160')}", program_of(target)]
-            said[machine.name] = session.check([*words, *_with_name(record, arguments)]).decode()
+            said[machine.name] = session.check([*words, *_with_name(record, asked)]).decode()
     form = _format(arguments)
     if form == "json":
         documents = {name: json.loads(text) for name, text in said.items()}

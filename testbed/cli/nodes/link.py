@@ -6,7 +6,7 @@ from testbed.cli import options
 from testbed.cli.command import Group, argument, option
 
 if TYPE_CHECKING:
-    from testbed.lab.core.deploy.links.changes import LinkControl
+    pass
 
 link = Group("link", help="Change links of a live lab, and undo it.")
 LINK_HELP = "One end of a link; or links of scale-up domains: HOST.gpu1:plane2, DOMAIN:plane3, HOST:planes."
@@ -64,7 +64,7 @@ def set_link(
         if control.is_beside(port):
             print(subnet_sentence(lab, port) or plane_sentence(port, PlaneControl(lab).show(port)))
             return
-        for end in _ends(control, port) if both else [port]:
+        for end in control.ends(port) if both else [port]:
             print(direction_sentence(control.show(end)))
 
 
@@ -96,7 +96,7 @@ def show(port: str | None, name: str | None, format: options.Format) -> None:
         if port is not None and control.is_beside(port):
             ends, links = [], planes.show(port)
         elif port is not None:
-            ends, links = _ends(control, port), []
+            ends, links = control.ends(port), []
         else:
             ends = control.changed()
             links = [item for link in planes.changed() for item in planes.show(link)]
@@ -134,7 +134,11 @@ def reset(port: str | None, all: bool, name: str | None) -> None:
         if control.is_beside(port):
             print(f"{port} is as declared, in both directions")
             return
-        print(f"{port} and {control.show(port).peer} are as declared")
+        peer = control.show(port).peer
+        is_cut = len(control.ends(port)) == 1
+        print(
+            f"{port} is as declared; {peer} is on another machine" if is_cut else f"{port} and {peer} are as declared"
+        )
 
 
 @link.command("down")
@@ -166,8 +170,3 @@ def _set_up(name: str | None, port: str, *, up: bool) -> None:
             print(subnet_sentence(lab, port) or plane_sentence(port, PlaneControl(lab).show(port)))
             return
         print(f"{port} is {'up' if up else 'down'} (other end {control.show(port).peer})")
-
-
-def _ends(control: "LinkControl", port: str) -> list[str]:
-    """Name both ends of the link at `port`."""
-    return [port, control.show(port).peer]

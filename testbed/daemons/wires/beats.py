@@ -102,9 +102,9 @@ class Beats:
             return None
         try:
             name, life, number, down = json.loads(content)
-        except (ValueError, RecursionError):
+        except (TypeError, ValueError, RecursionError):
             return None
-        if not isinstance(down, list) or name not in self._others:
+        if not isinstance(down, list) or not isinstance(name, str) or name not in self._others:
             return None
         numbers = (life, number, *down)
         if not all(type(one) is int and 0 <= one < _MOST_NUMBER for one in numbers):

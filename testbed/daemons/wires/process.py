@@ -16,6 +16,9 @@ from testbed.daemons.kit.events import EventLog
 from testbed.daemons.wires.beats import BEAT_S, LARGEST_BYTES, Beats, Hearing
 from testbed.daemons.wires.configuration import WiredLink, WiresConfiguration, WiresStatus
 
+_HEARD_AT_ONCE = 256
+"""Messages that are read before this machine's own is due again: a flood of them must not make it silent."""
+
 
 class _Ports:
     """The ports of cut links in one namespace, and which of them are down."""
@@ -86,21 +89,26 @@ class Wires:
         """Work until this process is ended."""
         due = time.monotonic()
         while True:
+            news = False
             for descriptor, _ in self._epoll.poll(max(0.0, due - time.monotonic())):
                 if descriptor == self._socket.fileno():
-                    self._hear()
+                    news = self._hear()
                 elif self._note(self._ports[descriptor]):
                     due = 0.0  # the others are told at once
             now = time.monotonic()
-            self._look(now)
+            if news or now >= due:
+                self._look(now)
             if now >= due:
                 self._beat()
                 due = now + BEAT_S
 
-    def _hear(self) -> None:
+    def _hear(self) -> bool:
+        """Take the messages that wait, a number of them at once; tell whether one of them says anything new."""
+        news = False
         with contextlib.suppress(BlockingIOError):
-            while True:
-                self._beats.hear(self._socket.recv(LARGEST_BYTES + 1), time.monotonic())
+            for _ in range(_HEARD_AT_ONCE):
+                news |= self._beats.hear(self._socket.recv(LARGEST_BYTES + 1), time.monotonic())
+        return news
 
     def _note(self, ports: _Ports) -> bool:
         before = set(ports.down)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
 from testbed.base.errors import TestbedError
@@ -29,7 +29,8 @@ CROSSINGS_COST = 4 / 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpreadAgreement:
-    """All that the machines of a lab have in common. `parts` are theirs, by name; `warnings` are sentences."""
+    """All that the machines of a lab have in common. `parts` are theirs, by name; `warnings` are sentences; `key` is
+    what they sign their messages with, in hexadecimal digits, and nobody else is told."""
 
     k: float
     reason: str
@@ -38,6 +39,7 @@ class SpreadAgreement:
     reaction_ns: int
     parts: Mapping[str, LabPart]
     warnings: tuple[str, ...] = ()
+    key: str = field(default="", repr=False)
 
 
 def parse_over(text: str) -> tuple[LabMachine, ...]:
@@ -88,6 +90,7 @@ def agree(
     reaches: Mapping[str, ReachAnswer],
 ) -> SpreadAgreement:
     """Return what these machines agree on. Raises `NotSpread` where the underlay between them does not suffice."""
+    _require_apart(looks)
     packet = largest_packet(cut)
     for name, look in looks.items():
         if look.mtu_bytes < packet:
@@ -117,6 +120,18 @@ def agree(
         parts=_parts(places, looks, one_way),
         warnings=tuple(warnings),
     )
+
+
+def _require_apart(looks: Mapping[str, LookAnswer]) -> None:
+    """Raise `NotSpread` where two machines have one address: they are the same, or are reached by forwarded ports."""
+    seen: dict[str, str] = {}
+    for name, look in looks.items():
+        if (other := seen.setdefault(look.address, name)) != name:
+            raise NotSpread(
+                f"{other} and {name} both have the address {look.address}",
+                hint="name each machine once, and the interface that others reach it by:"
+                " machines: {NAME: {underlay: eth1}}",
+            )
 
 
 def _time_scale(lab: Lab, looks: Mapping[str, LookAnswer]) -> tuple[float, str]:

@@ -18,8 +18,8 @@ from testbed.lab.features.machines.places import CutShare, cut_links, place_node
 from testbed.pool.machines import with_each
 from testbed.pool.over import messages
 from testbed.pool.over.agreement import SpreadAgreement, agree, as_spread, largest_packet, require_alike
-from testbed.pool.over.machines import PartMachine, reached
-from testbed.pool.over.part_server import new_key
+from testbed.pool.over.machines import ANSWER_S, PartMachine, reached
+from testbed.pool.over.part_server import mark_of, new_key
 from testbed.pool.over.records import SpreadExists, SpreadMachine, SpreadRecord, SpreadRecords, SpreadState
 
 
@@ -136,7 +136,7 @@ def _agree(
 
     with step("underlay", notify, f"packets of {largest_packet(cut)} bytes"):
         reaches = {part.name: answer for part, answer in zip(parts, with_each(parts, reach), strict=True)}
-        return agree(lab, places, cut, looks, reaches)
+        return replace(agree(lab, places, cut, looks, reaches), key=new_key())
 
 
 def _record(
@@ -155,6 +155,7 @@ def _record(
         links=len(lab.links),
         cut_links=len(cut.links),
         k=agreement.k,
+        mark=mark_of(bytes.fromhex(agreement.key)),
     )
 
 
@@ -162,7 +163,7 @@ def _carry_out(
     lab: Lab, agreement: SpreadAgreement, parts: Sequence[PartMachine], options: SpreadOptions, notify: StepCallback
 ) -> dict[str, int]:
     """Have all machines claim the lab, and then make it; the number of nodes on each."""
-    model, written, key = encode_lab(lab), encode_written(lab), new_key()
+    model, written = encode_lab(lab), encode_written(lab)
     for part in parts:
         part.tell(
             messages.Deploy(
@@ -173,7 +174,7 @@ def _carry_out(
                 slot=agreement.slot,
                 delay_by=agreement.delay_by,
                 reaction_ns=agreement.reaction_ns,
-                key=key,
+                key=agreement.key,
                 timeout_s=options.timeout_s,
                 wait=options.wait,
             )
@@ -190,7 +191,7 @@ def _carry_out(
             notify(StepEvent(step=done.step, phase="stop", detail=detail, duration_s=done.seconds))
 
         try:
-            return part.answer(messages.Up, tell)
+            return part.answer(messages.Up, tell, timeout_s=ANSWER_S + options.timeout_s)
         except TestbedError as error:
             failures.append(error)
             if not isinstance(error, ConvergenceError):

@@ -66,8 +66,9 @@ def destroy_spread(name: str, records: SpreadRecords, notify: StepCallback = ign
 def destroy_locked(record: SpreadRecord, records: SpreadRecords, notify: StepCallback) -> SpreadRemoval:
     """Do as `destroy_spread`, for a lab that is held already."""
     records.write(replace(record, state=SpreadState.DESTROYING))
+    asked = messages.Destroy(lab=record.name, mark=record.mark)
     with step("destroy", notify, f"on {len(record.machines)} machines"):
-        found = _ask_each(record.machines, lambda part: part.ask(messages.Destroy(lab=record.name), messages.Removed))
+        found = _ask_each(record.machines, lambda part: part.ask(asked, messages.Removed))
     unreached = {name: why.message for name, why in found.items() if isinstance(why, TestbedError)}
     removed = {name: done for name, done in found.items() if isinstance(done, messages.Removed)}
     if unreached:
@@ -203,7 +204,7 @@ def _check_cut_links(record: SpreadRecord, parts: Sequence[PartMachine]) -> Chec
 
     Packets of routing are always under way, and machines are not read at one moment: what left one end by a reading
     must be no less than what came in before it, and no more than what has come in after it, with what came to a link
-    that was down. In classes that rest, the three are equal.
+    that was down, pause frames too. In classes that rest, the three are equal.
     """
     complaints: list[str] = []
     for _ in range(TRIES):
@@ -233,5 +234,5 @@ def _unequal(
             least, most = before[peer].came.get(name, 0), after[peer].came.get(name, 0)
             if not least <= out <= most + after[peer].dropped:
                 yield f"{port} to {peer}: {out} packets of class {name} left, and {least} to {most} came in"
-        if not before[peer].paused <= counted.pausing <= after[peer].paused:
+        if not before[peer].paused <= counted.pausing <= after[peer].paused + after[peer].dropped:
             yield f"{port} to {peer}: {counted.pausing} pause frames were sent, and {after[peer].paused} came in"

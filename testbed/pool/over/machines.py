@@ -96,16 +96,22 @@ class PartMachine:
             with contextlib.suppress(OSError):  # it has ended, and `answer` says so
                 self._input.write(line_of(message))
 
-    def answer(self, kind: type[_Done], on_step: Callable[[PartStep], object] = lambda _: None) -> _Done:
+    def answer(
+        self,
+        kind: type[_Done],
+        on_step: Callable[[PartStep], object] = lambda _: None,
+        *,
+        timeout_s: float = ANSWER_S,
+    ) -> _Done:
         """Wait for an answer of this kind; steps that come before it are told on the way.
 
-        Raises `PartLost`, and what the machine says went wrong.
+        Raises `PartLost`, also where nothing comes for `timeout_s`, and what the machine says went wrong.
         """
         while True:
             try:
-                found = self._answers.get(timeout=ANSWER_S)
+                found = self._answers.get(timeout=timeout_s)
             except queue.Empty:
-                raise PartLost(f"{self.name} has not answered within {ANSWER_S:.0f} s") from None
+                raise PartLost(f"{self.name} has not answered within {timeout_s:.0f} s") from None
             match found:
                 case PartLost():
                     self._answers.put(found)  # whoever asks again is told again
@@ -126,10 +132,10 @@ class PartMachine:
 
     def end(self) -> None:
         """Have the process there end, and undo what it is doing; returns at once."""
-        if self._input is not None:
+        ours, self._input = self._input, None  # several threads may end it at once
+        if ours is not None:
             with contextlib.suppress(OSError):
-                self._input.close()
-            self._input = None
+                ours.close()
 
     def close(self, timeout_s: float = 30.0) -> None:
         """End the process there, wait for it, and let go of the machine."""

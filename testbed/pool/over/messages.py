@@ -108,9 +108,11 @@ class PartStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destroy:
-    """Tells a machine to remove its part of a lab, also one that was cut short."""
+    """Tells a machine to remove its part of a lab, also one that was cut short. `mark` is that of the lab's record;
+    another lab of its name stays."""
 
     lab: str
+    mark: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
 from socket import AF_INET
 from typing import Any, BinaryIO, NoReturn
@@ -24,6 +25,7 @@ from typing import Any, BinaryIO, NoReturn
 from testbed.base.errors import ConvergenceError, ExitCode, LabNotFound, TestbedError
 from testbed.base.linux.iproute import converse_here
 from testbed.base.version import __version__
+from testbed.daemons.wires.configuration import WiresStatus
 from testbed.lab.core.deploy.lifecycle import DeployOptions, LabExists, deploy_lab, destroy_lab, require_machine
 from testbed.lab.core.deploy.listing import listed_labs
 from testbed.lab.core.deploy.live import RunningLab
@@ -42,7 +44,7 @@ from testbed.lab.core.model import DelayBy, Lab
 from testbed.lab.core.model.written import WrittenLab
 from testbed.lab.features.machines.part import LabPart
 from testbed.lab.features.machines.watch import count_cuts
-from testbed.lab.features.machines.wires import KEY_NAME, wires_status
+from testbed.lab.features.machines.wires import KEY_NAME, carriers_run, wires_status
 from testbed.pool.about import about_this_machine
 from testbed.pool.over import messages
 from testbed.pool.over.messages import QUESTIONS, line_of, read_line
@@ -50,6 +52,9 @@ from testbed.pool.over.messages import QUESTIONS, line_of, read_line
 PINGS, PING_INTERVAL_S = 20, 0.01
 BUSY_S = 90.0
 """A deploy that is being undone has so much time before a destroy gives up."""
+GO_S = 900.0
+"""A claim that nobody follows up is given back after this time: who made it may have been switched off."""
+KEY_BYTES = 32
 _RTT = re.compile(r"= ([0-9.]+)/")
 _PINGED_AT_ONCE = 16
 
@@ -184,7 +189,10 @@ class PartServer:
         _keep_secret(directory / KEY_NAME, key)
         _keep_secret(directory / PASSWORD_FILE, key.hex().encode())
         self._say(messages.Claimed())
-        line = self._asked.get()
+        try:
+            line = self._asked.get(timeout=GO_S)
+        except queue.Empty:
+            raise messages.PartFailed(f"{lab.name} is not deployed after all: nobody said so in {GO_S:.0f} s") from None
         if line is None:
             self._asked.put(None)  # that is the end of the work, too
         if line is None or not isinstance(read_line(line, QUESTIONS), messages.Go):
@@ -197,6 +205,9 @@ class PartServer:
     def _destroy(self, asked: messages.Destroy) -> messages.Removed:
         end = time.monotonic() + BUSY_S
         while True:
+            if self._is_another(asked):
+                said = f"another lab is called {asked.lab} by now, and stays"
+                return messages.Removed(there=False, remaining=(said,))
             try:
                 outcome = destroy_lab(asked.lab, self._state)
             except LabNotFound:
@@ -208,6 +219,17 @@ class PartServer:
                 continue
             return messages.Removed(there=True, nodes=outcome.nodes, remaining=outcome.remaining)
 
+    def _is_another(self, asked: messages.Destroy) -> bool:
+        """Tell whether the lab of that name is not the one that is meant, but somebody has deployed it since."""
+        if not asked.mark or not self._state.exists(asked.lab):
+            return False
+        with suppress(FileNotFoundError):
+            key = (self._state.lab_directory(asked.lab) / KEY_NAME).read_bytes()
+            if len(key) == KEY_BYTES:
+                return mark_of(key) != asked.mark
+        said = self._state.salvage(asked.lab)
+        return bool(said) and said.get("part") is None  # a part without a key was cut short
+
     # --- while it lives ------------------------------------------------------------------------------
 
     def _tell_state(self, asked: messages.AskState) -> messages.StateAnswer:
@@ -216,8 +238,12 @@ class PartServer:
             return messages.StateAnswer(state="gone")
         try:
             lab = RunningLab.open(asked.lab, self._state)
-            status = wires_status(lab.plan, self._state)
-            cuts = len(lab.part.cuts(lab.plan)) if isinstance(lab.part, LabPart) else 0
+            part = lab.part if isinstance(lab.part, LabPart) else None
+            if part is None or carriers_run(lab.plan, self._state):
+                status = wires_status(lab.plan, self._state)
+            else:
+                status = WiresStatus(silent=tuple(part.peers))
+            cuts = 0 if part is None else len(part.cuts(lab.plan))
         except TestbedError:  # a deploy that was cut short
             return messages.StateAnswer(state=row.state)
         return messages.StateAnswer(
@@ -337,7 +363,12 @@ def _keep_secret(path: Path, content: bytes) -> None:
 
 def new_key() -> str:
     """Return a key that the machines of a lab sign their messages with, in hexadecimal digits."""
-    return secrets.token_hex(32)
+    return secrets.token_hex(KEY_BYTES)
+
+
+def mark_of(key: bytes) -> str:
+    """Return what tells a lab from another one of its name: a hash of its key, which does not give that away."""
+    return blake2b(key, digest_size=16, person=b"testbed-lab").hexdigest()
 
 
 def main() -> int:

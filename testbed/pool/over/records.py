@@ -46,7 +46,7 @@ class SpreadMachine:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpreadRecord:
     """A lab over several machines. `places` has the machine of every node; `machines` are those that still have, or may
-    have, a part of it."""
+    have, a part of it; `mark` tells it from another lab that is called so by now (`part_server.mark_of`)."""
 
     name: str
     state: SpreadState
@@ -60,6 +60,7 @@ class SpreadRecord:
     links: int
     cut_links: int
     k: float = 0.0
+    mark: str = ""
     schema: int = field(default=SCHEMA)
 
     def place(self, node: str) -> SpreadMachine | None:

@@ -216,6 +216,11 @@ def _existing(lab: Lab, state: StateDirectory, options: DeployOptions) -> Runnin
     state.require_finished(lab.name)
     if life_cycle not in (LabState.RUNNING, LabState.FAILED):
         return None
+    if running.record.part is not None:
+        raise LabExists(
+            f"this machine has a part of a lab {lab.name}, and other machines have the rest",
+            hint=f"where it was deployed from: testbed destroy -n {lab.name}; -n gives the new one another name",
+        )
     # The same lab may come from its file by another path.
     recorded = {**running.record.model, "source": lab.source}
     same = recorded == encode_lab(lab) or recorded == encode_lab(keep(running.model, lab))

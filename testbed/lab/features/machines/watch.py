@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -11,12 +11,14 @@ from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import CheckResult, judge
 from testbed.lab.core.drivers.nodes.inside import ask_inside
-from testbed.lab.features.machines.part import WIRES, LabPart, stub_name
-from testbed.lab.features.machines.wires import wires_status
+from testbed.lab.features.machines.part import WIRES, CutLink, LabPart, stub_name
+from testbed.lab.features.machines.wires import carriers_run, wires_status
 
 
 def check_machines(lab: RunningLab) -> CheckResult:
     """Test that this machine hears every other one, and that no cut link is down."""
+    if not carriers_run(lab.plan, lab.state):  # what it said last would be taken for what is
+        return judge(1, "process of the wires between machines", ["it has ended; nobody tells who is lost"])
     status = wires_status(lab.plan, lab.state)
     failures = [f"{name} is silent" for name in status.silent]
     failures += [f"{port} has no carrier" for port in status.down]
@@ -25,16 +27,14 @@ def check_machines(lab: RunningLab) -> CheckResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutCounts:
-    """The counts of a port of a cut link. They are packets; `out` and `came` are by class in a lab with QoS, and by
-    nothing else; `paused` are pause frames that came in, and `pausing` those that its machine sent by it. `dropped`
+    """The counts of a port of a cut link. They are packets; `out` and `came` are by class at a port with QoS, and
+    "all" at another; `paused` are pause frames that came in, and `pausing` those that its machine sent by it. `dropped`
     came over the tunnel while the link was down here: both ends do not come up at one moment."""
 
     port: str
     peer: str
     out: Mapping[str, int]
     came: Mapping[str, int]
-    control: str = ""
-    """The class of routing, which never rests; "" where there are no classes."""
     paused: int = 0
     pausing: int = 0
     dropped: int = 0
@@ -46,25 +46,29 @@ def count_cuts(lab: RunningLab) -> list[CutCounts]:
     cuts = part.cuts(lab.plan) if isinstance(part, LabPart) else []
     stubs = ask_inside(lab.name, [WIRES], RouteSocket, lambda _, item: read_counters(item))[WIRES] if cuts else {}
     dropped = {cut.port: stubs[stub_name(cut.number)].tx_dropped for cut in cuts}
-    if lab.plan.tables is not None:
-        counts = _counts_of_classes(lab, {cut.port: cut.peer for cut in cuts})
-        return [replace(item, dropped=dropped[item.port]) for item in counts]
-    counters = lab.counters()
+    numbers = lab.plan.port_numbers
+    with_queues = {cut.port: cut.peer for cut in cuts if cut.port in numbers}
+    found = _counts_of_classes(lab, with_queues, numbers) if with_queues else []
+    found += _counts_of_ports(lab, [cut for cut in cuts if cut.port not in numbers])
+    return [replace(item, dropped=dropped[item.port]) for item in found]
+
+
+def _counts_of_ports(lab: RunningLab, cuts: Sequence[CutLink]) -> list[CutCounts]:
+    """The counts of ports without QoS."""
+    counters = lab.counters() if cuts else {}
     found = []
     for cut in cuts:
         node, _, name = cut.port.partition(":")
         counted = counters[node, name]
         out, came = {"all": counted.tx_packets}, {"all": counted.rx_packets}
-        found.append(
-            CutCounts(port=cut.port, peer=cut.peer, out=out, came=came, control="all", dropped=dropped[cut.port])
-        )
+        found.append(CutCounts(port=cut.port, peer=cut.peer, out=out, came=came))
     return found
 
 
-def _counts_of_classes(lab: RunningLab, peers: Mapping[str, str]) -> list[CutCounts]:
+def _counts_of_classes(lab: RunningLab, peers: Mapping[str, str], numbers: Mapping[str, int]) -> list[CutCounts]:
+    """The counts of ports with QoS, in the data path."""
     from testbed.base.datapath.abi import CLASSES
 
-    numbers = lab.plan.port_numbers
     found = []
     with closing(lab.maps()) as maps:
         queues, ingress, pauses = (maps.by_port(name) for name in ("queues", "ingress", "pauses"))
@@ -77,18 +81,8 @@ def _counts_of_classes(lab: RunningLab, peers: Mapping[str, str]) -> list[CutCou
                     peer=peer,
                     out={str(each): int(queue["out_packets"][each]) for each in range(CLASSES)},
                     came={str(each): int(came[each]) for each in range(CLASSES)},
-                    control=str(_control_class(lab, port)),
                     paused=int(arrived["pause_frames"].sum()),
                     pausing=int(told["xoff_sent"].sum() + told["xon_sent"].sum()),
                 )
             )
     return found
-
-
-def _control_class(lab: RunningLab, port: str) -> int:
-    """The class of BGP and BFD at a port (CS6)."""
-    from testbed.lab.core.plan.qos.planner import CONTROL_DSCP
-
-    assert lab.plan.tables is not None
-    profile = next(item.profile for item in lab.plan.installs if f"{item.node}:{item.name}" == port)
-    return lab.plan.tables.profiles[profile].class_of_dscp[CONTROL_DSCP]

@@ -72,12 +72,16 @@ def make_wires(part: LabPart, plan: LabPlan, run: Path) -> None:
     place = open_namespaces([name])[name]
     plain = load_cut()
     leaving = plain if plan.tables is None else bpf.get_pinned(pins.lab_directory(run) / CUT)
-    program = PROGRAM if plan.tables is None else CUT
+    with_queues = plan.port_numbers  # a network without QoS may be beside one that has it
     try:
         with closing(RouteSocket()) as route:
             devices = [_new_tunnel(cut, part, underlay, place.fd) for cut in cuts]
             route.expect(devices, [f"tunnel of {cut.port} to {cut.machine}" for cut in cuts])
-        batch = [item for cut in cuts for item in _joined(cut, plain, leaving, program)]
+        batch = [
+            item
+            for cut in cuts
+            for item in _joined(cut, plain, *((leaving, CUT) if cut.port in with_queues else (plain, PROGRAM)))
+        ]
         place.route.expect(batch, ["wires between machines"] * len(batch))
     finally:
         place.close()

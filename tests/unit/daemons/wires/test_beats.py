@@ -71,6 +71,15 @@ def test_strangers_are_not_heard() -> None:
 
 def test_signed_nonsense_is_passed_over() -> None:
     here, there = pair()
-    for content in (b"[]", b'["b",1,2,3]', b'["b",1.5,2,[]]', b'["b",true,2,[]]', b'["b",1,2,[-1]]', b"[" * 50_000):
+    for content in (
+        b"5",
+        b"[]",
+        b'[["b"],1,2,[]]',
+        b'["b",1,2,3]',
+        b'["b",1.5,2,[]]',
+        b'["b",true,2,[]]',
+        b'["b",1,2,[-1]]',
+        b"[" * 50_000,
+    ):
         assert not here.hear(content + there._hash(content), 0.0)
     assert here.look(0.0) == []

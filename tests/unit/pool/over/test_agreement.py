@@ -74,6 +74,13 @@ def test_the_weakest_mechanism_of_delay_counts(by: tuple[str, str], found: str) 
     assert agreed(looks=looks).delay_by == found
 
 
+def test_two_machines_with_one_address_are_refused() -> None:
+    """Each would reach itself: ports of one host that are forwarded to several, or two names of one machine."""
+    with pytest.raises(NotSpread, match=r"a and b both have the address 10\.0\.0\.1") as refused:
+        agreed(looks=changed(address="10.0.0.1"))
+    assert refused.value.hint is not None and "underlay" in refused.value.hint
+
+
 def test_an_underlay_that_is_too_small_is_named_with_a_way_out() -> None:
     with pytest.raises(NotSpread, match=r"eth0 of b has an MTU of 1500 bytes.*4564") as refused:
         agreed(looks=changed(mtu_bytes=1500))

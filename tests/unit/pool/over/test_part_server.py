@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from testbed.pool.over import messages
+from testbed.lab.core.deploy.lifecycle import DestroyOutcome
+from testbed.lab.features.machines.wires import KEY_NAME
+from testbed.pool.over import messages, part_server
 from testbed.pool.over.messages import ANSWERS, line_of, read_line
-from testbed.pool.over.part_server import PartServer, interrupt_once
+from testbed.pool.over.part_server import KEY_BYTES, PartServer, interrupt_once, mark_of, new_key
 
 
 def answers_to(*lines: bytes) -> list[object]:
@@ -25,6 +31,49 @@ def test_nonsense_is_refused_and_what_follows_is_answered(monkeypatch: pytest.Mo
     assert all(isinstance(answer, messages.PartRefused) for answer in found) and len(found) == 3
     last = found[-1]
     assert isinstance(last, messages.PartRefused) and "no lab named nobody" in last.message
+
+
+OURS, THEIRS = b"k" * KEY_BYTES, b"o" * KEY_BYTES
+
+
+@pytest.mark.parametrize(
+    ("key", "said", "gone"),
+    [
+        (OURS, {"part": {}}, True),
+        (THEIRS, {"part": {}}, False),
+        (None, {"part": {}}, True),
+        (None, {"slot": 1}, False),
+        (None, None, True),
+        (b"", {"part": {}}, True),
+    ],
+    ids=["ours", "of another deploy", "cut short", "whole here", "nothing but a name", "a key that was never written"],
+)
+def test_another_lab_of_the_name_is_not_destroyed(
+    key: bytes | None, said: dict[str, Any] | None, gone: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    destroyed: list[str] = []
+
+    def destroy(name: str, _state: object) -> DestroyOutcome:
+        destroyed.append(name)
+        return DestroyOutcome(lab=name, nodes=4)
+
+    monkeypatch.setenv("TESTBED_STATE_DIR", str(tmp_path))
+    monkeypatch.setattr(part_server, "destroy_lab", destroy)
+    directory = tmp_path / "labs" / "wide"
+    directory.mkdir(parents=True)
+    if key is not None:
+        (directory / KEY_NAME).write_bytes(key)
+    if said is not None:
+        (directory / "lab.json").write_text(json.dumps(said))
+    [answer] = answers_to(line_of(messages.Destroy(lab="wide", mark=mark_of(OURS))))
+    assert isinstance(answer, messages.Removed)
+    assert (answer.there, destroyed) == ((True, ["wide"]) if gone else (False, []))
+    assert gone or "another lab is called wide" in answer.remaining[0]
+
+
+def test_a_mark_is_the_same_for_a_key_and_does_not_say_it() -> None:
+    key = bytes.fromhex(new_key())
+    assert len(key) == KEY_BYTES and mark_of(key) == mark_of(key) != mark_of(OURS) and key.hex() not in mark_of(key)
 
 
 def test_what_is_interrupted_is_the_end_though_the_input_goes_on() -> None:
@@ -54,3 +103,15 @@ def test_a_second_interrupt_does_not_disturb_the_undoing_of_the_first() -> None:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def test_a_claim_that_nobody_follows_up_is_given_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TESTBED_STATE_DIR", str(tmp_path))
+    monkeypatch.setattr(part_server, "GO_S", 0.0)
+    (tmp_path / "labs" / "wide").mkdir(parents=True)
+    said = io.BytesIO()
+    server = PartServer(io.BytesIO(), said)
+    lab: Any = SimpleNamespace(name="wide")
+    with pytest.raises(messages.PartFailed, match="nobody said so"):
+        server._claim(lab, OURS)
+    assert isinstance(read_line(said.getvalue(), ANSWERS), messages.Claimed)

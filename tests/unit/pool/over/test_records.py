@@ -24,6 +24,7 @@ RECORD = SpreadRecord(
     links=1,
     cut_links=1,
     k=100.0,
+    mark="0a1b",
 )
 
 

@@ -216,11 +216,12 @@ class LinkControl:
                 self._move(key, state, before, self._without_declared(key, after))
 
     def reset(self, port: str, *, both: bool = True) -> None:
-        """Bring `port`'s link, or the one direction in which it sends, back to what the topology declares."""
+        """Bring `port`'s link, or the one direction in which it sends, back to what the topology declares; of a link
+        whose other end is on another machine, this direction."""
         if (links := self._links_beside(port)) is not None:
             links.reset(port)
             return
-        keys = self._directions(port, both)
+        keys = self.ends(port) if both else self._directions(port, both)
         with self._locked():
             state = read_link_state(self._lab.state_directory)
             for key in keys:
@@ -245,6 +246,11 @@ class LinkControl:
             if (self._lab.state_directory / NEXT_NAME).exists():
                 raise UnfinishedChange(self._lab.name)
             yield
+
+    def ends(self, port: str) -> list[str]:
+        """Name the ends of the link at `port` that are on this machine, `port` first. Raises `NoSuchNode`."""
+        peer = self._port(port).peer
+        return [port, peer] if peer in self._ports else [port]
 
     def changed(self) -> list[str]:
         """The ports whose sending direction differs from the topology."""
@@ -324,6 +330,8 @@ class LinkControl:
                 hint="a link can be made slower: --rate 50%",
             )
         wanted = [name for name in ("loss", "loss_every", "corruption", "silent") if getattr(change, name) is not None]
+        if wanted or change.delay is not None or change.jitter is not None:
+            self._far_name(port)  # such a change is made there, and refused before it is recorded
         if wanted and not self._has_qos(port):
             where = self._lab.name if not self._lab.model.policies else f"the network {port.network}"
             instead = "rate, down and up work without"
@@ -519,8 +527,8 @@ class LinkControl:
             "carrier": counters is not None and counters.up,
             "rate_bps": self.rate_bps(f"{port.node}:{port.name}"),
         }
-        if self._has_qos(port):
-            record = self._open_maps().ports[self._numbers[self._far_name(port)]]
+        if self._has_qos(port) and port.peer in self._ports:
+            record = self._open_maps().ports[self._numbers[port.peer]]
             loss = int(record["loss"])
             actual["loss"] = loss / PROBABILITY_ONE
             actual["loss_every"] = int(record["loss_every"])

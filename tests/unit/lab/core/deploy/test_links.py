@@ -131,6 +131,31 @@ def test_both_directions(lab: FakeLab) -> None:
     assert not (lab.state_directory / "links.json").exists(), "a lab as declared has no record of changes"
 
 
+def test_a_link_whose_other_end_is_on_another_machine_is_shown_and_reset_at_this_one(
+    lab: FakeLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with control_of(lab) as control:
+        peer = control.ends(SWITCH_PORT)[1]
+    lab.plan = replace(lab.plan, ports=tuple(port for port in lab.plan.ports if f"{port.node}:{port.name}" != peer))
+    done: list[tuple[str, bool]] = []
+    monkeypatch.setattr(LinkControl, "_set_up", lambda _, port, up: done.append((f"{port.node}:{port.name}", up)))
+    monkeypatch.setattr(LinkControl, "_route", lambda *_: None)
+    monkeypatch.setattr(LinkControl, "rate_bps", lambda *_: 8)
+    monkeypatch.setattr(links, "read_counters", lambda _: {})
+    with control_of(lab) as control:
+        assert control.ends(SWITCH_PORT) == [SWITCH_PORT]
+        control.set(SWITCH_PORT, LinkChange(up=False))
+        shown = control.show(SWITCH_PORT)
+        assert shown.peer == peer and "loss" not in shown.actual and shown.actual["rate_bps"] == 8
+        control.reset(SWITCH_PORT)
+        assert control.changed() == []
+        for change in (LinkChange(loss=0.5), LinkChange(delay=Duration.parse("1us"))):
+            with pytest.raises(LinkRefused, match="is on another machine"):
+                control.set(SWITCH_PORT, change)
+            assert control.changed() == [], "what is refused is not recorded"
+    assert done == [(SWITCH_PORT, False), (SWITCH_PORT, True)]
+
+
 def test_what_was_changed_is_kept_for_who_asks_later(lab: FakeLab) -> None:
     with control_of(lab) as control:
         control.set(NIC, LinkChange(loss=0.25))

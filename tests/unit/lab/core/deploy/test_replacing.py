@@ -182,6 +182,15 @@ def test_a_lab_that_nothing_speaks_against_replaces_the_old_one_in_its_slot(
     assert destroyed == ["one", "one"], "and what failed of the new one went too"
 
 
+def test_a_part_of_a_lab_over_several_machines_is_not_taken_for_all_of_it(
+    state: StateDirectory, destroyed: list[str]
+) -> None:
+    state.write(replace(state.read("one"), part={"machine": "a"}))
+    with pytest.raises(LabExists, match="other machines have the rest") as caught:
+        deploy_lab(fabric(), state, DeployOptions(k=1000.0))
+    assert destroyed == [] and "destroy -n one" in (caught.value.hint or "")
+
+
 @pytest.fixture
 def of_another_version(state: StateDirectory) -> None:
     path = state.lab_directory("one") / "lab.json"
