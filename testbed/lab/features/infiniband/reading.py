@@ -164,8 +164,14 @@ class SubnetReader:
     ) -> dict[tuple[int, int], int]:
         """The service levels of paths: asked for where an engine gives them, else those of partitions."""
         lids = {planned.name: nodes[planned.identifier].lid for planned in self.planned.hcas}
+        found: dict[tuple[int, int], int] = {}
         if engine not in LANE_ENGINES:
-            return {pair: sl for pair, sl in self._of_partitions(lids) if sl}
+            for pair, sl in self._of_partitions(lids):
+                if sl:
+                    found[pair] = sl
+                else:
+                    found.pop(pair, None)  # a partition with a larger P_Key has given it one
+            return found
         active = [planned for planned in self.planned.hcas if lids[planned.name]]
         pairs = [(a, b) for a in active for b in active if a is not b]
         if len(pairs) > MOST_PATHS:
@@ -176,7 +182,6 @@ class SubnetReader:
             )
         manager = lids.get(self.master(nodes), 0)
         questions = [["path", a.port_guid, b.port_guid, manager] for a, b in pairs]
-        found = {}
         for (a, b), answer in zip(pairs, ask_tables(self.plane, asker.identifier, questions), strict=True):
             if answer is not None and (sl := decode_path_sl(answer)):
                 found[lids[a.name], lids[b.name]] = sl
