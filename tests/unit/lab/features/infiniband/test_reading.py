@@ -83,7 +83,7 @@ def test_the_places_of_killed_tools_are_freed_before_tables_are_asked_for(monkey
         )
         for node in planned.nodes.values()
     }
-    done = []
+    done: list[str] = []
 
     def ask(plane: Plane, identifier: str, questions: list[list[object]]) -> list[bytes | None]:
         done.append("asked")

@@ -62,7 +62,7 @@ def test_programs_without_a_lab_end_with_whoever_started_them(monkeypatch: pytes
 def test_what_runs_as_root_keeps_its_files_where_nobody_may_not_write(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    directories = []
+    directories: list[Path] = []
 
     def start(command: Sequence[str], *, env: Mapping[str, str], cwd: Path, **options: Any) -> FakeProcess:
         directories.append(cwd)
