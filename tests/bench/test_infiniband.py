@@ -5,7 +5,6 @@ It counts from the start of the manager, or from the cut of the link, to the lin
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,10 +14,11 @@ from pathlib import Path
 import pytest
 from figures import Figure, judge
 
+from testbed.base.installation.packages import missing_programs
 from testbed.lab.core.schema.load import load_topology
 from testbed.lab.features.infiniband.configuration import plan_subnet
 from testbed.lab.features.infiniband.manager import await_sweep, count_sweeps
-from testbed.lab.features.infiniband.plane import Plane
+from testbed.lab.features.infiniband.plane import PROGRAMS, SEARCH, Plane
 from testbed.lab.features.infiniband.reading import SubnetReader
 from testbed.lab.features.infiniband.running import StartedPlane, start_plane
 from testbed.lab.features.infiniband.simulator import Simulator
@@ -33,7 +33,10 @@ QUIET_S = 1.0
 pytestmark = [
     pytest.mark.bench,
     pytest.mark.netns,
-    pytest.mark.skipif(shutil.which("ibsim") is None, reason="ibsim-utils is not installed"),
+    pytest.mark.skipif(
+        bool(missing_programs(PROGRAMS, SEARCH)),
+        reason="what InfiniBand needs is not installed: `testbed doctor` says so",
+    ),
 ]
 
 

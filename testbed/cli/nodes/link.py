@@ -77,6 +77,7 @@ def show(port: str | None, name: str | None, format: options.Format) -> None:
     from testbed.cli.lab_choice import open_lab
     from testbed.cli.nodes.link_changes import (
         ValueRow,
+        cut_sentences,
         direction_document,
         direction_rows,
         plane_document,
@@ -101,9 +102,14 @@ def show(port: str | None, name: str | None, format: options.Format) -> None:
             ends = control.changed()
             links = [item for link in planes.changed() for item in planes.show(link)]
         directions = [control.show(end) for end in ends]
-    if port is None and not directions and not links and format is options.Format.TABLE:
-        print("every link is as declared; `testbed link show NODE:IF` shows one")
-        return
+    if port is None and format is options.Format.TABLE:
+        cut = cut_sentences(lab)
+        for sentence in cut:
+            print(sentence)
+        if not directions and not links:
+            if not cut:
+                print("every link is as declared; `testbed link show NODE:IF` shows one")
+            return
     rows = [row for item in directions for row in direction_rows(item, everything=port is not None)]
     rows += [row for item in links for row in plane_rows(item, everything=port is not None)]
     document = [*map(direction_document, directions), *map(plane_document, links)]
@@ -122,11 +128,13 @@ def reset(port: str | None, all: bool, name: str | None) -> None:
 
     if (port is None) != all:
         raise wrong("name a port, or say --all", "for example `testbed link reset p1-s1-h1:rail1`")
-    with LinkControl(open_lab(name)) as control:
+    lab = open_lab(name)
+    with LinkControl(lab) as control:
         if port is None:
             changed = control.reset_all()
-            planes = sum(map(control.is_beside, changed))
-            counts = [(len(changed) - planes, "directions"), (planes, "links of scale-up domains")]
+            beside = sum(map(control.is_beside, changed))
+            whose = "scale-up domains" if lab.model.infiniband is None else "the subnet"
+            counts = [(len(changed) - beside, "directions"), (beside, f"links of {whose}")]
             words = " and ".join(f"{count} {what}" for count, what in counts if count)
             print(f"{words} are as declared again" if changed else "nothing was changed")
             return

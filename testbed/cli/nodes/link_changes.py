@@ -196,6 +196,15 @@ def subnet_sentence(lab: RunningLab, place: str) -> str:
     return f"{state.a} - {state.b} is {'up' if state.up else 'down'}" + (f"; {engine}" if engine else "")
 
 
+def cut_sentences(lab: RunningLab) -> list[str]:
+    """Tell a person which links of an InfiniBand subnet are down; nothing for other back ends."""
+    if lab.model.infiniband is None:
+        return []
+    from testbed.lab.features.infiniband.live import LiveSubnet
+
+    return [f"{state.a} - {state.b} is down" for state in LiveSubnet(lab).links() if not state.up]
+
+
 def plane_words(item: PlaneLink) -> str:
     """Return the difference of a link from what is declared; "" for none."""
     if item.errors is None:

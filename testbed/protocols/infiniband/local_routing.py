@@ -102,11 +102,12 @@ def compute_icrc(frame: bytes | memoryview) -> int:
 
 
 def encode_frame(header: LocalHeader, packet: bytes) -> bytes:
-    """Return a frame of a packet, BTH to padding, with ICRC and VCRC; the words of `header` are set. Raises
+    """Return a frame of a packet, GRH or BTH to padding, with ICRC and VCRC; the words of `header` are set. Raises
     `UsageError`."""
+    least = (GRH_BYTES if header.lnh == GLOBAL else 0) + BTH_BYTES
     words = (LRH_BYTES + len(packet) + ICRC_BYTES) // 4
-    if len(packet) % 4 or len(packet) < BTH_BYTES:
-        raise UsageError(f"a packet of {len(packet)} bytes is none: BTH to padding are whole words")
+    if len(packet) % 4 or len(packet) < least:
+        raise UsageError(f"a packet of {len(packet)} bytes is none: they are whole words, and {least} at least")
     local = LocalHeader(vl=header.vl, sl=header.sl, dlid=header.dlid, slid=header.slid, words=words, lnh=header.lnh)
     frame = local.encode() + packet
     frame += compute_icrc(frame).to_bytes(ICRC_BYTES, "little")
@@ -114,7 +115,8 @@ def encode_frame(header: LocalHeader, packet: bytes) -> bytes:
 
 
 def decode_frame(data: bytes) -> tuple[LocalHeader, bytes]:
-    """Return the LRH of a frame and its packet, BTH to padding, whose two CRCs are right. Raises `DecodeError`."""
+    """Return the LRH of a frame and its packet, GRH or BTH to padding, whose two CRCs are right. Raises
+    `DecodeError`."""
     header = decode_local(data)
     least = LRH_BYTES + (GRH_BYTES if header.lnh == GLOBAL else 0) + BTH_BYTES + ICRC_BYTES + VCRC_BYTES
     if header.lnh not in (LOCAL, GLOBAL):

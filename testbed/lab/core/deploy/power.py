@@ -79,6 +79,11 @@ def _require_switchable(lab: RunningLab, node: str) -> None:
         raise NoPower(f"{node} is not managed", hint="hosts, storage targets and switches are")
     if found.runtime != NETNS:
         raise NoPower(f"{node} is a container", hint=f"its engine stops and starts it: {found.runtime}")
+    if lab.plan.infiniband is not None and lab.plan.infiniband.has(node):
+        raise NoPower(
+            f"{node} is in an InfiniBand back end, whose HCAs and subnet managers do not end with a host",
+            hint="testbed link down cuts an HCA off, by its name such as p1-s1-h1:rail1",
+        )
 
 
 def _ports(lab: RunningLab, node: str) -> list[str]:

@@ -53,6 +53,10 @@ def resolve_back_end(
     settings, more = resolve_infiniband(document, spec or InfinibandSpec(), hosts)
     problems += more
     fabric = _fabric_of(lab, settings)
+    if spec is None or not spec.sm.nodes:  # the first host may have no NIC there
+        attached = {end.node for end in hca_ends(fabric)}
+        first = tuple(host for host in hosts if host in attached)[:1]
+        fabric = replace(fabric, settings=replace(settings, sm_hosts=first))
     problems += _misfits(document, fabric, spec, hosts)
     switches = {node.name for node in fabric.switches}
     return (

@@ -18,7 +18,7 @@ from testbed.lab.features.infiniband.manager import Manager, count_sweeps, engin
 from testbed.lab.features.infiniband.plane import Plane
 from testbed.lab.features.infiniband.reading import SubnetReader
 from testbed.lab.features.infiniband.running import SIMULATOR, kill_manager, noted_pids, restart_manager, settle
-from testbed.lab.features.infiniband.simulator import SimulatedNode, Simulator
+from testbed.lab.features.infiniband.simulator import SimulatedNode, Simulator, is_in_force
 from testbed.protocols.infiniband.subnet import SubnetLink
 
 if TYPE_CHECKING:
@@ -146,6 +146,9 @@ class LiveSubnet:
         else:
             self.simulator.unlink(identifier, state.link.b_port)
         self.await_sweep(before)
+        swept = count_sweeps(self.managers)
+        if not is_in_force(self.simulator.dump(), self.planned, self.find_link(place)):
+            self.await_sweep(swept)  # the sweep that has ended had begun before
 
     def await_sweep(self, before: int) -> None:
         """Wait until the managers have swept the subnet more often than `before`; one that missed why is told."""

@@ -179,7 +179,8 @@ def await_sweep(
             if told and not hung_up and now - begun > LOST_TRAP_S:
                 hung_up, looked = True, now
                 for pid in told:
-                    os.kill(pid, signal.SIGHUP)
+                    with suppress(ProcessLookupError):  # it has ended meanwhile
+                        os.kill(pid, signal.SIGHUP)
             if (spent := _cpu_ticks(told)) - used > IDLE_TICKS:
                 used, looked = spent, now
             if hung_up and now - looked > STUCK_S:

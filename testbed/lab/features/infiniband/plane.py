@@ -33,6 +33,8 @@ UNPRIVILEGED = (
     *("--inh-caps=-all", "--bounding-set=-all", "--"),
 )
 """The beginning of the command of a program that is to run as nobody, where we are root."""
+ENDING = ("setpriv", "--pdeathsig", "KILL", "--")
+"""The beginning of the command of a program that is to end with the thread that starts it, even by SIGKILL."""
 LIBRARIES = "/usr/lib/*/umad2sim/libumad2sim.so*"
 
 
@@ -64,7 +66,7 @@ class Plane:
 
     @property
     def work(self) -> Path:
-        """The directory that programs start in: umad2sim keeps files there while one runs."""
+        """The directory that programs start in as nobody: umad2sim keeps files there while one runs."""
         return self.directory / "work"
 
     def make(self) -> None:
@@ -81,12 +83,15 @@ class Plane:
     def command(self, argv: Sequence[str], identifier: str = "", *, unprivileged: bool = True) -> list[str]:
         """Return the command that runs `argv` without privileges, at the HCA that ibsim calls so; "": at none.
 
-        What is loaded before a program attaches it to ibsim, so that it is loaded by none of those that start it.
+        What is loaded before a program attaches it to ibsim, so that it is loaded by none of those that start it. A
+        plane of a lab lives as long as the lab; programs of another one end with us.
         """
         name, *arguments = argv
         command = [shutil.which(name, path=SEARCH) or name, *arguments]
         if identifier:
             command = ["env", f"LD_PRELOAD={preload_library()}", f"SIM_HOST={identifier}", *command]
+        if not self.namespace:
+            command = [*ENDING, *command]
         if not unprivileged or os.geteuid() != 0:
             return command
         return [*UNPRIVILEGED, *command]
@@ -104,9 +109,11 @@ class Plane:
         environment |= options.pop("env", {})
 
         command = self.command(argv, identifier, unprivileged=unprivileged)
+        # Where nobody may write, links could lead elsewhere what umad2sim writes as root.
+        directory = self.work if unprivileged else self.directory
 
         def start() -> subprocess.Popen[bytes]:
-            return subprocess.Popen(command, env=environment, cwd=self.work, **options)
+            return subprocess.Popen(command, env=environment, cwd=directory, **options)
 
         return in_namespace(self.namespace, start) if self.namespace else start()
 

@@ -7,7 +7,7 @@ such as ibroute and dump_lfts leave out the largest LID where it is a multiple o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,6 +105,14 @@ class SubnetReader:
                 return planned
         raise DriverError("no HCA of the subnet is active", operation="ask", hint="`testbed check` says why")
 
+    def _ask(self, asker: PlannedNode, questions: Sequence[Sequence[Any]]) -> list[bytes | None]:
+        """Ask for tables at an HCA; None for each that nobody answers. Raises `DriverError`.
+
+        A tool that was killed stays attached, and ibsim has few places: they are freed before.
+        """
+        Simulator(plane=self.plane).forget_dead()
+        return ask_tables(self.plane, asker.identifier, questions)
+
     def master(self, nodes: Mapping[str, SimulatedNode]) -> str:
         """Return the HCA of the manager that most HCAs were told of; "" for none."""
         told = [nodes[planned.identifier].ports[1].manager_lid for planned in self.planned.hcas]
@@ -130,7 +138,7 @@ class SubnetReader:
             ["smp", lid, VL_ARBITRATION, LOW_TABLE],
             ["smp", lid, VL_ARBITRATION, HIGH_TABLE],
         ]
-        sl2vl, low, high = ask_tables(self.plane, asker.identifier, questions)
+        sl2vl, low, high = self._ask(asker, questions)
         if sl2vl is None or low is None or high is None:
             raise DriverError(f"{asker.name} does not answer for its lanes", operation="ask")
         return {
@@ -155,7 +163,7 @@ class SubnetReader:
                 for output in outputs:
                     names.append(f"{name}:{output}")
                     questions.append(["smp", node.lid, SL_TO_VL, (outputs[0] << 8) | output])
-        answers = ask_tables(self.plane, self._asker(nodes).identifier, questions)
+        answers = self._ask(self._asker(nodes), questions)
         for name, answer in zip(names, answers, strict=True):
             yield name, None if answer is None else decode_sl2vl(answer)
 
@@ -164,8 +172,14 @@ class SubnetReader:
     ) -> dict[tuple[int, int], int]:
         """The service levels of paths: asked for where an engine gives them, else those of partitions."""
         lids = {planned.name: nodes[planned.identifier].lid for planned in self.planned.hcas}
+        found: dict[tuple[int, int], int] = {}
         if engine not in LANE_ENGINES:
-            return {pair: sl for pair, sl in self._of_partitions(lids) if sl}
+            for pair, sl in self._of_partitions(lids):
+                if sl:
+                    found[pair] = sl
+                else:
+                    found.pop(pair, None)  # a partition with a larger P_Key has given it one
+            return found
         active = [planned for planned in self.planned.hcas if lids[planned.name]]
         pairs = [(a, b) for a in active for b in active if a is not b]
         if len(pairs) > MOST_PATHS:
@@ -176,8 +190,7 @@ class SubnetReader:
             )
         manager = lids.get(self.master(nodes), 0)
         questions = [["path", a.port_guid, b.port_guid, manager] for a, b in pairs]
-        found = {}
-        for (a, b), answer in zip(pairs, ask_tables(self.plane, asker.identifier, questions), strict=True):
+        for (a, b), answer in zip(pairs, self._ask(asker, questions), strict=True):
             if answer is not None and (sl := decode_path_sl(answer)):
                 found[lids[a.name], lids[b.name]] = sl
         return found
@@ -208,7 +221,7 @@ class SubnetReader:
         nodes = Simulator(plane=self.plane).dump()
         hcas = [planned for planned in self.planned.hcas if nodes[planned.identifier].lid]
         questions = [["smp", nodes[planned.identifier].lid, PKEY_TABLE, 0] for planned in hcas]
-        answers = ask_tables(self.plane, self._asker(nodes).identifier, questions)
+        answers = self._ask(self._asker(nodes), questions)
         return {
             planned.name: None if answer is None else decode_pkeys(answer)
             for planned, answer in zip(hcas, answers, strict=True)
@@ -232,7 +245,7 @@ class SubnetReader:
         planned = self.planned.managers
         lids = [nodes[each.identifier].lid for each in planned]
         questions = [["smp", lid, SM_INFO, 0] for lid in lids]
-        answers = ask_tables(self.plane, self._asker(nodes).identifier, questions)
+        answers = self._ask(self._asker(nodes), questions)
         return [
             _manager(each.name, lid, answer if lid else None)
             for each, lid, answer in zip(planned, lids, answers, strict=True)

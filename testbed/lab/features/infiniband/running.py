@@ -112,13 +112,15 @@ def _is_program(pid: int) -> bool:
     return False
 
 
-def start_beside(plane: Plane, subnet: PlannedSubnet, manager: Manager, timeout_s: float) -> subprocess.Popen[bytes]:
+def start_beside(
+    plane: Plane, subnet: PlannedSubnet, manager: Manager, timeout_s: float, attempts: int = ATTEMPTS
+) -> subprocess.Popen[bytes]:
     """Start a manager of a plane that is up, and wait until it stands by, or is the master where none is.
 
-    One that waits for an answer which was lost is started anew. Raises `ConvergenceError`, `DriverError`.
+    One that waits for an answer which was lost is started anew, `attempts` times at most. Raises `ConvergenceError`,
+    `DriverError`.
     """
     simulator = Simulator(plane=plane)
-    attempts = ATTEMPTS
     while True:
         simulator.forget_dead()
         process = manager.start(subnet)
@@ -135,7 +137,7 @@ def start_beside(plane: Plane, subnet: PlannedSubnet, manager: Manager, timeout_
             if not attempts:
                 raise
             if len(running) > 1:  # it may be the master that does not answer
-                settle(plane, subnet, count_sweeps(managers_of(plane, subnet)), timeout_s)
+                settle(plane, subnet, count_sweeps(managers_of(plane, subnet)), timeout_s, attempts)
         else:
             return process
 
@@ -154,25 +156,29 @@ def restart_manager(plane: Plane, subnet: PlannedSubnet, name: str) -> None:
     settle(plane, subnet, before, START_TIMEOUT_S)
 
 
-def settle(plane: Plane, subnet: PlannedSubnet, before: int, timeout_s: float) -> None:
+def settle(plane: Plane, subnet: PlannedSubnet, before: int, timeout_s: float, attempts: int = ATTEMPTS) -> None:
     """Wait until the managers that run have swept the subnet more often than `before`.
 
-    Where they are stuck, they are ended and started anew. Raises `ConvergenceError`, `DriverError`.
+    Where they are stuck, they are ended and started anew. Each start that settles the subnet in turn has fewer
+    `attempts`, so that this ends. Raises `ConvergenceError`, `DriverError`.
     """
     managers = managers_of(plane, subnet)
-    for attempt in range(ATTEMPTS):
+    for left in reversed(range(attempts)):
         pids = {name: pid for name, pid in noted_pids(plane.directory).items() if name != SIMULATOR}
         try:
             await_sweep(managers, before, timeout_s, told=pids.values())
         except ManagersStuck:
-            if attempt == ATTEMPTS - 1:
+            if not left:
                 raise
-            before = _start_anew(plane, subnet, [each for each in managers if each.node.name in pids], timeout_s)
+            stuck = [each for each in managers if each.node.name in pids]
+            before = _start_anew(plane, subnet, stuck, timeout_s, left)
         else:
             return
 
 
-def _start_anew(plane: Plane, subnet: PlannedSubnet, managers: Sequence[Manager], timeout_s: float) -> int:
+def _start_anew(
+    plane: Plane, subnet: PlannedSubnet, managers: Sequence[Manager], timeout_s: float, attempts: int
+) -> int:
     """End managers and start them as with the lab: the first alone, the others beside it. Returns the sweeps after
     which the master has looked at the last one, less one."""
     for manager in managers:
@@ -185,7 +191,7 @@ def _start_anew(plane: Plane, subnet: PlannedSubnet, managers: Sequence[Manager]
     disown(process)
     for manager in others:
         before = count_sweeps(managers)
-        disown(start_beside(plane, subnet, manager, timeout_s))
+        disown(start_beside(plane, subnet, manager, timeout_s, attempts))
     return before
 
 

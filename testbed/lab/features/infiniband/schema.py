@@ -46,6 +46,8 @@ ROOT: Path = ("fabric", "infiniband")
 MAX_PARTITIONS = 31
 """An HCA of ibsim has 32 P_Keys, one of which is the default partition's."""
 MAX_VLS = 8
+MAX_MANAGERS = 8
+"""At most 10 programs are attached to an ibsim, and what asks for tables is one, too."""
 
 
 class LinkLayer(StrEnum):
@@ -98,7 +100,8 @@ Weight = Annotated[int, Whole(0, 255)]
 
 
 def _check_partition_name(text: str) -> None:
-    if not (text[:1].isalpha() and len(text) <= 31 and text.islower() and text.replace("-", "").isalnum()):
+    letters = text.isascii() and text[:1].isalpha() and text.islower() and text.replace("-", "").isalnum()
+    if not (letters and len(text) <= 31):
         raise ValueError(
             f"{quote(text)} cannot name a partition: lower-case letters, digits and '-', a letter first, at most 31"
         )
@@ -250,7 +253,7 @@ def resolve_infiniband(
     lanes = spec.vl_arbitration
     partitions, problems = _partitions(document, spec, hosts)
     problems += _lane_problems(document, spec, vls, sl2vl)
-    problems += _unknown_managers(document, spec.sm.nodes, hosts)
+    problems += _wrong_managers(document, spec.sm.nodes, hosts)
     if several:
         missing = [sl for sl in range(vls) if sl2vl[sl] == DROPPED]
         if missing:
@@ -331,7 +334,10 @@ def _lane_problems(document: Document, spec: InfinibandSpec, vls: int, sl2vl: tu
     return problems
 
 
-def _unknown_managers(document: Document, names: list[str], hosts: list[str]) -> Iterator[Problem]:
+def _wrong_managers(document: Document, names: list[str], hosts: list[str]) -> Iterator[Problem]:
+    if len(set(names)) > MAX_MANAGERS:
+        message = f"a subnet has room for {MAX_MANAGERS} managers, and not {len(set(names))}"
+        yield document.problem("out-of-range", (*ROOT, "sm", "nodes"), message, hint="name two or three hosts")
     for index, name in enumerate(names):
         if name not in hosts:
             message = f"no host is called {quote(name)}, so that no subnet manager can be there"

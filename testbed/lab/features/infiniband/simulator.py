@@ -103,6 +103,15 @@ class Simulator:
                 os.close(prompt)
         except OSError as error:
             raise DriverError(f"cannot start ibsim: {error}", operation="ibsim") from error
+        try:
+            self._await_ready(process, timeout_s)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        return process
+
+    def _await_ready(self, process: subprocess.Popen[bytes], timeout_s: float) -> None:
         with self._watched() as watch:
             deadline = time.monotonic() + timeout_s
             while not self._is_done():
@@ -110,12 +119,9 @@ class Simulator:
                     why = last_line(self.log) or last_line(self._output) or f"status {process.returncode}"
                     raise DriverError(f"ibsim does not take the subnet: {why}", operation="ibsim")
                 if time.monotonic() > deadline:
-                    process.kill()
-                    process.wait()
                     raise DriverError(f"ibsim is not ready after {timeout_s:g} s", operation="ibsim")
                 watch.wait(0.2)
                 list(watch.read())
-        return process
 
     def ask(self, command: str, timeout_s: float = ANSWER_TIMEOUT_S) -> str:
         """Give it a command and return what it prints. Raises `DriverError` where it does not run or answer."""
@@ -162,7 +168,11 @@ class Simulator:
 
     def dump(self) -> dict[str, SimulatedNode]:
         """Return all nodes with their ports and tables, by identifier. Raises `DriverError`."""
-        return parse_dump(self.ask("Dump"))
+        said = self.ask("Dump")
+        nodes = parse_dump(said)
+        if f"dumped {len(nodes)} nodes" not in said:  # the answer to a command that was broken off before
+            raise DriverError("ibsim has not told all nodes of the subnet", operation="ibsim", hint="ask again")
+        return nodes
 
     def _is_done(self) -> bool:
         """Tell whether it has printed its prompt, with which every answer ends."""
@@ -256,3 +266,19 @@ def changed_links(nodes: Mapping[str, SimulatedNode], subnet: PlannedSubnet) -> 
         if port is None or not port.peer:
             found.append(index)
     return found
+
+
+def is_in_force(nodes: Mapping[str, SimulatedNode], subnet: PlannedSubnet, index: int) -> bool:
+    """Tell whether the manager has seen how a link (by its index) is: both ports are active, or no table of its
+    switches leads into it where it is cut."""
+    link = subnet.links[index]
+    for name, number in ((link.a, link.a_port), (link.b, link.b_port)):
+        node = nodes.get(subnet.nodes[name].identifier)
+        port = None if node is None else node.ports.get(number)
+        if node is None or port is None:
+            return False
+        if port.peer and port.state != "Active":
+            return False
+        if not port.peer and number in node.table:
+            return False
+    return True

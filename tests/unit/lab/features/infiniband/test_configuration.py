@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from testbed.base.errors import SpecError
 from testbed.lab.core.model import InfinibandFabric, Lab
-from testbed.lab.core.schema.load import load_topology, load_topology_text
+from testbed.lab.core.schema.load import load_topology, load_topology_text, topology_document
 from testbed.lab.features.infiniband.configuration import (
     manager_text,
     network_text,
@@ -13,6 +17,8 @@ from testbed.lab.features.infiniband.configuration import (
     plan_subnet,
     simulator_limits,
 )
+from testbed.lab.features.infiniband.fabric import resolve_back_end
+from testbed.lab.features.infiniband.schema import MAX_MANAGERS
 
 TOPOLOGIES = Path(__file__).parents[5] / "topologies" / "infiniband"
 TEXT = """name: lab
@@ -96,3 +102,37 @@ def test_managers_are_at_the_first_hca_of_their_hosts() -> None:
     subnet = plan_subnet(fabric("{sm: {nodes: [p1-s2-h1, p1-s1-h1]}}"))
     assert [node.name for node in subnet.managers] == ["p1-s2-h1:rail1", "p1-s1-h1:rail1"]
     assert [node.name for node in plan_subnet(fabric()).managers] == ["p1-s1-h1:rail1"], "the first host has one"
+
+
+def test_the_first_host_with_a_nic_in_the_back_end_has_the_manager() -> None:
+    text = TEXT.replace("  link_layer: infiniband\n  infiniband: {infiniband}\n", "")
+    lab = load_topology_text(text, file="lab.yml")
+    apart = replace(lab.hosts[0], name="h0")
+    found, problems = resolve_back_end(
+        topology_document(text, "lab.yml"), "infiniband", None, replace(lab, nodes=(apart, *lab.nodes))
+    )
+    assert not problems
+    assert found.infiniband is not None
+    assert [node.name for node in plan_subnet(found.infiniband).managers] == ["p1-s1-h1:rail1"]
+
+
+def test_more_managers_than_ibsim_has_room_for_are_refused() -> None:
+    text = TEXT.replace("hosts: 1", "hosts: 8")
+    names = [f"p1-s{segment}-h{host}" for segment in (1, 2) for host in range(1, 9)]
+    most = load_topology_text(
+        text.format(infiniband=f"{{sm: {{nodes: [{', '.join(names[:MAX_MANAGERS])}]}}}}"), file="lab.yml"
+    )
+    assert most.infiniband is not None
+    assert len(most.infiniband.settings.sm_hosts) == MAX_MANAGERS
+    with pytest.raises(SpecError) as refused:
+        load_topology_text(
+            text.format(infiniband=f"{{sm: {{nodes: [{', '.join(names[: MAX_MANAGERS + 1])}]}}}}"), file="lab.yml"
+        )
+    (problem,) = refused.value.problems
+    assert (problem.code, problem.message) == ("out-of-range", "a subnet has room for 8 managers, and not 9")
+
+
+def test_names_of_partitions_are_letters_that_opensm_reads() -> None:
+    with pytest.raises(SpecError) as refused:
+        fabric("{partitions: {r\u00f3t: [p1-s1-h1]}}")
+    assert [problem.code for problem in refused.value.problems] == ["bad-name"]

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from testbed.lab.features.infiniband.simulator import parse_attached, parse_dump
+from pathlib import Path
+
+import pytest
+
+from testbed.base.errors import DriverError
+from testbed.lab.core.model.infiniband import InfinibandSettings
+from testbed.lab.features.infiniband.configuration import PlannedNode, PlannedSubnet
+from testbed.lab.features.infiniband.plane import Plane
+from testbed.lab.features.infiniband.simulator import Simulator, is_in_force, parse_attached, parse_dump
+from testbed.protocols.infiniband.subnet import SubnetLink
 
 ATTACHED = (
     'Client 0: pid 15003 connected at "H1" port 0x100001, lid 1, qp 0 SM\n'
@@ -51,3 +60,29 @@ def test_a_table_is_read_whole_with_hexadecimal_ports() -> None:
 
 def test_what_is_no_dump_has_no_nodes() -> None:
     assert parse_dump("# nodeid not found\n[1]\tgarbage\n") == {}
+
+
+def test_a_dump_without_all_of_its_nodes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulator = Simulator(plane=Plane(directory=Path("/nowhere")))
+    monkeypatch.setattr(Simulator, "ask", lambda self, command: DUMP)
+    assert len(simulator.dump()) == 3
+    for said in ("", ATTACHED, DUMP.replace('Ca 1 "H2"', "Ca 1")):
+        monkeypatch.setattr(Simulator, "ask", lambda self, command, said=said: said)
+        with pytest.raises(DriverError, match="has not told all nodes"):
+            simulator.dump()
+
+
+def test_a_change_is_in_force_where_ports_are_active_or_no_table_leads_into_them() -> None:
+    nodes = {
+        name: PlannedNode(name=name, identifier=name, guid=1, ports=4, is_switch=name.startswith("S"))
+        for name in ("H1", "H2", "S1")
+    }
+    links = (
+        SubnetLink(a="H1", a_port=1, b="S1", b_port=1, rate_bps=1),
+        SubnetLink(a="H2", a_port=1, b="S1", b_port=2, rate_bps=1),
+    )
+    subnet = PlannedSubnet(nodes=nodes, links=links, settings=InfinibandSettings())
+    assert is_in_force(parse_dump(DUMP), subnet, 0)
+    assert not is_in_force(parse_dump(DUMP.replace("Active", "Init")), subnet, 0), "not swept since it came up"
+    assert not is_in_force(parse_dump(DUMP), subnet, 1), "LID 5 is still led into the link that is cut"
+    assert is_in_force(parse_dump(DUMP.replace("[5]2", "[5]FF")), subnet, 1)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fat_trees import fat_tree, ring
 
 from testbed.lab.core.deploy.watch.check import CheckStatus
-from testbed.lab.features.infiniband.watch import deadlock_result, routes_result, shifts_result
+from testbed.lab.features.infiniband.watch import deadlock_result, engine_result, routes_result, shifts_result
 from testbed.protocols.infiniband.routes import judge_routes
 
 
@@ -49,3 +49,9 @@ def test_a_cycle_is_shown() -> None:
     assert result.status is CheckStatus.FAIL
     assert result.failures[0].startswith("VL 0: s")
     assert "waits for" in result.failures[0]
+
+
+def test_an_engine_that_nobody_tells_is_not_the_one_that_was_asked_for() -> None:
+    assert engine_result("ftree", "ftree", "").status is CheckStatus.PASS
+    assert engine_result("ftree", "updn", "ftree gave this fabric up").status is CheckStatus.FAIL
+    assert engine_result("ftree", "", "").status is CheckStatus.UNKNOWN
