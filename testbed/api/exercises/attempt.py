@@ -106,7 +106,7 @@ class Attempt:
         if state.exists(lab) and _read_note(lab, state) is None:
             raise TestbedError(
                 f"a lab named {lab} is deployed, and it is no exercise",
-                hint="-n gives the lab of the exercise another name",
+                hint=f"-n gives the lab of the exercise another name, and `testbed destroy -n {lab}` removes this one",
             )
         if state.exists(lab):
             destroy_lab(lab, state, notify)
@@ -213,7 +213,8 @@ class Attempt:
     def _carry_out(self, line: str) -> None:
         done = self._started(line)
         if done.returncode:
-            said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+            lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
+            said = [line for line in lines if not line.lstrip().startswith("hint: ")]
             raise StepFailed(
                 f"`{self.command_line(line)}` ended with {done.returncode}" + (f": {said[-1]}" if said else ""),
                 hint="`testbed exercise start` begins anew",
@@ -274,7 +275,10 @@ def _read_note(lab: str, state: StateDirectory) -> AttemptNote | None:
     try:
         return msgspec.json.decode(text, type=AttemptNote)
     except msgspec.DecodeError as error:
-        raise TestbedError(f"what is known of the exercise {lab} cannot be read: {error}") from error
+        raise TestbedError(
+            f"what is known of the exercise {lab} cannot be read: {error}",
+            hint=f"`testbed destroy -n {lab}` removes it",
+        ) from error
 
 
 def _missed_text(missed: ExpectationResult) -> str:

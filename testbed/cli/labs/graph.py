@@ -36,7 +36,7 @@ def graph(
     are."""
     from testbed.cli.lab_choice import check_network, open_lab, read_topology
     from testbed.lab.core.model import UNSTATED_SCALE_UP
-    from testbed.lab.core.plan.lab import plan_lab
+    from testbed.lab.core.plan.lab import plan_addresses
     from testbed.lab.graph import render_dot, render_html, render_mermaid
     from testbed.lab.graph.numbering import captions_of, with_captions
 
@@ -48,7 +48,7 @@ def graph(
     check_network(lab, network)
     captions: Captions = {}
     if addresses:
-        plan = plan_lab(lab, k=1, any_size=True) if running is None else running.plan
+        plan = plan_addresses(lab) if running is None else running.plan
         captions = captions_of(plan)
         lab = with_captions(lab, captions) if kind == "html" else lab
     if network is not None:

@@ -39,9 +39,10 @@ def inspect(
         _inspect_networks(name, topology, format, alone=alone)
         return
     if what == "machines":
+        from testbed.cli.lab_choice import lab_name
         from testbed.cli.labs.machines_view import inspect_machines
 
-        inspect_machines(name, format)
+        inspect_machines(name if topology is None else lab_name(name, topology), format)
         return
     if what == "scale-up":
         inspect_scale_up(name, topology, format)

@@ -18,7 +18,7 @@ from testbed.lab.core.model import NETNS, OUT_OF_BAND
 if TYPE_CHECKING:
     from testbed.lab.core.deploy.live import NodeStatus, RunningLab
     from testbed.lab.core.deploy.watch.running_config import ConfigLine
-    from testbed.lab.core.model import Lab
+    from testbed.lab.core.model import InfinibandFabric, Lab
 
 Nodes = Callable[[str], bool]
 """Chooses nodes by their names."""
@@ -118,12 +118,18 @@ def show_view(
     elif what in live_views:
         lab = open_lab(name, topology)
         check_network(lab.model, network)
-        if node is not None and not _WILDCARDS.intersection(node):
+        subnet = lab.model.infiniband if what == "ib" else None
+        if node is not None and not _WILDCARDS.intersection(node) and not _is_switch_of(subnet, node):
             lab.node(node)
         live_views[what](lab if network is None else lab.of_network(network), nodes, form)
     else:
         known = [*live_views, *seen_views, "machines", "qos", "scale-up"]
         raise TestbedError(f"cannot inspect {what!r}", hint=f"one of {', '.join(sorted(known))}")
+
+
+def _is_switch_of(subnet: InfinibandFabric | None, node: str) -> bool:
+    """Tell whether a subnet, which is beside the nodes of its lab, has a switch of that name."""
+    return subnet is not None and any(switch.name == node for switch in subnet.switches)
 
 
 def _emit(lab: RunningLab, rows: Sequence[Any], kind: type, form: Format, what: str, *, none: str) -> None:

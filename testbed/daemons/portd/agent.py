@@ -22,7 +22,7 @@ from testbed.daemons.portd.companion import SOCKET_NAME, Companion
 from testbed.daemons.portd.errors import NoSuchPort, PauseAgentError
 from testbed.daemons.portd.lab import AttachedLab, Loop
 
-MAX_STORM_NS = 3600 * 1_000_000_000
+MAX_STORM_NS = 7 * 24 * 3600 * 1_000_000_000
 GUARD_MODULE = "testbed.daemons.portd.guard"
 
 
@@ -108,6 +108,7 @@ class Agent:
             raise
         self._serve(name, lab)
         if before is not None:
+            lab.go_on_with_storms(before)  # a broken NIC is no better for a change of the lab
             before.hand_over()
         return lab
 

@@ -5,6 +5,7 @@ The loop that serves the labs is here, too.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import threading
@@ -46,6 +47,8 @@ class AttachedLab:
         self._maps = maps
         self._ring = ring
         self._ports = {port.number: port for port in attachment.ports}
+        self._storms: dict[tuple[int, int], int] = {}
+        """When the storm of a port and priority ends, on the monotonic clock, in nanoseconds."""
         self.log = EventLog(attachment.events_file, attachment.lab)
         self.core = PauseCore(attachment.ports, maps)
         self._port_io = PortIo(attachment.ports)
@@ -86,8 +89,18 @@ class AttachedLab:
 
     def storm(self, port: int, priority: int, duration_ns: int) -> None:
         """Raises `LookupError`."""
-        self.core.storm(port, priority, duration_ns, time.monotonic_ns())
+        now = time.monotonic_ns()
+        self.core.storm(port, priority, duration_ns, now)
+        self._storms[port, priority] = now + duration_ns
         self._perform()
+
+    def go_on_with_storms(self, before: AttachedLab) -> None:
+        """Take over the storms that are not over yet, at ports that are still there and whose peers still obey."""
+        for (port, priority), end_ns in before._storms.items():
+            left_ns = end_ns - time.monotonic_ns()
+            if left_ns > 0 and port in self._ports:
+                with contextlib.suppress(LookupError):
+                    self.storm(port, priority, left_ns)
 
     def tell(self) -> None:
         """Write what there is to report into the lab's log."""

@@ -50,6 +50,8 @@ def test_it_is_broken_until_it_is_solved(name: str, sandbox: Any) -> None:
     assert solved.returncode == 0, solved.stderr
     assert "./lab " in solved.stdout
     until(lambda: sandbox.cli("exercise", "check", "-n", lab).returncode == 0, "it is solved", timeout_s=60)
+    again = sandbox.cli("exercise", "solve", "-n", lab)
+    assert again.returncode == 0, f"it explains what is mended already, too: {again.stderr}"
     listed = json.loads(sandbox.cli("exercise", "list", "-f", "json").stdout)
     assert [row["exercise"] for row in listed if row["lab"] == lab] == [name]
     assert sandbox.cli("destroy", "-n", lab).returncode == 0

@@ -328,6 +328,16 @@ def test_attaching_again_takes_the_new_ports(agent: PauseAgent, run: Path) -> No
         assert agent.status().labs[lab.name].ports == 4
 
 
+def test_attaching_again_goes_on_with_a_storm(agent: PauseAgent, run: Path) -> None:
+    with attached(agent, run) as lab:
+        gate = Gate(lab, "a", "s1")
+        agent.storm(lab.name, lab.port("s1", "a"), 3, 60_000_000_000)
+        until(lambda: gate.closed, "closed")
+        agent.attach(lab.attachment)
+        until(lambda: kinds(lab).count("pfc-storm-began") == 2, "it goes on in what serves the lab now")
+        until(lambda: gate.closed, "closed again")
+
+
 def test_lab_without_a_data_path_is_refused_and_forgotten(agent: PauseAgent, run: Path) -> None:
     attachment = LabAttachment(lab="nowhere", pin_directory=run / "none", events_file=run / "events", ports=())
     with pytest.raises(PauseAgentError, match="data path"):

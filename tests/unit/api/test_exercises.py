@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -151,6 +152,24 @@ def test_a_command_that_fails_is_told_with_what_it_said(state: StateDirectory) -
     with pytest.raises(attempts.StepFailed, match=r"link reset nowhere:eth1` ended with 3: "):
         attempt.solve(told.append)
     assert told == ["./lab link reset nowhere:eth1"]
+
+
+def test_a_command_that_fails_is_told_by_its_message_and_not_by_its_hint(
+    state: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = subprocess.CompletedProcess([], 3, "", "error: there is no port x\n  hint: one of y, z\n")
+    monkeypatch.setattr(Attempt, "_started", lambda *_: done)
+    with pytest.raises(attempts.StepFailed) as caught:
+        attempt_at(state).solve()
+    assert caught.value.message == "`./lab list` ended with 3: error: there is no port x"
+
+
+def test_what_cannot_be_read_of_an_exercise_says_how_to_go_on(state: StateDirectory) -> None:
+    attempt_at(state)
+    (state.lab_directory("learner") / NOTE).write_text('{"exercise": 1}')
+    with pytest.raises(TestbedError, match="the exercise learner cannot be read") as caught:
+        Attempt.open("learner", state)
+    assert caught.value.hint == "`testbed destroy -n learner` removes it"
 
 
 @pytest.mark.process

@@ -9,6 +9,7 @@ import pytest
 from fake_lab import small_lab
 
 from testbed.base.errors import TestbedError
+from testbed.cli.labs import inspect_views
 from testbed.cli.labs.deploy import _bfd_text
 from testbed.cli.labs.inspect import inspect as show
 from testbed.cli.labs.inspect_views import (
@@ -104,6 +105,32 @@ def test_help_names_every_view() -> None:
     what = show.params[0].metavar
     assert refused.value.hint is not None and what is not None
     assert set(refused.value.hint.removeprefix("one of ").split(", ")) == set(what.strip("[]").split("|"))
+
+
+SUBNET = """name: subnet
+fabric: {design: rail-optimized, link_layer: infiniband, segments: 2, hosts: 2, gpus: 1, spines: 1}
+"""
+
+
+def test_a_switch_of_a_subnet_is_a_node_of_its_view_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Running:
+        """A lab that is up, as far as names of nodes go."""
+
+        name = "subnet"
+        model = load_topology_text(SUBNET, file="subnet.yml")
+
+        def node(self, name: str) -> None:
+            if name not in {node.name for node in self.model.nodes}:
+                raise TestbedError(f"no node {name}")
+
+    shown: list[bool] = []
+    monkeypatch.setattr(inspect_views, "open_lab", lambda *_: Running())
+    monkeypatch.setattr(inspect_views, "_infiniband", lambda _lab, nodes, _form: shown.append(nodes("p1-spine1")))
+    show_view("ib", None, None, None, chosen_nodes("p1-spine1"), Format.TABLE, node="p1-spine1")
+    assert shown == [True]
+    for what, node in (("ib", "p1-spine2"), ("nodes", "p1-spine1")):
+        with pytest.raises(TestbedError, match=f"no node {node}"):
+            show_view(what, None, None, None, chosen_nodes(node), Format.TABLE, node=node)
 
 
 NETWORKS = """name: views

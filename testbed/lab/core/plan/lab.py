@@ -98,8 +98,17 @@ def outline_lab(lab: Lab, *, k: float) -> LabPlan:
 
 def check_addresses(lab: Lab) -> None:
     """Raise `PlanError` where the lab's addresses, names or AS numbers do not fit, whatever the time scale."""
-    without_queues = replace(lab, qos=None, networks=tuple(replace(each, qos=None) for each in lab.networks))
-    _planner(without_queues, PlanBasis(k=1))
+    _planner(_without_queues(lab), PlanBasis(k=1))
+
+
+def plan_addresses(lab: Lab) -> LabPlan:
+    """Plan a lab that nobody is going to deploy without its queues: its addresses and AS numbers are right, whatever
+    the time scale, which its buffers may not fit. Raises `PlanError`."""
+    return _planner(_without_queues(lab), PlanBasis(k=1, any_size=True)).plan()
+
+
+def _without_queues(lab: Lab) -> Lab:
+    return replace(lab, qos=None, networks=tuple(replace(each, qos=None) for each in lab.networks))
 
 
 def _planner(lab: Lab, basis: PlanBasis) -> Planner:

@@ -101,3 +101,23 @@ def test_a_lab_that_another_takes_over_keeps_its_gates_closed(tmp_path: Path) ->
     assert maps.pauses[RECEIVER * CLASSES + PRIORITY]["xon_sent"] == 0, "and nobody is told to go on"
     second.close()
     assert not gate["closed"]
+
+
+def test_a_storm_goes_on_in_a_lab_that_takes_over(tmp_path: Path) -> None:
+    """An exercise that any change of its lab ends would be called solved by it."""
+    maps = maps_in_memory(4)
+    storm, over = (maps.pauses[port * CLASSES + PRIORITY] for port in (RECEIVER, SENDER))
+    first = AttachedLab.over(attachment(tmp_path / "events"), maps, ring_in_memory([]))
+    first.storm(RECEIVER, PRIORITY, 60_000_000_000)
+    first.storm(SENDER, PRIORITY, 1)
+    second = AttachedLab.over(attachment(tmp_path / "events"), maps, ring_in_memory([]))
+    assert not storm["storm"] and not over["storm"]
+    second.go_on_with_storms(first)
+    first.hand_over()
+    assert storm["storm"] and storm["asked_since"]
+    assert not over["storm"], "whose time was over"
+    third = AttachedLab.over(attachment(tmp_path / "events"), maps, ring_in_memory([]))
+    third.go_on_with_storms(second)
+    assert storm["storm"], "and in the next one"
+    third.close()
+    assert not storm["storm"]

@@ -14,6 +14,7 @@ from testbed.cli.app import app
 ROOT = Path(__file__).parents[4]
 POD = ROOT / "topologies/demo.yml"
 ONE = ROOT / "topologies/single-switch.yml"
+LOSSLESS = ROOT / "topologies/rail-qos.yml"
 
 
 def drawn(topology: Path, kind: str, *options: str) -> str:
@@ -52,3 +53,7 @@ def test_a_page_has_them_among_what_it_tells_of_a_node(options: tuple[str, ...])
 def test_the_numbers_do_not_depend_on_the_name_of_the_lab() -> None:
     plain = drawn(POD, "dot", "--addresses")
     assert drawn(POD, "dot", "--addresses", "-n", "other").replace('"other"', '"demo"') == plain
+
+
+def test_a_lab_whose_headroom_fits_at_its_own_time_scale_alone_has_them() -> None:
+    assert "AS 4200002049" in drawn(LOSSLESS, "dot", "--addresses")
