@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -195,6 +196,16 @@ def test_a_rate_that_a_link_is_given_is_one_of_the_lab() -> None:
     [point] = sweep.points
     plan = planned_lab(sweep.lab_of(point), 1000.0).plan
     assert slowed_links(point.scenario.faults, plan)[0] == {"p1-s1-rail1:uplink1": 100_000_000}
+
+
+@pytest.mark.parametrize("change", ["rate: 50%", "rate: 100G, both: true"])
+def test_a_link_of_another_network_slows_no_flow(change: str) -> None:
+    text = RING.replace("repeat:", f"faults: [{{at: 0s, link: 'p1-s1-rail1:uplink1', set: {{{change}}}}}]\nrepeat:")
+    sweep = read_sweep(text)
+    [point] = sweep.points
+    plan = replace(planned_lab(sweep.lab_of(point), 1000.0).plan, ports=())
+    rates, events = slowed_links(point.scenario.faults, plan)
+    assert not rates and [event.target for event in events] == ["p1-s1-rail1:uplink1"]
 
 
 def test_domains_hold_back_what_stays_inside_them() -> None:

@@ -17,8 +17,10 @@ from testbed.record.journal import JOURNAL_FILE
 from testbed.record.record import Backend, Outcome, Record
 from testbed.record.report import write_report_files
 from testbed.record.store import RECORD_FILE, SESSION_FILE, load_record
+from testbed.run.simulated.fabric import planned_lab
 from testbed.run.simulated.point import RunOutcome, SimulatedPoint, check_datagrams
 from testbed.run.simulated.processes import Job, run_jobs
+from testbed.run.simulated.support import simulated_approximations
 from testbed.run.simulated.sweep import run_simulated
 from testbed.run.sweep.points import Sweep
 from testbed.run.sweep.progress import Phase, Progress
@@ -142,6 +144,15 @@ def test_lossless_classes_pause_and_lose_nothing() -> None:
     assert checks == {"datagrams": True, "lossless": True, "reconcile": True, "ideal": True}
     metrics = record.points[0].runs[0].metrics
     assert metrics["pause_frames"] and metrics["pause_time"] and metrics["drops"] == 0
+
+
+@pytest.mark.parametrize(("k", "said"), [(1.0, True), (20_000.0, False)])
+def test_the_watchdog_is_said_not_to_act_where_it_does_not(k: float, said: bool) -> None:
+    """It guards in lab time, of which a run at the fabric's own times has none."""
+    sweep = read_sweep(LOSSLESS)
+    [point] = sweep.points
+    sentences = simulated_approximations(planned_lab(sweep.lab_of(point), k), point.scenario)
+    assert any("watchdog does not act" in sentence for sentence in sentences) == said
 
 
 def test_without_qos_there_are_plain_queues() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,8 +13,12 @@ from routed_fabrics import routed
 from testbed.api.sweeps import read_sweep
 from testbed.base.errors import CapabilityError, ScenarioError, SpecError
 from testbed.record.record import RunResult
+from testbed.run.schema.model import Transport
+from testbed.run.schema.transports import TransportKind
+from testbed.run.simulated import support
 from testbed.run.simulated.infiniband import subnets
 from testbed.run.simulated.point import SimulatedPoint
+from testbed.run.simulated.support import check_supported, simulated_approximations
 from testbed.run.sweep.point_runs import RunOutcome
 from testbed.run.transports.ib import Ib
 
@@ -127,6 +132,49 @@ def test_ranks_of_no_common_partition_are_refused() -> None:
 def test_other_transports_do_not_go_over_infiniband() -> None:
     with pytest.raises(SpecError, match="the back end of ib-fat-tree-32 is InfiniBand, which roce does not go over"):
         outcome_of(f"transport: {{kind: roce}}\n{SHIFT}")
+
+
+BESIDE = """name: beside
+topology:
+  inline:
+    name: beside
+    scale: {time: 20000}
+    fabric: {design: rail-optimized, segments: 2, hosts: 2, gpus: 1, spines: 1, link_layer: infiniband, infiniband: {}}
+    networks:
+      frontend: {design: leaf-spine, leaves: 2, spines: 1, nic: {per: host, ports: 1, rate: 50G}, routing: {bfd: off}}
+transport: {kind: tcp}
+workload: {kind: permutation, bytes: 300kB, ranks: {network: frontend}}
+repeat: {runs: 1, seed: 1}
+"""
+
+
+def test_other_transports_go_by_the_networks_beside_it() -> None:
+    sweep = read_sweep(BESIDE)
+    check_supported(sweep)
+    point = SimulatedPoint(sweep.points[0], sweep.lab_of(sweep.points[0]))
+    assert point.lab.plan.k == 20_000, "TCP has the kernel's timers"
+    assert not any("OpenSM" in said for said in simulated_approximations(point.lab, point.scenario))
+    outcome = point.run(1, lambda share: False)
+    assert outcome.failure is None
+    assert outcome.result is not None and outcome.result.subnet is None
+    assert all(check.ok for check in outcome.result.checks)
+    assert all(end is not None for end in outcome.result.transfers.end_s)
+
+
+@pytest.mark.parametrize("networks", ["frontend", "[backend, frontend]"])
+def test_infiniband_does_not_go_by_the_networks_beside_it(networks: str) -> None:
+    text = BESIDE.replace("kind: tcp", "kind: ib").replace("network: frontend", f"network: {networks}")
+    with pytest.raises(SpecError, match="kind ib goes over the back end alone"):
+        read_sweep(text)
+
+
+def test_infiniband_beside_another_transport_is_refused() -> None:
+    point: Any = SimpleNamespace(
+        name="", scenario=SimpleNamespace(transports=(Transport(kind=TransportKind.IB), Transport()))
+    )
+    with pytest.raises(ScenarioError, match="one link layer for all tenants") as caught:
+        support._check_link_layer(point)
+    assert caught.value.hint
 
 
 def test_frames_take_the_least_loaded_way_up() -> None:
