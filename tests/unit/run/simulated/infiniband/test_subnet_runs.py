@@ -12,11 +12,13 @@ from routed_fabrics import routed
 
 from testbed.api.sweeps import read_sweep
 from testbed.base.errors import CapabilityError, ScenarioError, SpecError
+from testbed.base.units import Duration
 from testbed.record.record import RunResult
-from testbed.run.schema.model import Transport
+from testbed.run.schema.model import AtStep, Fault, Transport
 from testbed.run.schema.transports import TransportKind
 from testbed.run.simulated import support
 from testbed.run.simulated.infiniband import subnets
+from testbed.run.simulated.infiniband.faults import check_subnet_fault
 from testbed.run.simulated.point import SimulatedPoint
 from testbed.run.simulated.support import check_supported, simulated_approximations
 from testbed.run.sweep.point_runs import RunOutcome
@@ -100,6 +102,31 @@ faults: [{at: 10us, link: "p1-s1-rail1:uplink1", down: true}]"""
     assert result.metrics["retransmits"] is not None
     assert result.metrics["jct_ratio"] is not None
     assert result.metrics["jct_ratio"] > 1.3
+
+
+def test_a_link_of_another_network_goes_down_and_no_frame_is_lost_by_it() -> None:
+    scenario = "faults: [{at: 1us, until: 3us, link: 'p1-s1-h1:fe1', down: true}]\nrepeat:"
+    text = BESIDE.replace("kind: tcp", "kind: ib").replace("300kB, ranks: {network: frontend}", "2MB")
+    sweep = read_sweep(text.replace("repeat:", scenario))
+    outcome = SimulatedPoint(sweep.points[0], sweep.lab_of(sweep.points[0])).run(1, lambda share: False)
+    assert outcome.failure is None and outcome.result is not None
+    assert [event.kind for event in outcome.result.events][:2] == ["link-down", "undone-link-down"]
+    assert outcome.result.metrics["ib_lost"] == 0
+    assert all(check.ok for check in outcome.result.checks)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (Fault(at=AtStep(step=3), kind="link-down", target="p1-s1-rail1:uplink1"), "waits for no step of a program"),
+        (Fault(at=Duration(0), kind="plane-down", target="p1-s1-h1:plane1"), "plane-down of .* is something else"),
+        (Fault(at=Duration(0), kind="pfc-storm", target="p1-s1-rail1:uplink1"), "pfc-storm of .* is something else"),
+    ],
+)
+def test_what_a_subnet_does_not_have_is_refused(fault: Fault, message: str) -> None:
+    with pytest.raises(ScenarioError, match=message) as caught:
+        check_subnet_fault(fault)
+    assert caught.value.hint
 
 
 def test_marks_slow_senders_down() -> None:
