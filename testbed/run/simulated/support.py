@@ -86,16 +86,9 @@ def _check_scenario(point: Point, lab: Lab) -> None:
 
 
 def _check_link_layer(point: Point) -> None:
-    """Refuse InfiniBand beside other transports, and what is missing on this machine for it, before anything runs."""
-    of_subnet = [go_over_subnet((one,)) for one in point.scenario.transports]
-    if not any(of_subnet):
+    """Refuse what is missing on this machine for a subnet, before anything runs."""
+    if not go_over_subnet(point.scenario.transports):
         return
-    if not all(of_subnet):
-        raise _refusal(
-            point,
-            "--backend simulation has one link layer for all tenants, and some of theirs go over InfiniBand alone",
-            hint="kind: ib for all of them, or for none",
-        )
     from testbed.lab.features.infiniband.plane import require_programs
     from testbed.protocols.infiniband.binding import build as build_data_path
 

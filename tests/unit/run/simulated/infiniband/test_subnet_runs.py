@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +13,7 @@ from testbed.api.sweeps import read_sweep
 from testbed.base.errors import CapabilityError, ScenarioError, SpecError
 from testbed.base.units import Duration
 from testbed.record.record import RunResult
-from testbed.run.schema.model import AtStep, Fault, Transport
-from testbed.run.schema.transports import TransportKind
-from testbed.run.simulated import support
+from testbed.run.schema.model import AtStep, Fault
 from testbed.run.simulated.infiniband import subnets
 from testbed.run.simulated.infiniband.faults import check_subnet_fault
 from testbed.run.simulated.point import SimulatedPoint
@@ -193,15 +190,6 @@ def test_infiniband_does_not_go_by_the_networks_beside_it(networks: str) -> None
     text = BESIDE.replace("kind: tcp", "kind: ib").replace("network: frontend", f"network: {networks}")
     with pytest.raises(SpecError, match="kind ib goes over the back end alone"):
         read_sweep(text)
-
-
-def test_infiniband_beside_another_transport_is_refused() -> None:
-    point: Any = SimpleNamespace(
-        name="", scenario=SimpleNamespace(transports=(Transport(kind=TransportKind.IB), Transport()))
-    )
-    with pytest.raises(ScenarioError, match="one link layer for all tenants") as caught:
-        support._check_link_layer(point)
-    assert caught.value.hint
 
 
 def test_frames_take_the_least_loaded_way_up() -> None:
