@@ -113,7 +113,10 @@ class SubnetHappening:
         fault = act.fault
         self._note(now, f"undone-{fault.kind}" if act.undo else fault.kind, fault.target)
         self._done.add(act.order)
-        for channel in self._links(fault):
+        channels = list(self._links(fault))
+        if not channels:
+            return
+        for channel in channels:
             self._carrier.path.set_link(*channel, act.undo)
             (self._down.discard if act.undo else self._down.add)(channel)
         self._carrier.touch()
