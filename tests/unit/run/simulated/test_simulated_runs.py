@@ -7,16 +7,22 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from testbed.api.sweeps import read_sweep
 from testbed.base.errors import ScenarioError, TestbedError
 from testbed.base.interrupt import Interrupt
+from testbed.protocols.simulation.events import Ended
 from testbed.record.journal import JOURNAL_FILE
 from testbed.record.record import Backend, Outcome, Record
 from testbed.record.report import write_report_files
 from testbed.record.store import RECORD_FILE, SESSION_FILE, load_record
+from testbed.run.measuring.measured import Measured
+from testbed.run.measuring.observation import Observation
+from testbed.run.simulated.execution import Execution, SimulatedRun
 from testbed.run.simulated.fabric import planned_lab
 from testbed.run.simulated.point import RunOutcome, SimulatedPoint, check_datagrams
 from testbed.run.simulated.processes import Job, run_jobs
@@ -144,6 +150,22 @@ def test_lossless_classes_pause_and_lose_nothing() -> None:
     assert checks == {"datagrams": True, "lossless": True, "reconcile": True, "ideal": True}
     metrics = record.points[0].runs[0].metrics
     assert metrics["pause_frames"] and metrics["pause_time"] and metrics["drops"] == 0
+
+
+def test_a_packet_that_vanishes_once_the_traffic_has_ended_is_missed() -> None:
+    left = iter([1, 0])
+    network = SimpleNamespace(now=0, nics={}, in_flight=lambda: next(left), accounted=lambda: 4)
+
+    def run_on(until: int) -> Ended:
+        network.now = until
+        return Ended.TIME
+
+    network.run = run_on
+    done = SimulatedRun(measured=Measured(observation=Observation(cpu=None)), sent=5)
+    execution: Any = SimpleNamespace(_base_rtt_ns=10)
+    fabric: Any = SimpleNamespace(network=network)
+    assert Execution._drain(execution, fabric, done)
+    assert done.unaccounted == 1
 
 
 @pytest.mark.parametrize(("k", "said"), [(1.0, True), (20_000.0, False)])
