@@ -215,6 +215,17 @@ def test_domains_hold_back_what_stays_inside_them() -> None:
     assert ratio_of(fast, "jct") == pytest.approx([1.0] * 3, abs=0.06)
 
 
+@pytest.mark.parametrize(("fields", "drawn"), [("source, destination", False), ("source, roce_qp", True)])
+def test_paths_by_queue_pairs_are_said_to_be_drawn(fields: str, drawn: bool) -> None:
+    """Nobody knows queue pairs before a run."""
+    balanced = f"base_rtt: 12us, load_balancing: {{mode: flow, hash: {{fields: [{fields}]}}}}"
+    sweep = read_sweep(ROCE.replace("base_rtt: 12us", balanced))
+    [point] = sweep.points
+    said = " ".join(FlowPoint(point, sweep.lab_of(point)).approximations)
+    assert ("drawn for each run" in said) == drawn
+    assert ("that of the switches' own hash" in said) != drawn
+
+
 def test_a_permutation_hashes_as_its_packets_do() -> None:
     text = RING.replace(
         "kind: all-reduce, algorithm: ring, bytes: 2MB", "kind: permutation, scope: inter-leaf, bytes: 32bdp"
