@@ -277,7 +277,7 @@ def test_a_loop_that_no_packet_of_the_run_can_come_by_is_none(there: bool) -> No
     nic = ports[NIC].address
     assert nic is not None
     ways = {UPLINK: ("p1-s1-rail1", "p1-spine1"), "p1-spine1:down1": ("p1-spine1", "p1-s1-rail1")}
-    diverted: list[tuple[str, str, list[str]]] = []
+    diverted: list[Any] = []
     network = SimpleNamespace(nics={str(nic.ip): SimpleNamespace(ttl=64)}, divert=lambda *way: diverted.append(way))
     fabric = SimpleNamespace(network=network, ends=ways if there else {})
     site: Any = SimpleNamespace(fabric=fabric, links=SimpleNamespace(ports=ports))
