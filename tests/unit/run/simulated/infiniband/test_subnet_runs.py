@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from routed_fabrics import routed
 from testbed.api.sweeps import read_sweep
 from testbed.base.errors import CapabilityError, ScenarioError, SpecError
 from testbed.base.units import Duration
+from testbed.lab.core.model import InfinibandFabric
+from testbed.protocols.infiniband.subnet import Subnet
 from testbed.record.record import RunResult
 from testbed.run.schema.model import AtStep, Fault
 from testbed.run.simulated.infiniband import subnets
@@ -142,6 +145,17 @@ def test_an_ethernet_fabric_is_taken_for_a_subnet() -> None:
     result = result_of(f"transport: {{kind: ib}}\n{SHIFT}", ROOT / "topologies/demo.yml")
     assert result.subnet is not None
     assert result.metrics["ib_lost"] == 0
+
+
+def test_a_nic_that_is_no_hca_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_one(fabric: InfinibandFabric) -> Subnet:
+        found = routed(fabric)
+        return replace(found, nodes={name: node for name, node in found.nodes.items() if name != "p1-s1-h1:rail1"})
+
+    monkeypatch.setattr("testbed.run.simulated.infiniband.execution.subnet_of", without_one)
+    with pytest.raises(ScenarioError, match="p1-s1-h1:rail1 is no HCA of the subnet") as caught:
+        outcome_of(f"transport: {{kind: ib}}\n{SHIFT}")
+    assert caught.value.hint
 
 
 def test_ranks_of_no_common_partition_are_refused() -> None:
