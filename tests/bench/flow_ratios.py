@@ -176,7 +176,8 @@ def print_rows(found: Iterable[Row | Left]) -> list[Row]:
         metrics = sum(row.inside for row in rows) / len(rows)
         print(f"{len({(row.scenario, row.point) for row in rows})} points, inside: {inside_share(rows):.1%}")
         print(f"{len(rows)} metrics, inside: {metrics:.1%}")
-        print(f"collectives of messages that are not short, within {NEAR:.0%}: {near_share(rows):.1%}")
+        if any(row.collective and row.bdps >= SHORT_BDPS for row in rows):
+            print(f"collectives of messages that are not short, within {NEAR:.0%}: {near_share(rows):.1%}")
     return rows
 
 

@@ -160,6 +160,7 @@ def backends(
     paths: tuple[Path, ...], metrics: tuple[str, ...], expected: bool, page: Path | None, format: options.Format
 ) -> None:
     """Show what was simulated beside what was emulated, for each metric of each point that both have."""
+    from testbed.base.errors import RecordError
     from testbed.cli.output import console, emit
     from testbed.cli.scenarios.steady import write_page
     from testbed.record.report.comparison.backends import (
@@ -175,6 +176,8 @@ def backends(
     from testbed.record.store import RESULTS_DIRECTORY
     from testbed.workload.metrics import require_metric
 
+    if expected and metrics:
+        raise RecordError("--expected compares what scenarios expect, and --metric what it names", hint="leave one out")
     found = records_below(list(paths) or [RESULTS_DIRECTORY])
     if expected:
         judged = expected_rows(found)

@@ -30,7 +30,10 @@ def check_rate_fault(fault: Fault) -> None:
 
 
 def slowed_links(faults: tuple[Fault, ...], plan: LabPlan) -> tuple[dict[str, int], list[RunEvent]]:
-    """Return the new rates (bit/s of the lab) of links by the port that sends, and what was done."""
+    """Return the new rates (bit/s of the lab) of links by the port that sends, and what was done.
+
+    A link of a network that the plan is not of carries none of the run's flows, whatever its rate.
+    """
     rates: dict[str, int] = {}
     events: list[RunEvent] = []
     if not faults:
@@ -39,7 +42,9 @@ def slowed_links(faults: tuple[Fault, ...], plan: LabPlan) -> tuple[dict[str, in
     for fault in faults:
         change = link_change(fault.settings)
         both = bool(fault.settings.get("both", False))
-        for name in (fault.target, ports[fault.target].peer) if both else (fault.target,):
+        port = ports.get(fault.target)
+        names = () if port is None else (fault.target, port.peer) if both else (fault.target,)
+        for name in names:
             if change.rate is not None:
                 rates[name] = change.rate.scaled(plan.k).bps
             elif change.rate_share is not None:

@@ -127,10 +127,10 @@ def refusal(point: Point, message: str, *, hint: str) -> ScenarioError:
     return ScenarioError(f"{message} ({point.name})" if point.name else message, hint=hint)
 
 
-def _is_hash_known(plan: LabPlan) -> bool:
-    """Tell whether switches choose paths by what is known of a flow before it is sent."""
-    some = IPv4Address(0)
-    flow = FiveTuple(source=some, destination=some, protocol=0, source_port=0, destination_port=0)
+def _is_hash_known(plan: LabPlan, transport: LabTransport) -> bool:
+    """Tell whether switches choose paths by what is known of a transport's flows before they are sent."""
+    some, port = IPv4Address(0), transport.channel_rules.destination_port
+    flow = FiveTuple(source=some, destination=some, protocol=transport.protocol, source_port=0, destination_port=port)
     try:
         lab_choice(plan, [flow], run=1)
     except ScenarioError:
@@ -174,7 +174,7 @@ def flow_approximations(lab: LiveLab, transport: LabTransport, choice: PathChoic
             )
         case PathChoice.HASHED:
             drawn = "drawn for each run, since what the switches' hash makes of it is not known before"
-            how = "that of the switches' own hash" if _is_hash_known(lab.plan) else drawn
+            how = "that of the switches' own hash" if _is_hash_known(lab.plan, transport) else drawn
             found.append(f"A flow has one path, {how}.")
     if not lab.plan.operations:
         ways = "those that BGP would find" if any(lab.plan.expected_routes.values()) else "the shortest ways"

@@ -75,7 +75,7 @@ class LiveLab(Protocol):
 def lab_of_transports(lab: Lab, transports: Iterable[Transport]) -> Lab:
     """Return a lab whose back end is InfiniBand where a transport is, though its file says Ethernet: the same switches
     and links under a subnet manager that is told nothing, and no QoS. That is for virtual time, and for comparing."""
-    if lab.infiniband is not None or not any(TRANSPORTS[one.kind.value].over_subnet for one in transports):
+    if lab.infiniband is not None or not go_over_subnet(transports):
         return lab
     switches = tuple(node for node in lab.switches if node.network == BACKEND)
     names = {node.name for node in switches}
@@ -86,6 +86,11 @@ def lab_of_transports(lab: Lab, transports: Iterable[Transport]) -> Lab:
         rail_subnets=tuple(subnet for subnet in lab.rail_subnets if subnet.switch in names),
     )
     return replace(lab, infiniband=fabric, qos=None)
+
+
+def go_over_subnet(transports: Iterable[Transport]) -> bool:
+    """Tell whether one of these is InfiniBand's. Others go by the networks beside an InfiniBand back end."""
+    return any(TRANSPORTS[one.kind.value].over_subnet for one in transports)
 
 
 _FIRST_AS = 4_280_000_000

@@ -274,9 +274,9 @@ def _link_layer(document: Document, point: Scenario, lab: Lab, path: Path, trans
     """A transport of InfiniBand elsewhere than in the back end, or another one over InfiniBand."""
     networks = point.workload.ranks.networks_in(lab)
     if TRANSPORTS[transport.kind.value].over_subnet:
-        if BACKEND in networks:
+        if all(network == BACKEND for network in networks):
             return  # a back end of Ethernet is InfiniBand's for such a run, which is one in virtual time
-        message = f"kind ib goes over the back end, and the ranks of {lab.name} are in another network"
+        message = f"kind ib goes over the back end alone, and ranks of {lab.name} are in another network"
         hint = "ranks without a network, or transport: {kind: roce}"
     elif lab.infiniband is None or BACKEND not in networks:
         return

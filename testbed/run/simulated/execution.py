@@ -400,6 +400,7 @@ class Execution:
             still = network.in_flight()
             if still < left:
                 left, since = still, network.now
+        run.unaccounted = run.sent - network.accounted()  # what was under way has arrived, or is counted as lost
         return True
 
 

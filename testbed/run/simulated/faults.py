@@ -283,7 +283,9 @@ class _Loop(_Fault):
 
     @property
     def _lines(self) -> list[str]:
-        return [f"{port.node}:{port.name}" for port in self._loop.ways(self.site.links.ports.values())]
+        """The lines that lead round, as far as any of the run's packets can come by them."""
+        named = (f"{port.node}:{port.name}" for port in self._loop.ways(self.site.links.ports.values()))
+        return [name for name in named if name in self.site.fabric.ends]
 
     @property
     def _addresses(self) -> list[str]:

@@ -11,7 +11,7 @@ from testbed.lab.core.model import Lab
 from testbed.lab.features.scale_up.counters.balance import PlaneBalance
 from testbed.record.record import EPOCH, Check
 from testbed.run.faults.registry import lab_fault
-from testbed.run.placed.lab import lab_of_transports
+from testbed.run.placed.lab import go_over_subnet, lab_of_transports
 from testbed.run.placed.placed_workload import DATA_LIMIT_BYTES
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.probes.planning import QUEUED_RTTS, plan_probes
@@ -59,8 +59,7 @@ class SimulatedPoint(UndeployedPoint):
 
     def __init__(self, point: Point, model: Lab) -> None:
         model = lab_of_transports(model, point.scenario.transports)
-        k = time_scale(model, point.scenario) if model.infiniband is None else REAL_TIME
-        super().__init__(point, planned_lab(model, k))
+        super().__init__(point, planned_lab(model, time_scale(model, point.scenario)))
         self.traffic = [with_own_addresses(one) for one in self.traffic]
 
     def run_once(self, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
@@ -95,7 +94,7 @@ class SimulatedPoint(UndeployedPoint):
     @property
     def _execute(self) -> Callable[..., SimulatedRun]:
         """Return what runs the traffic: over the fabric, or over an InfiniBand subnet."""
-        if self.lab.model.infiniband is None:
+        if not go_over_subnet(self.scenario.transports):
             return execute
         from testbed.run.simulated.infiniband.execution import execute_subnet  # most labs have none
 

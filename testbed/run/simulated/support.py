@@ -14,7 +14,7 @@ from testbed.lab.core.model.storage import ServedBy
 from testbed.lab.core.plan.user_space.uet import UDP_BYTES
 from testbed.protocols.scale_up.domain.build import build as build_domain
 from testbed.run.measuring.scale_up_loads import NOT_EMULATED
-from testbed.run.placed.lab import LiveLab, lab_of_transports
+from testbed.run.placed.lab import LiveLab, go_over_subnet, lab_of_transports
 from testbed.run.placed.scale_up import goes_by_packets
 from testbed.run.placed.traffic import lab_transports
 from testbed.run.schema.model import Scenario, Transport
@@ -75,19 +75,19 @@ def _check_scenario(point: Point, lab: Lab) -> None:
             f"--backend simulation has flows of {' and '.join(TIMED)} alone for a given time, and not of {kind}",
             hint="workload.bytes instead of workload.duration, or " + INSTEAD,
         )
-    _check_link_layer(point, lab)
+    _check_link_layer(point)
     if any(goes_by_packets(lab, one) for one in scenario.transports):
         build_domain()  # so that a compiler that is missing is told of before anything runs
     for fault in scenario.faults:
-        if lab.infiniband is None:
-            check_fault(fault, lab)
-        else:
+        if go_over_subnet(scenario.transports):
             check_subnet_fault(fault)
+        else:
+            check_fault(fault, lab)
 
 
-def _check_link_layer(point: Point, lab: Lab) -> None:
+def _check_link_layer(point: Point) -> None:
     """Refuse what is missing on this machine for a subnet, before anything runs."""
-    if lab.infiniband is None:
+    if not go_over_subnet(point.scenario.transports):
         return
     from testbed.lab.features.infiniband.plane import require_programs
     from testbed.protocols.infiniband.binding import build as build_data_path
@@ -145,7 +145,7 @@ def _refusal(point: Point, message: str, *, hint: str) -> ScenarioError:
 
 def simulated_approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
     """Say what a simulated run does not reproduce of the fabric it models: a sentence each, most telling first."""
-    if lab.model.infiniband is not None:
+    if go_over_subnet(scenario.transports):
         return [*SUBNET_APPROXIMATIONS, *_of_transports(lab, scenario)]
     found = [
         f"Simulated at k = {lab.plan.k:g}: packets, queues and links are events of a program; nothing of this"
@@ -186,7 +186,7 @@ def simulated_approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
             found.append(
                 "Pauses overtake all that waits, and are obeyed as they arrive; a MAC may take 1.2 us at 400 Gbit/s."
             )
-        if any(buffer.watchdog_detect_ns for buffer in qos.buffers):
+        if lab.plan.k == REAL_TIME and any(buffer.watchdog_detect_ns for buffer in qos.buffers):
             found.append("The PFC watchdog does not act: a deadlock of pauses ends the run.")
     found += _of_transports(lab, scenario)
     found.append("ECMP picks by a seeded hash of our own, not by a switch ASIC's.")

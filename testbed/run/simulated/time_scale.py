@@ -15,6 +15,7 @@ from testbed.base.units import Duration
 from testbed.lab.core.model import Lab
 from testbed.run.faults.links import LinkSet
 from testbed.run.faults.registry import lab_fault
+from testbed.run.placed.lab import go_over_subnet
 from testbed.run.placed.scale_up import goes_by_packets
 from testbed.run.schema.model import Fault, Scenario
 
@@ -28,7 +29,7 @@ WITHOUT_LAB_TIMES: Final = ("ib", "roce", "uet")
 
 def time_scale(lab: Lab, scenario: Scenario) -> float:
     """Return the k that a scenario is simulated at, on a lab that is seen in all its networks."""
-    if not _speaks_of_lab_times(lab, scenario):
+    if go_over_subnet(scenario.transports) or not _speaks_of_lab_times(lab, scenario):
         return REAL_TIME
     return AUTO_SCALE if lab.scale.time is None else lab.scale.time
 

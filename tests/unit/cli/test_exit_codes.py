@@ -365,3 +365,8 @@ def test_the_page_has_every_code_and_every_verb_with_its_own(monkeypatch: pytest
         assert f"| `{int(code)}` |" in page
     for name, verb in VERBS.items():
         assert page.count(f"| [`{name}`]") == len(verb.codes), name
+
+
+def test_figures_are_those_of_expectations_or_those_that_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["results", "backends", "--expected", "--metric", "jct"]) == NOT_STARTED
+    assert "leave one out" in capsys.readouterr().err

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from testbed.base.errors import TestbedError
+from testbed.base.errors import ScenarioError, TestbedError
 from testbed.endpoints.worker.program import Program
 from testbed.lab.core.model import InfinibandFabric
 from testbed.run.measuring.measured import Measured
@@ -72,6 +72,11 @@ class SubnetExecution(Execution):
         nics = {address_of(nic): f"{nic.node}:{nic.name}" for nic in self._traffic.placement.nics}
         names = {address: nics[address] for address in network.nics}
         subnet = subnet_of(self._fabric)
+        if strangers := [name for name in names.values() if name not in subnet.nodes]:
+            raise ScenarioError(
+                f"{strangers[0]} is no HCA of the subnet: a NIC of several ports has one for each of them",
+                hint="fabric.nic.ports: 1, or transport: {kind: roce}",
+            )
         self._carrier = SubnetCarrier(network, build_data_path(self._fabric, subnet), subnet, names)
         for plan in plans.values():
             for channel in plan.channels:

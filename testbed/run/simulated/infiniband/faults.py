@@ -20,7 +20,7 @@ from testbed.run.faults.links import LinkDown
 from testbed.run.faults.outcome import FaultOutcome
 from testbed.run.faults.registry import lab_fault
 from testbed.run.measuring.measured import Measured
-from testbed.run.schema.model import Fault
+from testbed.run.schema.model import AtStep, Fault
 from testbed.run.simulated.infiniband.carrier import SubnetCarrier
 from testbed.run.simulated.infiniband.network import SubnetNetwork
 from testbed.run.simulated.infiniband.subnets import ends_of, rerouted, set_routes
@@ -31,7 +31,14 @@ SUBNET_NS = 15_000_000
 
 def check_subnet_fault(fault: Fault) -> None:
     """Raise `ScenarioError` for a fault that a subnet in virtual time does not have."""
-    if not isinstance(lab_fault(fault), LinkDown | NodeKill):
+    found = lab_fault(fault)
+    if isinstance(fault.at, AtStep):
+        raise ScenarioError(
+            f"a fault of InfiniBand in virtual time waits for no step of a program, as {fault.kind} of {fault.target}"
+            " does",
+            hint="at: 20us",
+        )
+    if found.of_scale_up or not isinstance(found, LinkDown | NodeKill):
         raise ScenarioError(
             f"links of InfiniBand go down in virtual time, and {fault.kind} of {fault.target} is something else",
             hint="kind: link-down, link-flap or node-kill",
@@ -106,7 +113,10 @@ class SubnetHappening:
         fault = act.fault
         self._note(now, f"undone-{fault.kind}" if act.undo else fault.kind, fault.target)
         self._done.add(act.order)
-        for channel in self._links(fault):
+        channels = list(self._links(fault))
+        if not channels:
+            return
+        for channel in channels:
             self._carrier.path.set_link(*channel, act.undo)
             (self._down.discard if act.undo else self._down.add)(channel)
         self._carrier.touch()
@@ -114,9 +124,11 @@ class SubnetHappening:
         self._network.at(now + self._subnet_ns, partial(self._reroute, self._changes))
 
     def _links(self, fault: LabFault) -> Iterator[Channel]:
-        """The links that a fault is about, each by a port of a switch."""
+        """The links of the subnet that a fault is about, each by a port of a switch: none where it is about another
+        network."""
         if isinstance(fault, LinkDown):
-            yield self._switch_end(self._channels[fault.links])
+            if fault.links in self._channels:
+                yield self._switch_end(self._channels[fault.links])
             return
         for channel in self._channels.values():
             if channel[0] == fault.target:

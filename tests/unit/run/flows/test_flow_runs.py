@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -197,11 +198,32 @@ def test_a_rate_that_a_link_is_given_is_one_of_the_lab() -> None:
     assert slowed_links(point.scenario.faults, plan)[0] == {"p1-s1-rail1:uplink1": 100_000_000}
 
 
+@pytest.mark.parametrize("change", ["rate: 50%", "rate: 100G, both: true"])
+def test_a_link_of_another_network_slows_no_flow(change: str) -> None:
+    text = RING.replace("repeat:", f"faults: [{{at: 0s, link: 'p1-s1-rail1:uplink1', set: {{{change}}}}}]\nrepeat:")
+    sweep = read_sweep(text)
+    [point] = sweep.points
+    plan = replace(planned_lab(sweep.lab_of(point), 1000.0).plan, ports=())
+    rates, events = slowed_links(point.scenario.faults, plan)
+    assert not rates and [event.target for event in events] == ["p1-s1-rail1:uplink1"]
+
+
 def test_domains_hold_back_what_stays_inside_them() -> None:
     """Two hosts of two GPUs: the ring goes over 900 GB/s inside, and over 400 Gbit/s between hosts."""
     text = RING.replace("hosts: 4, gpus: 1", "hosts: 2, gpus: 2, scale_up: {preset: h100}")
     fast = run(text, **{"workload.bytes": "2MB"})
     assert ratio_of(fast, "jct") == pytest.approx([1.0] * 3, abs=0.06)
+
+
+@pytest.mark.parametrize(("fields", "drawn"), [("source, destination", False), ("source, roce_qp", True)])
+def test_paths_by_queue_pairs_are_said_to_be_drawn(fields: str, drawn: bool) -> None:
+    """Nobody knows queue pairs before a run."""
+    balanced = f"base_rtt: 12us, load_balancing: {{mode: flow, hash: {{fields: [{fields}]}}}}"
+    sweep = read_sweep(ROCE.replace("base_rtt: 12us", balanced))
+    [point] = sweep.points
+    said = " ".join(FlowPoint(point, sweep.lab_of(point)).approximations)
+    assert ("drawn for each run" in said) == drawn
+    assert ("that of the switches' own hash" in said) != drawn
 
 
 def test_a_permutation_hashes_as_its_packets_do() -> None:

@@ -18,6 +18,7 @@ from testbed.record.record import Outcome, Record, RunResult
 from testbed.run.faults.registry import lab_fault
 from testbed.run.schema.model import Fault
 from testbed.run.simulated import faults
+from testbed.run.simulated.fabric import planned_lab
 from testbed.run.simulated.support import check_supported
 from testbed.run.simulated.sweep import run_simulated
 from testbed.run.sweep.points import Sweep
@@ -264,6 +265,29 @@ def test_of_two_changes_of_a_link_each_changes_what_it_names() -> None:
     assert wire.given[-1] == Impairments(corrupt=0.02)
     last.undo(0)
     assert wire.delay_ns == 1_050 and wire.given[-1] == Impairments(loss=0.01)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_loop_that_no_packet_of_the_run_can_come_by_is_none(there: bool) -> None:
+    """As that of switches of a network that none of the ranks is in."""
+    loop = f"{{at: 1s, until: 2s, node: p1-s1-rail1, loop: {{through: [p1-spine1], to: '{NIC}'}}}}"
+    sweep = read_sweep(SMALL.replace("{ROUTING}", "{bfd: off}").replace("FAULT", loop))
+    [point] = sweep.points
+    ports = {f"{port.node}:{port.name}": port for port in planned_lab(sweep.lab_of(point), 20_000.0).plan.ports}
+    nic = ports[NIC].address
+    assert nic is not None
+    ways = {UPLINK: ("p1-s1-rail1", "p1-spine1"), "p1-spine1:down1": ("p1-spine1", "p1-s1-rail1")}
+    diverted: list[Any] = []
+    network = SimpleNamespace(nics={str(nic.ip): SimpleNamespace(ttl=64)}, divert=lambda *way: diverted.append(way))
+    fabric = SimpleNamespace(network=network, ends=ways if there else {})
+    site: Any = SimpleNamespace(fabric=fabric, links=SimpleNamespace(ports=ports))
+    made = faults._make(lab_fault(point.scenario.faults[0]), site)
+    made.do(0)
+    expected = [(source, str(nic.ip), [line]) for line, (source, _) in ways.items()] if there else []
+    assert diverted == expected
+    diverted.clear()
+    made.undo(1)
+    assert diverted == [(source, address, []) for source, address, _ in expected]
 
 
 STORM = (

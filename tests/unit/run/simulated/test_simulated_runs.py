@@ -7,18 +7,26 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from testbed.api.sweeps import read_sweep
 from testbed.base.errors import ScenarioError, TestbedError
 from testbed.base.interrupt import Interrupt
+from testbed.protocols.simulation.events import Ended
 from testbed.record.journal import JOURNAL_FILE
 from testbed.record.record import Backend, Outcome, Record
 from testbed.record.report import write_report_files
 from testbed.record.store import RECORD_FILE, SESSION_FILE, load_record
+from testbed.run.measuring.measured import Measured
+from testbed.run.measuring.observation import Observation
+from testbed.run.simulated.execution import Execution, SimulatedRun
+from testbed.run.simulated.fabric import planned_lab
 from testbed.run.simulated.point import RunOutcome, SimulatedPoint, check_datagrams
 from testbed.run.simulated.processes import Job, run_jobs
+from testbed.run.simulated.support import simulated_approximations
 from testbed.run.simulated.sweep import run_simulated
 from testbed.run.sweep.points import Sweep
 from testbed.run.sweep.progress import Phase, Progress
@@ -142,6 +150,31 @@ def test_lossless_classes_pause_and_lose_nothing() -> None:
     assert checks == {"datagrams": True, "lossless": True, "reconcile": True, "ideal": True}
     metrics = record.points[0].runs[0].metrics
     assert metrics["pause_frames"] and metrics["pause_time"] and metrics["drops"] == 0
+
+
+def test_a_packet_that_vanishes_once_the_traffic_has_ended_is_missed() -> None:
+    left = iter([1, 0])
+    network = SimpleNamespace(now=0, nics={}, in_flight=lambda: next(left), accounted=lambda: 4)
+
+    def run_on(until: int) -> Ended:
+        network.now = until
+        return Ended.TIME
+
+    network.run = run_on
+    done = SimulatedRun(measured=Measured(observation=Observation(cpu=None)), sent=5)
+    execution: Any = SimpleNamespace(_base_rtt_ns=10)
+    fabric: Any = SimpleNamespace(network=network)
+    assert Execution._drain(execution, fabric, done)
+    assert done.unaccounted == 1
+
+
+@pytest.mark.parametrize(("k", "said"), [(1.0, True), (20_000.0, False)])
+def test_the_watchdog_is_said_not_to_act_where_it_does_not(k: float, said: bool) -> None:
+    """It guards in lab time, of which a run at the fabric's own times has none."""
+    sweep = read_sweep(LOSSLESS)
+    [point] = sweep.points
+    sentences = simulated_approximations(planned_lab(sweep.lab_of(point), k), point.scenario)
+    assert any("watchdog does not act" in sentence for sentence in sentences) == said
 
 
 def test_without_qos_there_are_plain_queues() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,15 @@ from routed_fabrics import routed
 
 from testbed.api.sweeps import read_sweep
 from testbed.base.errors import CapabilityError, ScenarioError, SpecError
+from testbed.base.units import Duration
+from testbed.lab.core.model import InfinibandFabric
+from testbed.protocols.infiniband.subnet import Subnet
 from testbed.record.record import RunResult
+from testbed.run.schema.model import AtStep, Fault
 from testbed.run.simulated.infiniband import subnets
+from testbed.run.simulated.infiniband.faults import check_subnet_fault
 from testbed.run.simulated.point import SimulatedPoint
+from testbed.run.simulated.support import check_supported, simulated_approximations
 from testbed.run.sweep.point_runs import RunOutcome
 from testbed.run.transports.ib import Ib
 
@@ -97,6 +104,31 @@ faults: [{at: 10us, link: "p1-s1-rail1:uplink1", down: true}]"""
     assert result.metrics["jct_ratio"] > 1.3
 
 
+def test_a_link_of_another_network_goes_down_and_no_frame_is_lost_by_it() -> None:
+    scenario = "faults: [{at: 1us, until: 3us, link: 'p1-s1-h1:fe1', down: true}]\nrepeat:"
+    text = BESIDE.replace("kind: tcp", "kind: ib").replace("300kB, ranks: {network: frontend}", "2MB")
+    sweep = read_sweep(text.replace("repeat:", f"convergence: {{subnet: 1us}}\n{scenario}"))
+    outcome = SimulatedPoint(sweep.points[0], sweep.lab_of(sweep.points[0])).run(1, lambda share: False)
+    assert outcome.failure is None and outcome.result is not None
+    assert [event.kind for event in outcome.result.events] == ["link-down", "undone-link-down"]
+    assert outcome.result.metrics["ib_lost"] == 0
+    assert all(check.ok for check in outcome.result.checks)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (Fault(at=AtStep(step=3), kind="link-down", target="p1-s1-rail1:uplink1"), "waits for no step of a program"),
+        (Fault(at=Duration(0), kind="plane-down", target="p1-s1-h1:plane1"), "plane-down of .* is something else"),
+        (Fault(at=Duration(0), kind="pfc-storm", target="p1-s1-rail1:uplink1"), "pfc-storm of .* is something else"),
+    ],
+)
+def test_what_a_subnet_does_not_have_is_refused(fault: Fault, message: str) -> None:
+    with pytest.raises(ScenarioError, match=message) as caught:
+        check_subnet_fault(fault)
+    assert caught.value.hint
+
+
 def test_marks_slow_senders_down() -> None:
     incast = "workload: {kind: incast, senders: 4, bytes: 1MB}"
     marks = {"fabric.infiniband.congestion_control.threshold": 15}
@@ -115,6 +147,17 @@ def test_an_ethernet_fabric_is_taken_for_a_subnet() -> None:
     assert result.metrics["ib_lost"] == 0
 
 
+def test_a_nic_that_is_no_hca_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_one(fabric: InfinibandFabric) -> Subnet:
+        found = routed(fabric)
+        return replace(found, nodes={name: node for name, node in found.nodes.items() if name != "p1-s1-h1:rail1"})
+
+    monkeypatch.setattr("testbed.run.simulated.infiniband.execution.subnet_of", without_one)
+    with pytest.raises(ScenarioError, match="p1-s1-h1:rail1 is no HCA of the subnet") as caught:
+        outcome_of(f"transport: {{kind: ib}}\n{SHIFT}")
+    assert caught.value.hint
+
+
 def test_ranks_of_no_common_partition_are_refused() -> None:
     topology = ROOT / "topologies/infiniband/partitions.yml"
     with pytest.raises(ScenarioError, match="in no partition together"):
@@ -127,6 +170,40 @@ def test_ranks_of_no_common_partition_are_refused() -> None:
 def test_other_transports_do_not_go_over_infiniband() -> None:
     with pytest.raises(SpecError, match="the back end of ib-fat-tree-32 is InfiniBand, which roce does not go over"):
         outcome_of(f"transport: {{kind: roce}}\n{SHIFT}")
+
+
+BESIDE = """name: beside
+topology:
+  inline:
+    name: beside
+    scale: {time: 20000}
+    fabric: {design: rail-optimized, segments: 2, hosts: 2, gpus: 1, spines: 1, link_layer: infiniband, infiniband: {}}
+    networks:
+      frontend: {design: leaf-spine, leaves: 2, spines: 1, nic: {per: host, ports: 1, rate: 50G}, routing: {bfd: off}}
+transport: {kind: tcp}
+workload: {kind: permutation, bytes: 300kB, ranks: {network: frontend}}
+repeat: {runs: 1, seed: 1}
+"""
+
+
+def test_other_transports_go_by_the_networks_beside_it() -> None:
+    sweep = read_sweep(BESIDE)
+    check_supported(sweep)
+    point = SimulatedPoint(sweep.points[0], sweep.lab_of(sweep.points[0]))
+    assert point.lab.plan.k == 20_000, "TCP has the kernel's timers"
+    assert not any("OpenSM" in said for said in simulated_approximations(point.lab, point.scenario))
+    outcome = point.run(1, lambda share: False)
+    assert outcome.failure is None
+    assert outcome.result is not None and outcome.result.subnet is None
+    assert all(check.ok for check in outcome.result.checks)
+    assert all(end is not None for end in outcome.result.transfers.end_s)
+
+
+@pytest.mark.parametrize("networks", ["frontend", "[backend, frontend]"])
+def test_infiniband_does_not_go_by_the_networks_beside_it(networks: str) -> None:
+    text = BESIDE.replace("kind: tcp", "kind: ib").replace("network: frontend", f"network: {networks}")
+    with pytest.raises(SpecError, match="kind ib goes over the back end alone"):
+        read_sweep(text)
 
 
 def test_frames_take_the_least_loaded_way_up() -> None:
