@@ -216,9 +216,9 @@ class LabPlan:
     carriers: dict[str, str] = field(default_factory=dict)
     """The network over whose switches another one goes, by the name of the one that is carried."""
     scale_up_domains: tuple[DomainPlan, ...] = ()
+    """The domains whose transfers are frames through a switch."""
     infiniband: InfinibandPlan | None = None
     """The back end, where it is InfiniBand: nothing else here is of it."""
-    """The domains whose transfers are frames through a switch."""
 
     @property
     def services(self) -> tuple[StartService, ...]:
