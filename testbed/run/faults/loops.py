@@ -5,21 +5,18 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Network
-from pathlib import Path
 
 from testbed.base.errors import DriverError, Finding
 from testbed.base.linux.namespaces import in_namespace
 from testbed.base.linux.rtnetlink import RT_TABLE_MAIN, RouteSocket, link_local_address, new_route, undone
 from testbed.base.names import known_names_hint, namespace_name
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.watch.loops import DEFAULT_TTL, TTL_KEY
 from testbed.lab.core.drivers.nodes.inside import ask_inside
 from testbed.lab.core.model import Lab, NodeKind
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.faults.lab_fault import FaultPlace, FaultSite, LabFault
 
-DEFAULT_TTL = 64
-"""The time to live that Linux gives to what a host sends (net.ipv4.ip_default_ttl)."""
-_TTL_KEY = Path("/proc/sys/net/ipv4/ip_default_ttl")
 _GONE = (errno.ESRCH, errno.ENODEV)
 """The errors that the kernel has for a route that is not there: it goes with its link."""
 
@@ -66,9 +63,20 @@ class RoutingLoop(LabFault):
         return [by_ends[hop] for hop in self._hops]
 
     def prefix(self, ports: Iterable[PortPlan]) -> IPv4Network:
-        """Return the prefix whose packets go round, that of one address where a NIC is named. Raises `DriverError`."""
+        """Return the prefix whose packets go round, that of one address where a NIC is named.
+
+        Raises `DriverError` where none would: the NIC has no address, no NIC is in the prefix, or its subnet is a
+        narrower one, to which switches have routes that go before.
+        """
         if not self._names_nic:
-            return IPv4Network(self._to)
+            prefix = IPv4Network(self._to)
+            inside = [one.address.network for one in ports if one.address is not None and one.address.ip in prefix]
+            if not inside:
+                raise DriverError(f"no address is in {self._to}, to be led round", operation="AddRoute")
+            if (narrow := max(inside, key=lambda one: one.prefixlen)).prefixlen > prefix.prefixlen:
+                message = f"routes to {narrow} go before one to {self._to}, so that nothing would be led round"
+                raise DriverError(message, operation="AddRoute", hint=f"to: {narrow}, or HOST:IF")
+            return prefix
         for port in ports:
             if f"{port.node}:{port.name}" == self._to and port.address is not None:
                 return IPv4Network(port.address.ip)
@@ -84,7 +92,10 @@ class RoutingLoop(LabFault):
         ask_inside(site.lab.name, routes, RouteSocket, add)
 
     def undo(self, site: FaultSite) -> None:
-        routes = self._routes(site.lab)
+        try:
+            routes = self._routes(site.lab)
+        except DriverError:  # for which `do` has done nothing
+            return
 
         def remove(place: str, route: RouteSocket) -> None:
             failures = [one for one in route.submit([undone(routes[place])]) if one.errno not in _GONE]
@@ -148,8 +159,15 @@ class RoutingLoop(LabFault):
 
     @staticmethod
     def _set_ttl(lab: RunningLab, ttl: int) -> None:
+        """Raise the first error once all other hosts have it."""
+        failed: Exception | None = None
         for host in lab.whole.plan.hosts:
-            in_namespace(namespace_name(lab.name, host.node), lambda: _TTL_KEY.write_text(str(ttl)))
+            try:
+                in_namespace(namespace_name(lab.name, host.node), lambda: TTL_KEY.write_text(str(ttl)))
+            except (DriverError, OSError) as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
 
 def _neighbours(lab: Lab, node: str) -> set[str]:

@@ -43,7 +43,7 @@ MOST_LOST = 1_000_000_000
 MOST_BURST = 1_000_000
 MOST_STEPS = 1_000_000
 MOST_LOOPED = 62
-"""With one more, and more than one round, no time to live would be enough."""
+"""The most switches that a loop has beside its first one: it is shorter than the default time to live."""
 _LONGEST_TARGET = 128
 _Time = Annotated[Duration, Span()]
 

@@ -14,12 +14,13 @@ from testbed.lab.core.deploy.links.changes import LinkChange
 from testbed.lab.core.model import Lab, LinkKind
 from testbed.protocols.simulation import OutputPort
 from testbed.protocols.simulation.faults import Impairments
+from testbed.protocols.simulation.frame import DEFAULT_TTL
 from testbed.record.samples import RunEvent
 from testbed.run.faults.acts import Act, plan_acts
 from testbed.run.faults.kills import AgentKill, DaemonKill, NodeKill
 from testbed.run.faults.lab_fault import LabFault
 from testbed.run.faults.links import LinkDown, LinkSet, PfcStorm, link_change
-from testbed.run.faults.loops import DEFAULT_TTL, RoutingLoop
+from testbed.run.faults.loops import RoutingLoop
 from testbed.run.faults.outcome import FaultOutcome
 from testbed.run.faults.planes import FabricPlaneDown
 from testbed.run.faults.registry import lab_fault
@@ -283,9 +284,9 @@ class _Loop(_Fault):
 
     @property
     def _lines(self) -> list[str]:
-        """The lines that lead round, as far as any of the run's packets can come by them."""
-        named = (f"{port.node}:{port.name}" for port in self._loop.ways(self.site.links.ports.values()))
-        return [name for name in named if name in self.site.fabric.ends]
+        """The lines of the loop; none of a network that the run is not in."""
+        names = [f"{port.node}:{port.name}" for port in self._loop.ways(self.site.links.ports.values())]
+        return [name for name in names if name in self.site.fabric.ends]
 
     @property
     def _addresses(self) -> list[str]:

@@ -20,7 +20,9 @@ from testbed.run.placed.lab import LiveLab
 
 if TYPE_CHECKING:
     from testbed.daemons.portd.client import LabStatus
+    from testbed.lab.observe.port_table import PortTable
     from testbed.lab.observe.reconcile import Reconciliation
+    from testbed.lab.observe.telemetry import Snapshot
 
 
 WINDOW_S = 0.1
@@ -123,27 +125,46 @@ def lossless_priorities(plan: LabPlan) -> list[int]:
     return sorted({item.priority for profile in plan.qos.profiles for item in profile.classes if item.lossless})
 
 
-def check_lossless(plan: LabPlan, seen: Observation) -> Iterator[Check]:
+def check_lossless(plan: LabPlan, seen: Observation, disturbed: Collection[str] = ()) -> Iterator[Check]:
     """Tell whether a packet of a lossless class was dropped at a queue; nothing where there is no such class.
 
-    Where a PFC watchdog has freed a queue, what that sent against the will of its peer finds no room, as is meant.
+    Where a PFC watchdog has freed a queue, what that sends against the will of its peer finds no headroom there, as is
+    meant: such drops do not count, at the peer's switch and of that priority. Nor does what a link took along that went
+    down, at ports that a fault befell (`disturbed`, as "node:interface").
     """
     from testbed.lab.observe.telemetry import QUEUE_DROPS
 
     if not lossless_priorities(plan) or seen.growth is None or seen.table is None:
         return
-    queues = seen.growth.queues
-    packets = sum(int(queues[f"{name}_packets"][seen.table.lossless].sum()) for name in QUEUE_DROPS.values())
-    freed = int(seen.growth.pauses["watchdog_events"].sum())
+    queues, lossless = seen.growth.queues, seen.table.lossless
+    packets = sum(int(queues[f"{name}_packets"][lossless].sum()) for name in QUEUE_DROPS.values())
+    behind = _behind_freed(seen.table, seen.growth) & lossless
+    befallen = [number for number in range(len(lossless)) if seen.table.place(number) in disturbed]
+    meant = {
+        "behind queues that PFC watchdogs freed": int(queues["headroom_packets"][behind].sum()),
+        "with links that went down by a fault": int(queues["purged_packets"][befallen][lossless[befallen]].sum()),
+    }
+    packets -= sum(meant.values())
+    more = "".join(f", and {count} more {where}" for where, count in meant.items() if count)
     yield Check(
         name="lossless",
         title="No packet of a lossless class dropped",
         value=packets,
         limit=0,
-        ok=not packets or freed > 0,
-        message=f"{packets} packets of lossless classes were dropped"
-        + (f" behind {freed} queues that watchdogs freed" if freed else ""),
+        ok=not packets,
+        message=f"{packets} packets of lossless classes were dropped{more}",
     )
+
+
+def _behind_freed(table: PortTable, growth: Snapshot) -> NDArray[np.bool_]:
+    """Return the queues of the switches that a freed queue sends to, of its priority."""
+    freed = (growth.pauses["watchdog_events"] != 0) | (growth.pauses["ignored"] != 0)
+    found = np.zeros(freed.shape, bool)
+    for port, priority in np.argwhere(freed).tolist():
+        if peer := int(table.peer[port]):
+            node = table.nodes[peer]
+            found[[number for number, name in enumerate(table.nodes) if name == node], priority] = True
+    return found
 
 
 def check_reaction(pausing: LabStatus | None, plan: LabPlan) -> Iterator[Check]:

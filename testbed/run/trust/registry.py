@@ -42,7 +42,11 @@ TRUST_CHECKS: tuple[TrustCheck, ...] = (
         else check_start_skew(run.measured.flow_starts_s, [one.seconds for one in run.measured.channels])
     ),
     lambda run: check_rates(run.measured.observation, mtus_of(run), disturbed_ports(run)),
-    lambda run: [] if run.measured.ports is None else check_lossless(run.lab.plan, run.measured.observation),
+    lambda run: (
+        []
+        if run.measured.ports is None
+        else check_lossless(run.lab.plan, run.measured.observation, disturbed_ports(run))
+    ),
     lambda run: [] if run.measured.ports is None else check_reaction(run.measured.ports.pausing, run.lab.plan),
     lambda run: [] if run.measured.ports is None else check_balance(run.measured.ports.balance),
     lambda run: [] if run.measured.probes is None else check_pace(run.measured.probes),

@@ -12,10 +12,11 @@ from testbed.base.linux.namespaces import in_namespace
 from testbed.base.names import namespace_name
 from testbed.base.units import Duration
 from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
+from testbed.lab.core.deploy.watch.loops import TTL_KEY
 from testbed.lab.core.deploy.watch.probe import Probe, Prober
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.run.faults.lab_fault import FaultSite
-from testbed.run.faults.loops import _TTL_KEY, RoutingLoop
+from testbed.run.faults.loops import RoutingLoop
 from testbed.run.schema.model import Fault
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
@@ -56,9 +57,10 @@ def test_packets_go_round_until_their_time_is_over_and_the_check_says_so(lab: An
     fault = loop()
     try:
         fault.do(site)
-        assert in_namespace(namespace_name(lab.name, near.node), _TTL_KEY.read_text).strip() == str(TTL)
+        assert in_namespace(namespace_name(lab.name, near.node), TTL_KEY.read_text).strip() == str(TTL)
         seen = found(lab)
         assert seen["loops"][0] is CheckStatus.FAIL and f"{LEAF} > {SPINE} > {LEAF}" in seen["loops"][1][0]
+        assert f"{near.node} sends with a time to live of {TTL}" in seen["loops"][1][1]
         assert seen["buffer cycles"][0] is CheckStatus.FAIL
         with closing(Prober(lab.name, [near, far])) as prober:
             before = sent(lab, f"{LEAF}:uplink1")
@@ -68,6 +70,6 @@ def test_packets_go_round_until_their_time_is_over_and_the_check_says_so(lab: An
     finally:
         fault.undo(site)
         fault.undo(site)
-    assert in_namespace(namespace_name(lab.name, near.node), _TTL_KEY.read_text).strip() == "64"
+    assert in_namespace(namespace_name(lab.name, near.node), TTL_KEY.read_text).strip() == "64"
     report = check_lab(lab)
     assert report.exit_code == 0, str(report)

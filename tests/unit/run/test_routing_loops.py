@@ -98,9 +98,21 @@ def test_the_prefix_is_that_of_the_nic_or_the_one_that_is_written() -> None:
     (address,) = (nic.address for nic in nics if nic.node == "p1-s2-h1")
     assert address is not None
     assert happening().prefix(nics) == IPv4Network(address.ip)
-    assert happening("{through: [p1-spine1], to: 10.0.0.0/8}").prefix(nics) == IPv4Network("10.0.0.0/8")
+    subnet = address.network
+    assert happening(f"{{through: [p1-spine1], to: {subnet}}}").prefix(nics) == subnet
     with pytest.raises(DriverError, match="no address"):
         happening().prefix([])
+
+
+@pytest.mark.parametrize(("to", "message"), [("10.0.0.0/8", "go before one to 10.0.0.0/8"), ("192.0.2.0/24", "is in")])
+def test_a_prefix_by_which_nothing_would_go_round_is_refused_and_nothing_is_left_to_undo(
+    kernel: Kernel, to: str, message: str
+) -> None:
+    found = happening(f"{{through: [p1-spine1], to: {to}}}")
+    with pytest.raises(DriverError, match=message):
+        found.do(site())
+    found.undo(site())
+    assert not kernel.sent and not kernel.ttls
 
 
 class Kernel:
@@ -137,7 +149,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     found = Kernel()
     monkeypatch.setattr(loops, "ask_inside", found.ask)
     monkeypatch.setattr(loops, "in_namespace", found.within)
-    monkeypatch.setattr(loops, "_TTL_KEY", found)
+    monkeypatch.setattr(loops, "TTL_KEY", found)
     return found
 
 
@@ -169,6 +181,20 @@ def test_each_switch_gets_a_static_route_by_its_neighbour_and_loses_it_again(ker
 def rtnetlink_kind(message: bytes) -> int:
     ((kind, _, _, _),) = rtnetlink.messages(message)
     return kind
+
+
+def test_a_host_that_is_gone_does_not_keep_the_others_from_their_ttl(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def within(name: str, work: Callable[[], object]) -> None:
+        if name == "looped-p1-s1-h1":
+            raise DriverError("it is gone")
+        kernel.within(name, work)
+
+    monkeypatch.setattr(loops, "in_namespace", within)
+    with pytest.raises(DriverError, match="it is gone"):
+        happening().undo(site())
+    assert kernel.ttls == {"looped-p1-s2-h1": "64"}
 
 
 def test_undoing_what_never_was_is_no_error_and_a_refusal_is(kernel: Kernel) -> None:

@@ -197,6 +197,15 @@ def test_a_host_that_speaks_bgp_leaves_the_port_whose_session_is_gone() -> None:
     assert lost is not None and lost < 0.3, "not the four seconds for which bgpd is dead"
 
 
+def test_a_loop_in_another_network_than_that_of_the_run_does_nothing_to_it() -> None:
+    loop = "node: p1-s1-rail1, loop: {through: [p1-spine1], to: 'p1-s1-h1:rail1'}"
+    outcome = run_simulated(dual_homed("routed", loop), RecordOptions(), processes=1)
+    assert outcome.failure is None, outcome.failure
+    [one] = outcome.record.points[0].runs
+    assert [event.kind for event in one.events] == ["routing-loop", "undone-routing-loop"]
+    assert not one.counters["probes_lost"]
+
+
 def test_a_host_with_a_subnet_for_each_port_sends_on_by_the_next_one() -> None:
     """Of 12 pairs whose probes are watched, the address of a dead port is the destination of four, and the source of
     four more, whose probes arrive: an emulated lab has a third of the streams hit, too."""

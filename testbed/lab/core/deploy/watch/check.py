@@ -16,7 +16,7 @@ from testbed.base.names import plane_letter
 from testbed.base.rows import column, for_programs
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import LabState
-from testbed.lab.core.deploy.watch.loops import buffer_dependencies, find_cycle, trace_routes
+from testbed.lab.core.deploy.watch.loops import buffer_dependencies, find_cycle, short_lived, trace_routes
 from testbed.lab.core.deploy.watch.probe import Probe, Prober
 from testbed.lab.core.deploy.watch.sessions import missing_sessions
 from testbed.lab.core.fabric.forwarding.links import largest_packets, planes_apart
@@ -382,9 +382,12 @@ def _profiles(lab: RunningLab) -> Sequence[QosProfile]:
 
 
 def _check_loops(lab: RunningLab) -> CheckResult:
-    """Follow the kernels' routes from each switch with NICs to each destination: no way comes to a switch twice."""
+    """Follow the kernels' routes from each switch with NICs to each destination: no way comes to a switch twice. Hosts
+    send with the time to live that they have of themselves."""
     traces = trace_routes(lab)
     failures = [line for trace in traces for line in trace.loops()]
+    if limited := short_lived(lab):
+        return judge(len(traces) + len(lab.plan.hosts), "destinations and hosts", [*failures, *limited])
     return judge(len(traces), "destinations, by the routes of all switches,", failures)
 
 

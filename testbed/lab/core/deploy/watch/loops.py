@@ -9,18 +9,26 @@ have none.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
 
+from testbed.base.errors import DriverError
+from testbed.base.linux.namespaces import in_namespace
 from testbed.base.linux.routes import TableRoute, table_routes
 from testbed.base.linux.rtnetlink import RT_TABLE_MAIN, RouteSocket
+from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.drivers.nodes.inside import ask_inside
 from testbed.lab.core.plan.lab_plan import PortPlan
 
 Ports = Mapping[tuple[str, int], PortPlan]
 """The ports of switches that lead to other switches, by node and interface index."""
+DEFAULT_TTL = 64
+"""The time to live that Linux gives to what a host sends (net.ipv4.ip_default_ttl)."""
+TTL_KEY = Path("/proc/sys/net/ipv4/ip_default_ttl")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,11 +123,10 @@ class RouteTable:
                 return found
         return None
 
-    def narrower(self, than: IPv4Network) -> Iterator[IPv4Network]:
-        """Yield the prefixes inside of another one that are not that one."""
-        for length in self._lengths:
-            if length > than.prefixlen:
-                yield from (one.prefix for one in self._by_length[length].values() if one.prefix.subnet_of(than))
+    def prefixes(self) -> Iterator[tuple[int, int]]:
+        """Yield the length and the address of each prefix that it has a route for."""
+        for length, routes in self._by_length.items():
+            yield from ((length, address) for address in routes)
 
 
 def trace_routes(lab: RunningLab) -> list[RouteTrace]:
@@ -150,18 +157,46 @@ def trace_tables(tables: Mapping[str, RouteTable], ports: Ports, nics: Sequence[
         assert nic.address is not None
         by_subnet[nic.address.network].append(nic)
     found = []
+    narrower = _narrower_prefixes({pair for table in tables.values() for pair in table.prefixes()}, by_subnet)
     for subnet, members in by_subnet.items():
-        narrower = {prefix for table in tables.values() for prefix in table.narrower(subnet)}
         for number, nic in enumerate(members):
             assert nic.address is not None
             address = nic.address.ip
-            if number and not any(address in prefix for prefix in narrower):
+            inside = narrower[subnet].items()
+            if number and not any(int(address) >> (32 - length) in values for length, values in inside):
                 continue
             hops = {
                 name: () if name == nic.node else _onward(name, table.longest(address), ports)
                 for name, table in tables.items()
             }  # a host that speaks BGP keeps what is for itself, whatever its main table says
             found.append(RouteTrace(destination=address, of=_name(nic), sources=sources, hops=hops))
+    return found
+
+
+def _narrower_prefixes(
+    prefixes: Iterable[tuple[int, int]], subnets: Collection[IPv4Network]
+) -> Mapping[IPv4Network, Mapping[int, set[int]]]:
+    """Return, by subnet, the leading bits of the prefixes inside of it that are not the subnet itself, by length."""
+    lengths = sorted({subnet.prefixlen for subnet in subnets})
+    known = {(one.prefixlen, int(one.network_address) >> (32 - one.prefixlen)): one for one in subnets}
+    found: dict[IPv4Network, defaultdict[int, set[int]]] = {subnet: defaultdict(set) for subnet in subnets}
+    for length, address in prefixes:
+        for shorter in lengths:
+            if shorter < length and (subnet := known.get((shorter, address >> (32 - shorter)))) is not None:
+                found[subnet][length].add(address >> (32 - length))
+    return found
+
+
+def short_lived(lab: RunningLab) -> list[str]:
+    """Return a line for each host whose packets pass fewer routers than those of Linux do: the fault of a routing loop
+    has it so, and one that was killed leaves it. That a host is gone is told by others."""
+    found = []
+    for host in lab.plan.hosts:
+        ttl = DEFAULT_TTL
+        with suppress(DriverError, OSError):
+            ttl = int(in_namespace(namespace_name(lab.name, host.node), TTL_KEY.read_text))
+        if ttl < DEFAULT_TTL:
+            found.append(f"{host.node} sends with a time to live of {ttl}, not {DEFAULT_TTL}, as for a routing loop")
     return found
 
 

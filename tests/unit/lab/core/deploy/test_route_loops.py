@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ipaddress import IPv4Network
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from testbed.base.errors import DriverError
 from testbed.base.linux.routes import TableRoute
+from testbed.lab.core.deploy.watch import loops as watched
 from testbed.lab.core.deploy.watch.loops import (
     RouteTable,
     RouteTrace,
     buffer_dependencies,
     find_cycle,
+    short_lived,
     trace_tables,
 )
 from testbed.lab.core.plan.lab import plan_lab
@@ -79,6 +84,27 @@ def test_a_static_route_that_leads_back_is_a_loop_and_a_cycle() -> None:
     assert found == [f"p1-s2-h2:rail1 ({to.network_address}) is never reached: {LEAF} > {SPINE} > {LEAF}"]
     cycle = find_cycle(buffer_dependencies(traces(tables)))
     assert sorted(cycle) == [f"{LEAF}:uplink1", f"{SPINE}:down1"]
+
+
+def test_a_narrower_prefix_counts_for_the_nics_inside_of_it_alone() -> None:
+    tables, to = planned(), address("p1-s2-h2:rail1")
+    tables[LEAF].append(route(to, f"{LEAF}:uplink1"))
+    tables[SPINE].append(route(IPv4Network("192.0.2.1"), f"{SPINE}:down1"))
+    found = [trace.of for trace in traces(tables)]
+    assert found.count("p1-s2-h2:rail1") == 1 and len(found) == 4
+
+
+def test_hosts_that_a_killed_run_left_a_short_time_to_live_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    ttls = {"traced-p1-s1-h1": "16\n", "traced-p1-s1-h2": "64\n", "traced-p1-s2-h1": "255\n"}
+
+    def within(name: str, work: Callable[[], object]) -> str:
+        if name not in ttls:
+            raise DriverError("it is gone")
+        return ttls[name]
+
+    monkeypatch.setattr(watched, "in_namespace", within)
+    lab: Any = SimpleNamespace(name="traced", plan=PLAN)
+    assert short_lived(lab) == ["p1-s1-h1 sends with a time to live of 16, not 64, as for a routing loop"]
 
 
 def test_a_loop_for_a_prefix_of_a_smaller_metric_goes_before_the_planned_route() -> None:
