@@ -59,7 +59,8 @@ class SimulatedPoint(UndeployedPoint):
 
     def __init__(self, point: Point, model: Lab) -> None:
         model = lab_of_transports(model, point.scenario.transports)
-        k = time_scale(model, point.scenario) if model.infiniband is None else REAL_TIME
+        seen = model.of_network(*point.scenario.workload.ranks.networks_in(model))
+        k = time_scale(model, point.scenario) if seen.infiniband is None else REAL_TIME
         super().__init__(point, planned_lab(model, k))
         self.traffic = [with_own_addresses(one) for one in self.traffic]
 
