@@ -102,11 +102,11 @@ def compute_icrc(frame: bytes | memoryview) -> int:
 
 
 def encode_frame(header: LocalHeader, packet: bytes) -> bytes:
-    """Return a frame of a packet, BTH to padding, with ICRC and VCRC; the words of `header` are set. Raises
+    """Return a frame of a packet, GRH or BTH to padding, with ICRC and VCRC; the words of `header` are set. Raises
     `UsageError`."""
     words = (LRH_BYTES + len(packet) + ICRC_BYTES) // 4
-    if len(packet) % 4 or len(packet) < BTH_BYTES:
-        raise UsageError(f"a packet of {len(packet)} bytes is none: BTH to padding are whole words")
+    if len(packet) % 4 or len(packet) < BTH_BYTES + (GRH_BYTES if header.lnh == GLOBAL else 0):
+        raise UsageError(f"a packet of {len(packet)} bytes is none: GRH or BTH to padding are whole words")
     local = LocalHeader(vl=header.vl, sl=header.sl, dlid=header.dlid, slid=header.slid, words=words, lnh=header.lnh)
     frame = local.encode() + packet
     frame += compute_icrc(frame).to_bytes(ICRC_BYTES, "little")

@@ -95,7 +95,9 @@ class SubnetCarrier:
             rnic = host.endpoint
             assert isinstance(rnic, Rnic)
             rnic.lanes = {
-                address: self.subnet.vl(name, other) for address, other in self._names.items() if other != name
+                address: lane
+                for address, other in self._names.items()
+                if other != name and (lane := self.subnet.vl(name, other))  # 0 is that of all that are not named
             }
 
     def require_route(self, source: str, destination: str) -> None:

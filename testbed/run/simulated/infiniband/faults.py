@@ -40,9 +40,11 @@ def check_subnet_fault(fault: Fault, fabric: InfinibandFabric) -> None:
             f"links of InfiniBand go down in virtual time, and {fault.kind} of {fault.target} is something else",
             hint="kind: link-down, link-flap or node-kill",
         )
-    ends = (end for link in fabric.links for end in (link.a, link.b))
-    names = map(str, ends) if isinstance(found, LinkDown) else (node.name for node in fabric.switches)
-    if fault.target not in names:
+    if isinstance(found, LinkDown):
+        parts = {str(end) for link in fabric.links for end in (link.a, link.b)}
+    else:
+        parts = {node.name for node in fabric.switches}
+    if fault.target not in parts:
         raise ScenarioError(
             f"{fault.target} is no part of the InfiniBand back end, and a run over that has nothing else",
             hint="a fault of one of its links or switches",

@@ -229,6 +229,14 @@ def test_datagrams_want_their_order() -> None:
         outcome_of(f"transport: {{kind: ib, service: ud}}\n{SHIFT}", **{"fabric.infiniband.adaptive_routing": True})
 
 
+def test_the_mtu_of_ethernet_is_none_of_infiniband() -> None:
+    topology = "{inline: {name: short, fabric: {design: rail-optimized, mtu: 1500}}}"
+    text = f"name: t\ntopology: {topology}\ntransport: {{kind: KIND, path_mtu: 4096}}\n{SHIFT}\n"
+    assert len(read_sweep(text.replace("KIND", "ib"), {}).points) == 1
+    with pytest.raises(SpecError, match="4096 bytes do not fit into the MTU"):
+        read_sweep(text.replace("KIND", "roce"), {})
+
+
 def test_a_run_in_a_network_beside_the_subnet_is_no_run_over_it() -> None:
     text = """name: t
 topology:
