@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +20,7 @@ from testbed.base.units import Duration
 from testbed.lab.core.model import BACKEND, InfinibandFabric
 from testbed.protocols.infiniband.subnet import Subnet
 from testbed.record.record import RunResult
+from testbed.run.measuring.measured import TimeLimitReached
 from testbed.run.schema.model import Fault
 from testbed.run.simulated.infiniband import subnets
 from testbed.run.simulated.infiniband.faults import SubnetHappening, check_subnet_fault
@@ -224,6 +225,26 @@ def test_hcas_that_no_manager_has_found_are_refused() -> None:
             require_lids(wrong, [name])
 
 
+def test_a_frame_that_tables_lead_round_ends_with_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two leaves and two spines lead all frames to an HCA in a circle, and no timer of a datagram's ends that."""
+
+    def looped(fabric: InfinibandFabric, down: Any = ()) -> Subnet:
+        subnet = routed(fabric, down)
+        lid, round_trip = subnet.nodes["p1-s5-h1:rail1"].lid, ("p1-s1-rail1", "p1-spine1", "p1-s2-rail1", "p1-spine2")
+        tables = {name: bytearray(table) for name, table in subnet.lfts.items()}
+        for here, there in pairwise((*round_trip, round_trip[0])):
+            ports = range(1, subnet.nodes[here].ports + 1)
+            tables[here][lid] = next(port for port in ports if (subnet.peer(here, port) or ("", 0))[0] == there)
+        return replace(subnet, lfts={name: bytes(table) for name, table in tables.items()})
+
+    monkeypatch.setattr("testbed.lab.features.infiniband.offline.compute_subnet", looped)
+    ranks = "ranks: {hosts: [p1-s1-h1, p1-s5-h1]}"
+    outcome = outcome_of(
+        f"transport: {{kind: ib, service: ud}}\nworkload: {{kind: tornado, bytes: 4kB, time_limit: 1ms, {ranks}}}"
+    )
+    assert isinstance(outcome.failure, TimeLimitReached)
+
+
 def test_datagrams_want_their_order() -> None:
     with pytest.raises(ScenarioError, match="overtake each other"):
         outcome_of(f"transport: {{kind: ib, service: ud}}\n{SHIFT}", **{"fabric.infiniband.adaptive_routing": True})
@@ -293,11 +314,12 @@ def test_frames_take_the_least_loaded_way_up() -> None:
     assert result_of(scenario, **{ring: True}).metrics["ib_lost"] == 0
 
 
-def test_of_full_packets_99_percent_are_payload() -> None:
-    sweep = read_sweep(f"name: t\ntopology: {{file: {TREE}}}\ntransport: {{kind: ib}}\n{SHIFT}\n")
+@pytest.mark.parametrize(("keys", "headers"), [("", 26), (", ooo: true", 42), (", service: ud", 38)])
+def test_of_full_packets_99_percent_are_payload(keys: str, headers: int) -> None:
+    sweep = read_sweep(f"name: t\ntopology: {{file: {TREE}}}\ntransport: {{kind: ib{keys}}}\n{SHIFT}\n")
     point = SimulatedPoint(sweep.points[0], sweep.lab_of(sweep.points[0]))
     nic = point.traffic[0].placement.nics[0]
-    assert Ib(point.lab, point.scenario.transport).framing(nic).efficiency == pytest.approx(4096 / 4122)
+    assert Ib(point.lab, point.scenario.transport).framing(nic).efficiency == pytest.approx(4096 / (4096 + headers))
 
 
 def test_no_machine_has_wires_for_it() -> None:
