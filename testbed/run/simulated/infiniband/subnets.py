@@ -40,16 +40,21 @@ def rerouted(subnet: Subnet, fabric: InfinibandFabric, down: Collection[Channel]
     """Return the subnet once its manager has routed around the links at these ports.
 
     A manager that has been there all the time keeps every LID: the tables are those of one that has just begun, by the
-    LIDs that nodes have.
+    LIDs that nodes have. A switch that it does not reach any more keeps its table.
     """
     found = subnet_of(fabric, down)
     renamed = {
         node.lid: subnet.nodes[name].lid for name, node in found.nodes.items() if name in subnet.nodes and node.lid
     }
+    reached = set(renamed.values())
     return replace(
         subnet,
-        lfts={name: _renumbered(table, renamed) for name, table in found.lfts.items()},
-        sls={
+        lfts={
+            name: _renumbered(table, renamed) if found.nodes[name].lid else subnet.lfts.get(name, b"")
+            for name, table in found.lfts.items()
+        },
+        sls={pair: sl for pair, sl in subnet.sls.items() if not reached.issuperset(pair)}
+        | {
             (renamed[source], renamed[destination]): sl
             for (source, destination), sl in found.sls.items()
             if source in renamed and destination in renamed

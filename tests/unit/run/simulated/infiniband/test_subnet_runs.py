@@ -18,7 +18,7 @@ from testbed.api.sweeps import read_sweep
 from testbed.base.errors import CapabilityError, ScenarioError, SpecError
 from testbed.base.units import Duration
 from testbed.lab.core.model import BACKEND, InfinibandFabric
-from testbed.protocols.infiniband.subnet import Subnet
+from testbed.protocols.infiniband.subnet import NO_PORT, Subnet
 from testbed.record.record import RunResult
 from testbed.run.measuring.measured import TimeLimitReached
 from testbed.run.schema.model import Fault
@@ -201,6 +201,25 @@ def test_the_next_manager_routes_where_the_first_is_cut_off(monkeypatch: pytest.
     happening.begin()
     clock.run()
     assert asked == [("p1-s2-h1",)]
+
+
+def test_a_switch_that_the_manager_does_not_reach_keeps_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    fabric, apart = fabric_of(TREE), ("p1-s8-rail1", *(f"p1-s8-h{number}:rail1" for number in range(1, 5)))
+    whole = routed(fabric)
+    near, beside, far = (whole.nodes[f"{host}:rail1"].lid for host in ("p1-s1-h1", "p1-s1-h2", "p1-s8-h4"))
+    whole = replace(whole, sls={(near, beside): 3, (near, far): 4})
+
+    def compute(fabric: InfinibandFabric, down: Any = ()) -> Subnet:
+        nodes = {name: replace(node, lid=0 if name in apart else node.lid + 100) for name, node in whole.nodes.items()}
+        tables = {name: bytes(100) + table for name, table in whole.lfts.items()}
+        return replace(whole, nodes=nodes, lfts=tables | {apart[0]: b""}, sls={(near + 100, beside + 100): 5})
+
+    monkeypatch.setattr("testbed.lab.features.infiniband.offline.compute_subnet", compute)
+    found = subnets.rerouted(whole, fabric, [(apart[0], 5)])
+    assert found.lfts[apart[0]] == whole.lfts[apart[0]]
+    assert found.lfts["p1-spine1"][near] == whole.lfts["p1-spine1"][near]
+    assert found.lfts["p1-spine1"][far] == NO_PORT
+    assert found.sls == {(near, beside): 5, (near, far): 4}
 
 
 def test_faults_of_other_parts_than_the_subnet_are_refused() -> None:
