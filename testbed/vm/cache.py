@@ -19,21 +19,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from testbed.base.datapath import build
 from testbed.base.files import write_atomically
 from testbed.lab.core.deploy.records.files import locked
 from testbed.vm.errors import ImageError
 
 MANIFEST = "manifest.json"
 _CHECKED = ".checked"
-
-
-def cache_directory() -> Path:
-    """$TESTBED_CACHE_DIR or /var/cache/testbed; for who may not write there, the user's own cache."""
-    if given := os.environ.get("TESTBED_CACHE_DIR"):
-        return Path(given)
-    if os.geteuid() == 0:
-        return Path("/var/cache/testbed")
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "testbed"
+cache_directory = build.cache_directory
 
 
 def cached(

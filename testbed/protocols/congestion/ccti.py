@@ -47,6 +47,9 @@ class CctiParameters:
     """An entry of the table is so many packet times more than the one before it, rounded down to eighths."""
 
     def __post_init__(self) -> None:
+        for name in ("increase", "limit", "minimum"):
+            if getattr(self, name) != int(getattr(self, name)):
+                raise UsageError(f"{name} of ccti is {getattr(self, name):g}; it must be a whole number")
         if not 1 <= self.increase <= 255:
             raise UsageError(f"increase of ccti is {self.increase:g}; it must be 1 to 255")
         if self.timer_us <= 0:

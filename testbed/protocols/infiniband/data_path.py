@@ -129,6 +129,8 @@ class SubnetDataPath:
 
     def _link(self, link: PathLink, blocks: int) -> binding.FabricLink:
         a, b = self._number(link.a), self._number(link.b)
+        if link.rate_bps <= 0:
+            raise UsageError(f"the link at {link.a} has a rate of {link.rate_bps} bit/s")
         credits = blocks or link.blocks
         return binding.FabricLink(
             a, link.a_port, b, link.b_port, link.rate_bps, link.delay_ns, link.spacing_ns, credits, 0
@@ -140,10 +142,10 @@ class SubnetDataPath:
         return self._numbers[name]
 
     def close(self) -> None:
-        """Give everything back."""
+        """Give everything back. Whatever is asked of it afterwards raises `AttributeError`."""
         if self._handle:
             self._native.ib_fabric_free(self._handle)
-        self._handle = None
+        self._handle = self._native = None  # C would not ask whether there still is a fabric
 
     # --- tables ------------------------------------------------------------------------------------------
 

@@ -79,10 +79,12 @@ def lab_of_transports(lab: Lab, transports: Iterable[Transport]) -> Lab:
         return lab
     switches = tuple(node for node in lab.switches if node.network == BACKEND)
     names = {node.name for node in switches}
+    links = tuple(link for link in lab.links if link.network == BACKEND)
+    joined = {end.node for link in links for end in (link.a, link.b)}
     fabric = InfinibandFabric(
-        settings=InfinibandSettings(sm_hosts=tuple(node.name for node in lab.hosts[:1])),
+        settings=InfinibandSettings(sm_hosts=tuple(node.name for node in lab.hosts if node.name in joined)[:1]),
         switches=switches,
-        links=tuple(link for link in lab.links if link.network == BACKEND),
+        links=links,
         rail_subnets=tuple(subnet for subnet in lab.rail_subnets if subnet.switch in names),
     )
     return replace(lab, infiniband=fabric, qos=None)

@@ -301,7 +301,7 @@ def _path_mtu(document: Document, place: Path, transport: Transport, lab: Lab) -
     wanted = transport.options.get("path_mtu")
     hosts = {node.name for node in lab.hosts}
     links = [link for link in lab.links if link.a.node in hosts or link.b.node in hosts]
-    if wanted is None or not links:
+    if wanted is None or not links or TRANSPORTS[transport.kind.value].over_subnet:  # InfiniBand has 4,096 anywhere
         return
     least = min(links, key=lambda link: link.mtu_bytes)
     room = least.mtu_bytes - ROCE_HEADER_BYTES

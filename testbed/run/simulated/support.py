@@ -54,11 +54,13 @@ def check_supported(sweep: Sweep) -> None:
     """Raise `ScenarioError` for the first thing of these points that cannot be simulated."""
     for point in sweep.points:
         lab = lab_of_transports(sweep.lab_of(point), point.scenario.transports)
-        _check_scenario(point, lab)
-        _check_lab(lab.of_network(*point.scenario.workload.ranks.networks_in(lab)), point)
+        seen = lab.of_network(*point.scenario.workload.ranks.networks_in(lab))
+        _check_scenario(point, lab, seen)
+        _check_lab(seen, point)
 
 
-def _check_scenario(point: Point, lab: Lab) -> None:
+def _check_scenario(point: Point, lab: Lab, seen: Lab) -> None:
+    """Check a point on its lab, which is `seen` in the networks of its ranks."""
     scenario: Scenario = point.scenario
     if scenario.workload.is_program:
         raise _refusal(
@@ -79,8 +81,8 @@ def _check_scenario(point: Point, lab: Lab) -> None:
     if any(goes_by_packets(lab, one) for one in scenario.transports):
         build_domain()  # so that a compiler that is missing is told of before anything runs
     for fault in scenario.faults:
-        if go_over_subnet(scenario.transports):
-            check_subnet_fault(fault)
+        if go_over_subnet(scenario.transports) and seen.infiniband is not None:
+            check_subnet_fault(fault, seen.infiniband)
         else:
             check_fault(fault, lab)
 

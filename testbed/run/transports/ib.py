@@ -11,8 +11,9 @@ from testbed.base.errors import CapabilityError
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.protocols.congestion.ccti import TIMER_UNIT_US
 from testbed.protocols.congestion.registry import NONE
+from testbed.protocols.errors import UsageError
 from testbed.protocols.infiniband.local_routing import LRH_BYTES, VCRC_BYTES
-from testbed.protocols.roce.packets.headers import BTH_BYTES, DETH_BYTES, IMMEDIATE_BYTES
+from testbed.protocols.roce.packets.headers import BTH_BYTES, DETH_BYTES, IMMEDIATE_BYTES, RETH_BYTES
 from testbed.protocols.roce.packets.icrc import ICRC_BYTES
 from testbed.run.schema.model import Scalar, Transport
 from testbed.run.schema.transport_rules import CC_PREFIX
@@ -47,6 +48,15 @@ class Ib(Roce):
             hint="run it with --backend simulation",
         )
 
+    def check_config(self, nic: PortPlan) -> None:
+        super().check_config(nic)
+        fabric = self.lab.model.infiniband
+        if self._sends_datagrams and fabric is not None and fabric.settings.adaptive_routing:
+            raise UsageError(
+                "service: ud puts a transfer together in the order in which its datagrams come, and"
+                " fabric.infiniband.adaptive_routing lets them overtake each other"
+            )
+
     @property
     def path_choice(self) -> PathChoice:
         return PathChoice.ROUTED
@@ -59,6 +69,8 @@ class Ib(Roce):
         headers = LOCAL_BYTES + BTH_BYTES + ICRC_BYTES
         if self._sends_datagrams:
             headers += DETH_BYTES + IMMEDIATE_BYTES
+        elif self.transport.options.get("ooo"):  # each packet says where it belongs
+            headers += RETH_BYTES
         return Framing(payload_bytes=self._path_mtu(nic), overhead_bytes=headers)
 
     def _path_mtu(self, nic: PortPlan) -> int:

@@ -25,6 +25,7 @@ from testbed.protocols.roce.packets.opcodes import Service
 from testbed.protocols.roce.qp import QueuePair
 from testbed.protocols.roce.rnic import LEAST_QPN, QPN_LIMIT, Rnic
 from testbed.protocols.roce.work import ReceiveRequest, WorkRequest
+from testbed.workload.builder import MAX_STEPS
 
 if TYPE_CHECKING:
     from testbed.endpoints.worker.buffers import CollectiveBuffers
@@ -205,6 +206,8 @@ class UdTraffic(DatagramTraffic):
         self._arrived[step.number] = end
         if end == len(room):
             del self._arrived[step.number], self._rooms_of[step.number]
+            if step.number >= MAX_STEPS:  # of a ring
+                del self._steps[step.number]
             self._deliver(step)
             self._listener.on_arrived(step, request.finished_ns)
 

@@ -476,7 +476,8 @@ class Lab:
 
         A network that another one carries is seen with that one's switches and the links between them, the one of
         management ports with every node that has one.
-        In several, what is one for the whole view (routing, design, QoS) is the first one's.
+        In several, what is one for the whole view (routing, design, QoS) is the first one's. InfiniBand is in those of
+        the back end alone.
         """
         known = {BACKEND, *(network.name for network in self.networks)}
         for name in names:
@@ -502,7 +503,8 @@ class Lab:
         name = carriers[0]
         others = {*names[1:], *carriers} - {name}
         beside = tuple(one for one in self.networks if one.name in others or (one.is_out_of_band and one.name == name))
-        seen = replace(self, nodes=nodes, links=links, rail_subnets=subnets, networks=beside)
+        infiniband = self.infiniband if BACKEND in names else None
+        seen = replace(self, nodes=nodes, links=links, rail_subnets=subnets, networks=beside, infiniband=infiniband)
         if name == BACKEND:
             return seen
         network = next(network for network in self.networks if network.name == name)

@@ -401,7 +401,7 @@ bool ib_fabric_inject(struct ib_fabric *fabric, __u32 node, __u32 number, const 
 
 __u64 ib_fabric_run(struct ib_fabric *fabric, __u64 until, bool stops)
 {
-	while (event_next_ns(&fabric->events) <= until && !fabric->broken) {
+	while (fabric->events.count && event_next_ns(&fabric->events) <= until && !fabric->broken) {
 		struct event event;
 		if (stops && fabric->notice_count && event_next_ns(&fabric->events) > fabric->now)
 			return fabric->now;

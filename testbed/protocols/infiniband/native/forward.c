@@ -330,16 +330,6 @@ static __u32 unqueue(struct ib_fabric *fabric, struct fabric_port *port, __u32 v
 	return frame;
 }
 
-void fabric_discard(struct ib_fabric *fabric, struct fabric_port *port)
-{
-	while (port->wanting) {
-		__u32 frame = unqueue(fabric, port, __builtin_ctz(port->wanting));
-		fabric_lose(fabric, port, frame, &port->counters.xmit_discards);
-	}
-	port->held = false;
-	port->waits = 0;
-}
-
 static void wait_for_credits(struct ib_fabric *fabric, struct fabric_port *port, __u32 vl)
 {
 	if (!(port->waits >> vl & 1))
@@ -355,6 +345,25 @@ static bool wait_ends(struct ib_fabric *fabric, struct fabric_port *port, __u32 
 	port->lanes[vl].xmit_wait_ns += fabric->now - port->wait_since_ns[vl];
 	port->waits &= ~(1u << vl);
 	return true;
+}
+
+/* Nothing waits any more while the line is free. */
+static void hold_ends(struct ib_fabric *fabric, struct fabric_port *port)
+{
+	if (port->held)
+		port->counters.xmit_wait_ns += fabric->now - port->idle_since_ns;
+	port->held = false;
+}
+
+void fabric_discard(struct ib_fabric *fabric, struct fabric_port *port)
+{
+	while (port->wanting) {
+		__u32 frame = unqueue(fabric, port, __builtin_ctz(port->wanting));
+		fabric_lose(fabric, port, frame, &port->counters.xmit_discards);
+	}
+	hold_ends(fabric, port);
+	while (port->waits)
+		wait_ends(fabric, port, __builtin_ctz(port->waits));
 }
 
 /* Mark a frame that leaves where congestion has its root: more waits than the threshold allows, and not for credits. A
@@ -437,9 +446,7 @@ static void send(struct ib_fabric *fabric, struct fabric_port *port)
 		port->held = true;
 		return;
 	}
-	if (port->held)
-		port->counters.xmit_wait_ns += fabric->now - port->idle_since_ns;
-	port->held = false;
+	hold_ends(fabric, port);
 	bytes = fabric->pool.frames[port->wanted[vl].first->frames.first].length;
 	if (from)
 		vl_arbiter_charge(&port->arbiter, from, bytes, blocks_of(bytes));

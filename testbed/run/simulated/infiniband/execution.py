@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from testbed.base.errors import ScenarioError, TestbedError
+from testbed.base.errors import TestbedError
 from testbed.endpoints.worker.program import Program
 from testbed.lab.core.model import InfinibandFabric
 from testbed.run.measuring.measured import Measured
@@ -19,7 +19,7 @@ from testbed.run.simulated.infiniband.carrier import SubnetCarrier
 from testbed.run.simulated.infiniband.counters import port_counters, subnet_load
 from testbed.run.simulated.infiniband.faults import SUBNET_NS, SubnetHappening
 from testbed.run.simulated.infiniband.network import HcaHost, SubnetNetwork
-from testbed.run.simulated.infiniband.subnets import build_data_path, ends_of, subnet_of
+from testbed.run.simulated.infiniband.subnets import build_data_path, ends_of, require_lids, subnet_of
 from testbed.run.transports.lab_transport import LabTransport, address_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def execute_subnet(
 
     A run in which no frame can move any more, since each waits for another one's buffer, ends there, and its load says
     so. Raises `TestbedError` where OpenSM is missing or refuses the fabric, and `ScenarioError` for ranks that are in
-    no partition together.
+    no partition together, or not in its subnet.
     """
     with without_collector():
         return SubnetExecution(lab, transport, traffic, limit_s, on_progress, data_limit_bytes).run(beside)
@@ -72,11 +72,7 @@ class SubnetExecution(Execution):
         nics = {address_of(nic): f"{nic.node}:{nic.name}" for nic in self._traffic.placement.nics}
         names = {address: nics[address] for address in network.nics}
         subnet = subnet_of(self._fabric)
-        if strangers := [name for name in names.values() if name not in subnet.nodes]:
-            raise ScenarioError(
-                f"{strangers[0]} is no HCA of the subnet: a NIC of several ports has one for each of them",
-                hint="fabric.nic.ports: 1, or transport: {kind: roce}",
-            )
+        require_lids(subnet, names.values())
         self._carrier = SubnetCarrier(network, build_data_path(self._fabric, subnet), subnet, names)
         for plan in plans.values():
             for channel in plan.channels:

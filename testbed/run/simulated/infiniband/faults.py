@@ -6,11 +6,14 @@ that OpenSM has for the fabric as it is then are in force, at all switches toget
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.model import InfinibandFabric
+from testbed.lab.core.model.infiniband import hca_ends
 from testbed.protocols.infiniband.subnet import Channel, Subnet
 from testbed.record.samples import RunEvent
 from testbed.run.faults.acts import Act, plan_acts
@@ -29,7 +32,7 @@ SUBNET_NS = 15_000_000
 """From a link's change until the tables are other ones: OpenSM over ibsim took 11 to 15 ms with 32 HCAs."""
 
 
-def check_subnet_fault(fault: Fault) -> None:
+def check_subnet_fault(fault: Fault, fabric: InfinibandFabric) -> None:
     """Raise `ScenarioError` for a fault that a subnet in virtual time does not have."""
     found = lab_fault(fault)
     if isinstance(fault.at, AtStep):
@@ -42,6 +45,15 @@ def check_subnet_fault(fault: Fault) -> None:
         raise ScenarioError(
             f"links of InfiniBand go down in virtual time, and {fault.kind} of {fault.target} is something else",
             hint="kind: link-down, link-flap or node-kill",
+        )
+    if isinstance(found, LinkDown):
+        parts = {str(end) for link in fabric.links for end in (link.a, link.b)}
+    else:
+        parts = {node.name for node in fabric.switches}
+    if fault.target not in parts:
+        raise ScenarioError(
+            f"{fault.target} is no part of the InfiniBand back end, and a run over that has nothing else",
+            hint="a fault of one of its links or switches",
         )
 
 
@@ -68,8 +80,8 @@ class SubnetHappening:
         self._begin_ns = begin_ns
         self._ended_ns: int | None = None
         self._channels = {str(end): channel for channel, end in ends_of(fabric).items()}
-        self._down: set[Channel] = set()
-        """By one of its ends, a port of a switch, each link that is down."""
+        self._down: Counter[Channel] = Counter()
+        """By one of its ends, a port of a switch, each link that is down, and of how many faults."""
         self._changes = 0
         self._events: list[RunEvent] = []
         self._faults = [lab_fault(fault) for fault in faults]
@@ -113,36 +125,43 @@ class SubnetHappening:
         fault = act.fault
         self._note(now, f"undone-{fault.kind}" if act.undo else fault.kind, fault.target)
         self._done.add(act.order)
-        channels = list(self._links(fault))
-        if not channels:
-            return
-        for channel in channels:
-            self._carrier.path.set_link(*channel, act.undo)
-            (self._down.discard if act.undo else self._down.add)(channel)
+        for link in dict.fromkeys(map(self._switch_end, self._channels_of(fault))):
+            self._down[link] += -1 if act.undo else 1
+            self._carrier.path.set_link(*link, self._down[link] <= 0)
+        self._down = +self._down
         self._carrier.touch()
         self._changes += 1
         self._network.at(now + self._subnet_ns, partial(self._reroute, self._changes))
 
-    def _links(self, fault: LabFault) -> Iterator[Channel]:
-        """The links of the subnet that a fault is about, each by a port of a switch: none where it is about another
-        network."""
+    def _channels_of(self, fault: LabFault) -> Iterator[Channel]:
+        """The links that a fault is about, each by one of its ports."""
         if isinstance(fault, LinkDown):
-            if fault.links in self._channels:
-                yield self._switch_end(self._channels[fault.links])
+            yield self._channels[fault.links]
             return
         for channel in self._channels.values():
             if channel[0] == fault.target:
                 yield channel
 
     def _switch_end(self, channel: Channel) -> Channel:
-        peer = self._whole.peer(*channel)
-        return peer if peer is not None and not self._whole.nodes[channel[0]].is_switch else channel
+        """The one port by which a link is known, whichever end was named: of a switch, where it has one."""
+        ends = (channel, self._whole.peer(*channel) or channel)
+        return min(ends, key=lambda end: (not self._whole.nodes[end[0]].is_switch, end))
+
+    def _managed(self) -> InfinibandFabric | None:
+        """The fabric with those managers alone whose HCA has its link; None where there is none."""
+        settings, hcas = self._fabric.settings, {end.node: end for end in reversed(hca_ends(self._fabric))}
+        able = tuple(host for host in settings.sm_hosts if self._switch_end((str(hcas[host]), 1)) not in self._down)
+        return replace(self._fabric, settings=replace(settings, sm_hosts=able)) if able else None
 
     def _reroute(self, change: int, now: int) -> None:
         """The subnet manager's tables for the fabric as it is are in force, unless it has changed since."""
         if change != self._changes or self._ended_ns is not None:
             return
-        found = rerouted(self._whole, self._fabric, self._down) if self._down else self._whole
+        managed = self._managed()
+        if managed is None:
+            self._note(now, "not-rerouted", self._whole.sm, "no HCA with a subnet manager has its link")
+            return
+        found = rerouted(self._whole, managed, self._down) if self._down else self._whole
         set_routes(self._carrier.path, found)
         self._carrier.change_subnet(found)
         self._carrier.touch()

@@ -40,21 +40,27 @@ def rerouted(subnet: Subnet, fabric: InfinibandFabric, down: Collection[Channel]
     """Return the subnet once its manager has routed around the links at these ports.
 
     A manager that has been there all the time keeps every LID: the tables are those of one that has just begun, by the
-    LIDs that nodes have.
+    LIDs that nodes have. A switch that it does not reach any more keeps its table.
     """
     found = subnet_of(fabric, down)
     renamed = {
         node.lid: subnet.nodes[name].lid for name, node in found.nodes.items() if name in subnet.nodes and node.lid
     }
+    reached = set(renamed.values())
     return replace(
         subnet,
-        lfts={name: _renumbered(table, renamed) for name, table in found.lfts.items()},
-        sls={
+        lfts={
+            name: _renumbered(table, renamed) if found.nodes[name].lid else subnet.lfts.get(name, b"")
+            for name, table in found.lfts.items()
+        },
+        sls={pair: sl for pair, sl in subnet.sls.items() if not reached.issuperset(pair)}
+        | {
             (renamed[source], renamed[destination]): sl
             for (source, destination), sl in found.sls.items()
             if source in renamed and destination in renamed
         },
         engine=found.engine,
+        sm=found.sm,
     )
 
 
@@ -68,9 +74,18 @@ def _renumbered(table: bytes, renamed: Mapping[int, int]) -> bytes:
 
 def build_data_path(fabric: InfinibandFabric, subnet: Subnet) -> SubnetDataPath:
     """Return the data path of a subnet, with all tables in force. Raises `UsageError`."""
-    settings = fabric.settings
+    path = _empty_data_path(fabric, subnet)
+    try:
+        _fill_tables(path, fabric, subnet)
+    except BaseException:
+        path.close()
+        raise
+    return path
+
+
+def _empty_data_path(fabric: InfinibandFabric, subnet: Subnet) -> SubnetDataPath:
     delays = dict(_delays_ns(fabric))
-    path = SubnetDataPath(
+    return SubnetDataPath(
         [
             PathNode(name=node.name, ports=node.ports, lid=node.lid, is_switch=node.is_switch)
             for node in subnet.nodes.values()
@@ -87,8 +102,12 @@ def build_data_path(fabric: InfinibandFabric, subnet: Subnet) -> SubnetDataPath:
             for link in subnet.links
         ],
         vls=subnet.vls,
-        voq=settings.voq,
+        voq=fabric.settings.voq,
     )
+
+
+def _fill_tables(path: SubnetDataPath, fabric: InfinibandFabric, subnet: Subnet) -> None:
+    settings = fabric.settings
     for node in subnet.nodes.values():
         path.set_lanes(node.name, subnet.sl2vl)
         path.set_arbitration(node.name, high=subnet.vl_high, low=_low(subnet), limit=subnet.vl_high_limit)
@@ -100,7 +119,6 @@ def build_data_path(fabric: InfinibandFabric, subnet: Subnet) -> SubnetDataPath:
             path.set_congestion(switch.name, Congestion(threshold=settings.congestion_control.threshold))
         if settings.adaptive_routing:
             path.set_up_ports(switch.name, up_ports(fabric, subnet, switch.name))
-    return path
 
 
 def set_routes(path: SubnetDataPath, subnet: Subnet) -> None:
@@ -120,6 +138,16 @@ def _delays_ns(fabric: InfinibandFabric) -> Iterator[tuple[Channel, int]]:
         known = link.delay is not None and link.delay.by is not DelayBy.IGNORE
         for end in (link.a, link.b):
             yield (names[end], numbers[end]), link.delay.value.ns if link.delay is not None and known else 0
+
+
+def require_lids(subnet: Subnet, hcas: Iterable[str]) -> None:
+    """Raise `ScenarioError` where the subnet manager has found one of these HCAs nowhere."""
+    for name in hcas:
+        if name not in subnet.nodes or not subnet.nodes[name].lid:
+            raise ScenarioError(
+                f"{name} is no HCA of the subnet whose manager is at {subnet.sm or 'no HCA'}",
+                hint="one plane whose rails are joined by spines, and NICs without link groups",
+            )
 
 
 def _partition_keys(subnet: Subnet) -> Iterator[tuple[Channel, Sequence[int]]]:

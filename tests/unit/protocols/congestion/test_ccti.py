@@ -79,3 +79,9 @@ def test_times_are_scaled_with_the_fabric() -> None:
 def test_what_no_manager_could_set_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError):
         flow(**wrong)
+
+
+@pytest.mark.parametrize("name", ["increase", "limit", "minimum"])
+def test_no_part_of_an_index_is_dropped_in_silence(name: str) -> None:
+    with pytest.raises((UsageError, TypeError)):  # a compiled one does not even take it
+        flow(**{name: 1.5})

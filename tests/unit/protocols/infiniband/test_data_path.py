@@ -256,6 +256,32 @@ def test_waits_for_credits_are_counted(closing: Closing) -> None:
     assert path.counters(HOT, 1)["xmit_wait_ns"] == 0
 
 
+def test_a_wait_that_ends_with_its_link_is_counted(closing: Closing) -> None:
+    """A ring that has come to a stop, and one of its links goes down 10 ms later."""
+    subnet = ring(6, 2, layers=1)
+    path = closing(data_path(subnet, frames=2))
+    assert Saturated(path, subnet, ring_pairs("shift")).run(1000).is_stuck
+    near = hca(1, 0), hca(1, 1)
+    path.offer(near[0], header(subnet, *near), FRAME_BYTES, 10**9, 10**7, management=True)
+    path.set_link("leaf0", 3, False)
+    assert path.counters("leaf0", 3)["xmit_wait_ns"] > 9 * 10**6
+    assert path.lane("leaf0", 3, 0)["xmit_wait_ns"] > 9 * 10**6
+
+
+def test_a_fabric_without_frames_has_nothing_to_do(closing: Closing) -> None:
+    path = closing(data_path(fat_tree(2, 2, 1)))
+    assert path.run(binding.NEVER) == binding.NEVER
+    assert path.run(10**9, stops=False) == binding.NEVER
+
+
+def test_a_closed_fabric_is_asked_nothing(closing: Closing) -> None:
+    path = closing(data_path(fat_tree(2, 2, 1)))
+    path.close()
+    for ask in (lambda: path.in_flight, lambda: path.run(0), lambda: path.counters("leaf0", 1)):
+        with pytest.raises(AttributeError):
+            ask()
+
+
 @pytest.mark.parametrize(
     ("nodes", "links"),
     [
@@ -270,6 +296,10 @@ def test_waits_for_credits_are_counted(closing: Closing) -> None:
         (
             [PathNode(name="a", ports=1, lid=1, is_switch=False), PathNode(name="b", ports=1, lid=2, is_switch=False)],
             [PathLink(a="a", a_port=1, b="b", b_port=2, rate_bps=10**9, delay_ns=0)],
+        ),
+        (
+            [PathNode(name="a", ports=1, lid=1, is_switch=False), PathNode(name="b", ports=1, lid=2, is_switch=False)],
+            [PathLink(a="a", a_port=1, b="b", b_port=1, rate_bps=0, delay_ns=0)],
         ),
     ],
 )

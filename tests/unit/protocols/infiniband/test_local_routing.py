@@ -76,6 +76,7 @@ def test_what_is_no_frame_is_refused() -> None:
         (LocalHeader(vl=0, sl=0, dlid=1, slid=1, words=0), bytes(13)),
         (LocalHeader(vl=0, sl=0, dlid=1, slid=1, words=0), bytes(8)),
         (LocalHeader(vl=0, sl=0, dlid=1, slid=1, words=0, lnh=GLOBAL), bytes(48)),
+        (LocalHeader(vl=0, sl=0, dlid=1, slid=1, words=0, lnh=GLOBAL), bytes(12)),
     ):
         with pytest.raises(UsageError):
             encode_frame(header, packet)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from heapq import heappop, heappush
+from itertools import count, pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,12 +17,14 @@ from routed_fabrics import routed
 from testbed.api.sweeps import read_sweep
 from testbed.base.errors import CapabilityError, ScenarioError, SpecError
 from testbed.base.units import Duration
-from testbed.lab.core.model import InfinibandFabric
-from testbed.protocols.infiniband.subnet import Subnet
+from testbed.lab.core.model import BACKEND, InfinibandFabric
+from testbed.protocols.infiniband.subnet import NO_PORT, Subnet
 from testbed.record.record import RunResult
+from testbed.run.measuring.measured import TimeLimitReached
 from testbed.run.schema.model import AtStep, Fault
 from testbed.run.simulated.infiniband import subnets
-from testbed.run.simulated.infiniband.faults import check_subnet_fault
+from testbed.run.simulated.infiniband.faults import SubnetHappening, check_subnet_fault
+from testbed.run.simulated.infiniband.subnets import require_lids
 from testbed.run.simulated.point import SimulatedPoint
 from testbed.run.simulated.support import check_supported, simulated_approximations
 from testbed.run.sweep.point_runs import RunOutcome
@@ -52,6 +58,49 @@ def result_of(scenario: str, topology: Path = TREE, **settings: Any) -> RunResul
     assert outcome.failure is None
     assert outcome.result is not None
     return outcome.result
+
+
+def fabric_of(topology: Path) -> InfinibandFabric:
+    sweep = read_sweep(f"name: t\ntopology: {{file: {topology}}}\ntransport: {{kind: ib}}\n{SHIFT}\n")
+    found = sweep.lab_of(sweep.points[0]).infiniband
+    assert found is not None
+    return found
+
+
+def down(target: str, at_us: int, until_us: int) -> Fault:
+    return Fault(at=Duration(at_us * 1000), until=Duration(until_us * 1000), kind="link-down", target=target)
+
+
+class Clock:
+    """What a fault needs of the network: actions at their time."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self._due: list[tuple[int, int, Callable[[int], None]]] = []
+        self._order = count()
+
+    def at(self, when: int, action: Callable[[int], None]) -> None:
+        heappush(self._due, (when, next(self._order), action))
+
+    def run(self) -> None:
+        while self._due:
+            self.now, _, action = heappop(self._due)
+            action(self.now)
+
+
+def happening_of(
+    fabric: InfinibandFabric, faults: Sequence[Fault], calls: list[tuple[str, int, bool]]
+) -> tuple[SubnetHappening, Clock]:
+    """Faults that put what they do to links into `calls`."""
+    clock = Clock()
+    path = SimpleNamespace(
+        set_link=lambda node, port, up: calls.append((node, port, up)), set_forwarding=lambda switch, table: None
+    )
+    carrier: Any = SimpleNamespace(
+        subnet=routed(fabric), path=path, touch=lambda: None, change_subnet=lambda subnet: None
+    )
+    network: Any = clock
+    return SubnetHappening(faults, carrier, network, fabric, subnet_ns=1000, begin_ns=0), clock
 
 
 SHIFT = "workload: {kind: tornado, shift: 4, bytes: 128kB}"
@@ -104,17 +153,6 @@ faults: [{at: 10us, link: "p1-s1-rail1:uplink1", down: true}]"""
     assert result.metrics["jct_ratio"] > 1.3
 
 
-def test_a_link_of_another_network_goes_down_and_no_frame_is_lost_by_it() -> None:
-    scenario = "faults: [{at: 1us, until: 3us, link: 'p1-s1-h1:fe1', down: true}]\nrepeat:"
-    text = BESIDE.replace("kind: tcp", "kind: ib").replace("300kB, ranks: {network: frontend}", "2MB")
-    sweep = read_sweep(text.replace("repeat:", f"convergence: {{subnet: 1us}}\n{scenario}"))
-    outcome = SimulatedPoint(sweep.points[0], sweep.lab_of(sweep.points[0])).run(1, lambda share: False)
-    assert outcome.failure is None and outcome.result is not None
-    assert [event.kind for event in outcome.result.events] == ["link-down", "undone-link-down"]
-    assert outcome.result.metrics["ib_lost"] == 0
-    assert all(check.ok for check in outcome.result.checks)
-
-
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
@@ -125,7 +163,7 @@ def test_a_link_of_another_network_goes_down_and_no_frame_is_lost_by_it() -> Non
 )
 def test_what_a_subnet_does_not_have_is_refused(fault: Fault, message: str) -> None:
     with pytest.raises(ScenarioError, match=message) as caught:
-        check_subnet_fault(fault)
+        check_subnet_fault(fault, fabric_of(TREE))
     assert caught.value.hint
 
 
@@ -139,6 +177,140 @@ def test_marks_slow_senders_down() -> None:
     assert controlled.metrics["ib_marked"] < without.metrics["ib_marked"]
     assert sum(channel.counters.get("cnps", 0) for channel in controlled.channels) > 0
     assert controlled.metrics["jct_ratio"] == pytest.approx(1.1, abs=0.1)
+
+
+def test_a_manager_without_a_link_routes_nothing() -> None:
+    """The tables stay as they were while the HCA of the only subnet manager is cut off."""
+    fabric = fabric_of(TREE)
+    alone = replace(fabric, settings=replace(fabric.settings, sm_hosts=("p1-s1-h1",)))
+    happening, clock = happening_of(alone, [down("p1-s1-h1:rail1", 5, 100)], [])
+    happening.begin()
+    clock.run()
+    happening.end()
+    seen: Any = SimpleNamespace()
+    happening.tell(seen)
+    assert [event.kind for event in seen.events] == ["link-down", "not-rerouted", "undone-link-down", "rerouted"]
+
+
+def test_a_link_that_two_faults_took_down_comes_back_with_the_last_of_them() -> None:
+    fabric = fabric_of(TREE)
+    near, far = next((str(one.a), str(one.b)) for one in fabric.links if str(one.a) == "p1-s1-rail1:uplink1")
+    faults = [down(near, 5, 10), down(far, 6, 30)]
+    calls: list[tuple[str, int, bool]] = []
+    happening, clock = happening_of(fabric, faults, calls)
+    happening.begin()
+    clock.run()
+    assert len({call[:2] for call in calls}) == 1, "one link, whichever end was named"
+    assert [up for _, _, up in calls] == [False, False, False, True]
+
+
+def test_the_next_manager_routes_where_the_first_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def compute(fabric: InfinibandFabric, down: Any = ()) -> Subnet:
+        asked.append(fabric.settings.sm_hosts)
+        return routed(fabric, down)
+
+    monkeypatch.setattr("testbed.lab.features.infiniband.offline.compute_subnet", compute)
+    happening, clock = happening_of(fabric_of(TREE), [down("p1-s1-h1:rail1", 5, 100)], [])
+    happening.begin()
+    clock.run()
+    assert asked == [("p1-s2-h1",)]
+
+
+def test_a_switch_that_the_manager_does_not_reach_keeps_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    fabric, apart = fabric_of(TREE), ("p1-s8-rail1", *(f"p1-s8-h{number}:rail1" for number in range(1, 5)))
+    whole = routed(fabric)
+    near, beside, far = (whole.nodes[f"{host}:rail1"].lid for host in ("p1-s1-h1", "p1-s1-h2", "p1-s8-h4"))
+    whole = replace(whole, sls={(near, beside): 3, (near, far): 4})
+
+    def compute(fabric: InfinibandFabric, down: Any = ()) -> Subnet:
+        nodes = {name: replace(node, lid=0 if name in apart else node.lid + 100) for name, node in whole.nodes.items()}
+        tables = {name: bytes(100) + table for name, table in whole.lfts.items()}
+        return replace(whole, nodes=nodes, lfts=tables | {apart[0]: b""}, sls={(near + 100, beside + 100): 5})
+
+    monkeypatch.setattr("testbed.lab.features.infiniband.offline.compute_subnet", compute)
+    found = subnets.rerouted(whole, fabric, [(apart[0], 5)])
+    assert found.lfts[apart[0]] == whole.lfts[apart[0]]
+    assert found.lfts["p1-spine1"][near] == whole.lfts["p1-spine1"][near]
+    assert found.lfts["p1-spine1"][far] == NO_PORT
+    assert found.sls == {(near, beside): 5, (near, far): 4}
+
+
+def test_faults_of_other_parts_than_the_subnet_are_refused() -> None:
+    fabric = fabric_of(TREE)
+    check_subnet_fault(down("p1-s1-rail1:uplink1", 5, 10), fabric)
+    check_subnet_fault(Fault(at=Duration(0), kind="node-kill", target="p1-spine1"), fabric)
+    for wrong in (
+        down("p1-s1-h1:eth0", 5, 10),
+        Fault(at=Duration(0), kind="node-kill", target="frontend-leaf1"),
+    ):
+        with pytest.raises(ScenarioError, match="is no part of the InfiniBand back end"):
+            check_subnet_fault(wrong, fabric)
+
+
+def test_hcas_that_no_manager_has_found_are_refused() -> None:
+    subnet = routed(fabric_of(TREE))
+    name = "p1-s1-h1:rail1"
+    require_lids(subnet, [name])
+    nodes = {**subnet.nodes, name: replace(subnet.nodes[name], lid=0)}
+    for wrong in (replace(subnet, nodes=nodes), replace(subnet, nodes={})):
+        with pytest.raises(ScenarioError, match="is no HCA of the subnet"):
+            require_lids(wrong, [name])
+
+
+def test_a_frame_that_tables_lead_round_ends_with_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two leaves and two spines lead all frames to an HCA in a circle, and no timer of a datagram's ends that."""
+
+    def looped(fabric: InfinibandFabric, down: Any = ()) -> Subnet:
+        subnet = routed(fabric, down)
+        lid, round_trip = subnet.nodes["p1-s5-h1:rail1"].lid, ("p1-s1-rail1", "p1-spine1", "p1-s2-rail1", "p1-spine2")
+        tables = {name: bytearray(table) for name, table in subnet.lfts.items()}
+        for here, there in pairwise((*round_trip, round_trip[0])):
+            ports = range(1, subnet.nodes[here].ports + 1)
+            tables[here][lid] = next(port for port in ports if (subnet.peer(here, port) or ("", 0))[0] == there)
+        return replace(subnet, lfts={name: bytes(table) for name, table in tables.items()})
+
+    monkeypatch.setattr("testbed.lab.features.infiniband.offline.compute_subnet", looped)
+    ranks = "ranks: {hosts: [p1-s1-h1, p1-s5-h1]}"
+    outcome = outcome_of(
+        f"transport: {{kind: ib, service: ud}}\nworkload: {{kind: tornado, bytes: 4kB, time_limit: 1ms, {ranks}}}"
+    )
+    assert isinstance(outcome.failure, TimeLimitReached)
+
+
+def test_datagrams_want_their_order() -> None:
+    with pytest.raises(ScenarioError, match="overtake each other"):
+        outcome_of(f"transport: {{kind: ib, service: ud}}\n{SHIFT}", **{"fabric.infiniband.adaptive_routing": True})
+
+
+def test_the_mtu_of_ethernet_is_none_of_infiniband() -> None:
+    topology = "{inline: {name: short, fabric: {design: rail-optimized, mtu: 1500}}}"
+    text = f"name: t\ntopology: {topology}\ntransport: {{kind: KIND, path_mtu: 4096}}\n{SHIFT}\n"
+    assert len(read_sweep(text.replace("KIND", "ib"), {}).points) == 1
+    with pytest.raises(SpecError, match="4096 bytes do not fit into the MTU"):
+        read_sweep(text.replace("KIND", "roce"), {})
+
+
+def test_a_run_in_a_network_beside_the_subnet_is_no_run_over_it() -> None:
+    text = """name: t
+topology:
+  inline:
+    name: beside
+    scale: {time: 20000}
+    fabric:
+      {design: rail-optimized, segments: 2, hosts: 2, gpus: 1, spines: 2, nic: {rate: 400G}, link_layer: infiniband}
+    networks: {frontend: {nic: {rate: 100G}}}
+transport: {kind: tcp}
+workload: {kind: permutation, bytes: 64kB, ranks: {network: frontend}}
+"""
+    sweep = read_sweep(text, {})
+    lab = sweep.lab_of(sweep.points[0])
+    assert lab.infiniband is not None
+    assert lab.of_network(BACKEND).infiniband == lab.infiniband
+    point = SimulatedPoint(sweep.points[0], lab)
+    assert point.lab.model.infiniband is None
+    assert point.lab.plan.k == 20_000
 
 
 def test_an_ethernet_fabric_is_taken_for_a_subnet() -> None:
@@ -221,11 +393,12 @@ def test_frames_take_the_least_loaded_way_up() -> None:
     assert result_of(scenario, **{ring: True}).metrics["ib_lost"] == 0
 
 
-def test_of_full_packets_99_percent_are_payload() -> None:
-    sweep = read_sweep(f"name: t\ntopology: {{file: {TREE}}}\ntransport: {{kind: ib}}\n{SHIFT}\n")
+@pytest.mark.parametrize(("keys", "headers"), [("", 26), (", ooo: true", 42), (", service: ud", 38)])
+def test_of_full_packets_99_percent_are_payload(keys: str, headers: int) -> None:
+    sweep = read_sweep(f"name: t\ntopology: {{file: {TREE}}}\ntransport: {{kind: ib{keys}}}\n{SHIFT}\n")
     point = SimulatedPoint(sweep.points[0], sweep.lab_of(sweep.points[0]))
     nic = point.traffic[0].placement.nics[0]
-    assert Ib(point.lab, point.scenario.transport).framing(nic).efficiency == pytest.approx(4096 / 4122)
+    assert Ib(point.lab, point.scenario.transport).framing(nic).efficiency == pytest.approx(4096 / (4096 + headers))
 
 
 def test_no_machine_has_wires_for_it() -> None:
