@@ -28,7 +28,7 @@ OF_LABS = frozenset(
 )
 """The other verbs about a lab that is up."""
 OF_NAMED_LABS = frozenset({"graph"})
-"""Those of them that are about a file, unless -n names a lab."""
+"""Verbs that are about a file, unless -n names a lab."""
 
 
 def spread_named(arguments: Sequence[str]) -> SpreadRecord | None:

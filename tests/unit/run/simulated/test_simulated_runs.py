@@ -171,7 +171,7 @@ def test_a_packet_that_vanishes_once_the_traffic_has_ended_is_missed() -> None:
 @pytest.mark.parametrize(("k", "said"), [(1.0, True), (20_000.0, False)])
 def test_the_watchdog_is_said_not_to_act_where_it_does_not(k: float, said: bool) -> None:
     """It guards in lab time, of which a run at the fabric's own times has none."""
-    sweep = read_sweep(LOSSLESS)
+    sweep = read_sweep(LOSSLESS.replace("preset: dcqcn", "preset: dcqcn, watchdog: {detect: 100ms, restore: 100ms}"))
     [point] = sweep.points
     sentences = simulated_approximations(planned_lab(sweep.lab_of(point), k), point.scenario)
     assert any("watchdog does not act" in sentence for sentence in sentences) == said
