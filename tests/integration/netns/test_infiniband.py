@@ -39,6 +39,7 @@ TOPOLOGIES = Path(__file__).parents[3] / "topologies" / "infiniband"
 UPLINK = "p1-s1-rail1:uplink1"
 KILLED = """
 import json, os, signal, sys
+from pathlib import Path
 
 from testbed.lab.core.schema.load import load_topology
 from testbed.lab.features.infiniband.offline import compute_subnet
@@ -51,7 +52,7 @@ def read(reader):
     os.kill(os.getpid(), signal.SIGKILL)
 
 SubnetReader.read = read
-compute_subnet(load_topology(sys.argv[1]).infiniband)
+compute_subnet(load_topology(Path(sys.argv[1])).infiniband)
 """
 """Computes a subnet, and is killed while its programs run."""
 
