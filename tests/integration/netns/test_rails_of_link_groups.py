@@ -62,6 +62,7 @@ def test_a_link_of_one_nic_takes_no_flow_along(lab: Any) -> None:
         flows.well()
 
 
+@pytest.mark.thorough
 @pytest.mark.timed
 def test_a_switch_of_a_rail_takes_no_flow_along(lab: Any) -> None:
     with short_outage(lab, _pairs(lab), _whole, "switch", 1) as flows, switch_gone(lab, "p1-s1-rail1b"):
