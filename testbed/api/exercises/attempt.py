@@ -40,6 +40,8 @@ TOPOLOGY = "topology.yml"
 """The topology file of the lab, beside it: `apply` takes what a learner changes in it."""
 SETTLES_S = 4.0
 """A neighbour that did not answer is asked again after a second or two, and BGP tries a session again each second."""
+_TESTED_AGAIN_S = 0.2
+"""Between two tests of a lab: neighbours that come back tell nobody."""
 LINES_SHOWN = 3
 """The most findings that are told below a symptom."""
 
@@ -175,7 +177,7 @@ class Attempt:
             report = check_lab(running)
             if time.monotonic() > end or not any(_failed_tests(goal, report) for goal in goals):
                 return report
-            time.sleep(0.2)
+            time.sleep(_TESTED_AGAIN_S)
 
     def solve(self, told: Callable[[str], None] = lambda _: None) -> Attempt:
         """Carry out the solution; `told` is told of each command line before. Raises `StepFailed`."""

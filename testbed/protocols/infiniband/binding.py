@@ -69,6 +69,19 @@ class NativeNotice(ctypes.Structure):
     ]
 
 
+ERRORS: Final = (
+    "xmit_discards",
+    "rcv_errors",
+    "rcv_switch_relay_errors",
+    "xmit_constraint_errors",
+    "rcv_constraint_errors",
+    "vl15_dropped",
+)
+"""The counters of frames that went nowhere which `perfquery` has, too."""
+LOSSES: Final = (*ERRORS, "buffer_overruns", "bad_pkey", "misrouted", "lost_on_link")
+"""The counters of frames that went nowhere: each such frame is in one of them."""
+
+
 class NativePortCounters(ctypes.Structure):
     """`struct port_counters` (fabric.h)."""
 
@@ -80,16 +93,7 @@ class NativePortCounters(ctypes.Structure):
             "xmit_pkts",
             "rcv_pkts",
             "xmit_wait_ns",
-            "xmit_discards",
-            "rcv_errors",
-            "rcv_switch_relay_errors",
-            "xmit_constraint_errors",
-            "rcv_constraint_errors",
-            "vl15_dropped",
-            "buffer_overruns",
-            "bad_pkey",
-            "misrouted",
-            "lost_on_link",
+            *LOSSES,
             "link_downed",
         )
     ]
@@ -114,19 +118,6 @@ class LaneCounters(ctypes.Structure):
 
 COUNTERS: Final = tuple(item[0] for item in NativePortCounters._fields_)
 LANE_COUNTERS: Final = tuple(item[0] for item in LaneCounters._fields_)
-LOSSES: Final = (
-    "xmit_discards",
-    "rcv_errors",
-    "rcv_switch_relay_errors",
-    "xmit_constraint_errors",
-    "rcv_constraint_errors",
-    "vl15_dropped",
-    "buffer_overruns",
-    "bad_pkey",
-    "misrouted",
-    "lost_on_link",
-)
-"""The counters of frames that went nowhere: each such frame is in one of them."""
 
 _WHERE = (c_void_p, c_uint32, c_uint32)
 _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (

@@ -8,13 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 
 from testbed.base.installation.packages import missing_programs
 from testbed.base.linux.processes import package_environment
@@ -55,15 +55,6 @@ SubnetReader.read = read
 compute_subnet(load_topology(Path(sys.argv[1])).infiniband)
 """
 """Computes a subnet, and is killed while its programs run."""
-
-
-def until(condition: Callable[[], Any], timeout_s: float = 60.0) -> Any:
-    """Return what is true at last."""
-    deadline = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.05)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -198,16 +189,19 @@ def test_a_standby_manager_takes_over_and_the_dead_one_is_started_again(tree: Ru
     first, second = (node.name for node in live.planned.managers)
     assert {state.hca: state.state for state in live.reader.managers()} == {first: "master", second: "standby"}
     live.kill_manager(first)
-    until(lambda: live.reader.read().sm == second)
+    until(lambda: live.reader.read().sm == second, "the second manager takes over")
     assert live.ended() == [first]
     assert results(tree)["subnet managers"] is CheckStatus.FAIL
     live.set_link(UPLINK, up=False)  # the new master does what the old one did
     live.set_link(UPLINK, up=True)
     live.restart_manager(first)
-    until(lambda: {state.hca: state.state for state in live.reader.managers()} == {first: "master", second: "standby"})
+    until(
+        lambda: {state.hca: state.state for state in live.reader.managers()} == {first: "master", second: "standby"},
+        "the first manager is master again",
+    )
     # The first of the file is the master where it runs; ports are told in the sweep that it begins with.
-    until(lambda: live.reader.read().sm == first)
-    until(lambda: check_lab(tree))
+    until(lambda: live.reader.read().sm == first, "its sweep has come")
+    until(lambda: check_lab(tree), "the lab passes its tests again")
 
 
 def test_partitions_are_as_written_and_nobody_crosses_them(shared_sandbox: Any) -> None:
@@ -274,7 +268,7 @@ def test_a_run_that_is_killed_leaves_no_programs() -> None:
     directory, programs = json.loads(done.stdout)
     try:
         assert programs == ["ibsim", "p1-s1-h1:rail1"]
-        until(lambda: not noted_pids(Path(directory)))
+        until(lambda: not noted_pids(Path(directory)), "no program is left")
     finally:
         shutil.rmtree(directory)
 

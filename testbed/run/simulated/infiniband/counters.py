@@ -7,6 +7,7 @@ from typing import Any
 
 from testbed.base.linux.port_counters import PortCounters
 from testbed.lab.core.model.end import End
+from testbed.protocols.infiniband.binding import ERRORS
 from testbed.protocols.infiniband.subnet import Channel
 from testbed.record.subnet_counters import SubnetLane, SubnetLoad, SubnetPort
 from testbed.run.simulated.infiniband.carrier import SubnetCarrier
@@ -14,14 +15,6 @@ from testbed.run.simulated.infiniband.carrier import SubnetCarrier
 _NS = 1e9
 MOST_PORTS = 256
 """The most ports of a record: those that waited longest for credits, then those that sent most."""
-_ERRORS = (
-    "xmit_discards",
-    "rcv_errors",
-    "rcv_switch_relay_errors",
-    "xmit_constraint_errors",
-    "rcv_constraint_errors",
-    "vl15_dropped",
-)
 
 
 def subnet_load(carrier: SubnetCarrier, begin_ns: int, now_ns: int) -> SubnetLoad:
@@ -82,7 +75,7 @@ def _port(carrier: SubnetCarrier, channel: Channel) -> SubnetPort:
         xmit_pkts=counted["xmit_pkts"],
         rcv_pkts=counted["rcv_pkts"],
         xmit_wait_s=counted["xmit_wait_ns"] / _NS,
-        **{name: counted[name] for name in _ERRORS},
+        **{name: counted[name] for name in ERRORS},
         lanes=[
             SubnetLane(
                 vl=vl,
