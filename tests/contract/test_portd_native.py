@@ -49,6 +49,7 @@ def test_a_structure_that_differs_is_found(compile_layouts: Callable[..., None])
 
 
 @pytest.mark.usefixtures("compile_layouts")
+@pytest.mark.thorough
 def test_the_compiler_has_nothing_to_say(tmp_path: Path) -> None:
     """The library is built without a warning, all of which are errors here."""
     native.build(tmp_path)

@@ -20,6 +20,7 @@ PUBLISHED = {
     32: (1024, 8192, 256, 256, 128, 8192, 8192, 8192),
     64: (2048, 16384, 512, 512, 256, 16384, 16384, 16384),
 }
+UNITS = pytest.mark.parametrize("units", [*(2, 4, 8, 16, 32), pytest.param(64, marks=pytest.mark.thorough)])
 
 
 def superpod(units: int) -> FabricParams:
@@ -60,7 +61,7 @@ def spelled_out(units: int) -> FabricParams:
     )
 
 
-@pytest.mark.parametrize("units", PUBLISHED)
+@UNITS
 def test_published_counts(units: int) -> None:
     lab, sizing = generated(units)
     switches = Counter(node.role for node in lab.nodes if node.kind is NodeKind.SWITCH)
@@ -77,7 +78,7 @@ def test_published_counts(units: int) -> None:
     assert len(lab.links) == sum(PUBLISHED[units][5:])
 
 
-@pytest.mark.parametrize("units", PUBLISHED)
+@UNITS
 def test_every_switch_uses_its_64_ports_and_nothing_is_oversubscribed(units: int) -> None:
     """Honest wiring: a leaf has 32 ports down and 32 up, and so has a spine that has cores above it."""
     lab, sizing = generated(units)

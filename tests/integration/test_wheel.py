@@ -98,6 +98,7 @@ def test_it_has_what_is_shipped_and_nothing_of_a_checkout(wheel: Path) -> None:
     assert not [name for name in names if "__pycache__" in name or name.endswith(".so")]
 
 
+@pytest.mark.thorough
 def test_two_builds_are_equal_to_the_byte(wheel: Path, tmp_path: Path) -> None:
     """In another place, at another time, with another umask, over what an earlier build has left."""
     sources = copy_sources(tmp_path / "elsewhere" / "sources")

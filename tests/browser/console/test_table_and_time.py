@@ -143,6 +143,7 @@ def test_the_scrubber_sets_map_table_and_charts_to_a_moment(look: Open) -> None:
     assert "t=" not in page.url.split("?")[-1]
 
 
+@pytest.mark.thorough
 def test_it_plays(look: Open) -> None:
     page = look("map")
     page.wait_for_timeout(4000)

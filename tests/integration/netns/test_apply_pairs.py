@@ -32,8 +32,8 @@ KINDS: dict[str, Choices] = {
 }
 FEW, MANY = 1, 40
 """How many pairs of each kind a test run takes, and a long one."""
-FIRST = ("all", "networks")
-"""The kinds that have everything between them."""
+FIRST = ("all",)
+"""The kind that has everything."""
 
 
 def _marks(kind: str, seed: int) -> list[pytest.MarkDecorator]:

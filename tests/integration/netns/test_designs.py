@@ -28,8 +28,9 @@ def _named(lab: Lab, name: str) -> Lab:
 
 
 THOROUGH = (
-    *("dcqcn", "dcqcn-victim", "mixed", "mlag-hosts", "multi-plane", "multi-pod", "pod", "qos-overrides", "qp-hash"),
-    *("rail-qos", "six-by-four", "uec-spray"),
+    *("converged", "dcqcn", "dcqcn-victim", "dual-plane", "dual-rail-switch", "mixed", "mlag-hosts", "mlag-tenants"),
+    *("multi-plane", "multi-pod", "pod", "qos-overrides", "qp-hash", "rail-qos", "shared-nic", "six-by-four"),
+    *("two-tenants", "uec-spray"),
 )
 """Topologies of which others have all parts."""
 
@@ -54,8 +55,15 @@ def test_a_shipped_topology_converges_and_passes_its_check(sandbox: Any, path: P
     assert {result.name for result in report.results} >= {"nodes", "links", "sessions", "ecmp", "rails", "path mtu"}
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
-@pytest.mark.parametrize("bfd", ["off", "auto"])
+@pytest.mark.parametrize(
+    ("protocol", "bfd"),
+    [
+        (Protocol.EBGP, "off"),
+        (Protocol.IBGP, "auto"),
+        pytest.param(Protocol.EBGP, "auto", marks=pytest.mark.thorough),
+        pytest.param(Protocol.IBGP, "off", marks=pytest.mark.thorough),
+    ],
+)
 def test_both_protocols_converge_with_and_without_bfd(sandbox: Any, protocol: Protocol, bfd: str) -> None:
     model = sandbox.model(bfd=bfd)
     model = replace(model, routing=replace(model.routing, protocol=protocol))

@@ -20,7 +20,14 @@ THOROUGH = (
     *("convergence.md", "pfc-agent.md", "port-data-path.md", "topology-file.md", "trust.md"),
     *("changing-a-lab.md", "console.md", "nodes.md", "other-tools.md", "planes.md", "programs.md", "services.md"),
     *("switch-configuration.md", "switch-telemetry.md", "uet.md"),
-    *("back-end-designs.md", "exercises.md", "infiniband.md"),
+    *(
+        "back-end-designs.md",
+        "exercises.md",
+        "first-lab.md",
+        "infiniband.md",
+        "infiniband-data-path.md",
+        "libfabric.md",
+    ),
     *("isolation.md", "nvme-tcp.md", "scale-up.md", "scale-up-links.md", "scale-up-scenarios.md", "tenants.md"),
 )
 """Long pages whose verbs and files other tests use, too."""

@@ -58,6 +58,7 @@ def test_it_is_broken_until_it_is_solved(name: str, sandbox: Any) -> None:
     assert not any(row["lab"] for row in json.loads(sandbox.cli("exercise", "list", "-f", "json").stdout))
 
 
+@pytest.mark.thorough
 def test_another_one_takes_its_place_and_a_lab_that_is_none_stays(sandbox: Any) -> None:
     lab = sandbox.name()
     assert sandbox.cli("exercise", "start", "wrong-rail", "-n", lab, "-q").returncode == 0

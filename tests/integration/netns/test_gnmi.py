@@ -225,6 +225,7 @@ def test_a_host_does_not_reach_a_target(lab: Any) -> None:
     assert done.returncode != 0
 
 
+@pytest.mark.thorough
 def test_a_switch_that_comes_back_answers_and_the_process_is_started_again(lab: Any) -> None:
     power_off(lab, LEAF)
     try:

@@ -29,12 +29,12 @@ pytestmark = [pytest.mark.netns, pytest.mark.frr]
 CORPUS = Path(__file__).parents[2] / "golden" / "imports"
 ROUTES = [
     "clos-frr.clab",
-    "ring.clab",
-    "chain.clab",
-    "five-stage.clab",
     "all-links.clab",
     "leaf-spine.netlab",
-    "campus.netlab",
+    *(
+        pytest.param(name, marks=pytest.mark.thorough)
+        for name in ("ring.clab", "chain.clab", "five-stage.clab", "campus.netlab")
+    ),
 ]
 
 

@@ -149,6 +149,7 @@ def test_a_refused_reconfigure_leaves_the_old_lab_running(sandbox: Any) -> None:
     assert check_lab(first.lab).exit_code == 0
 
 
+@pytest.mark.thorough
 def test_a_lab_of_another_version_stands_in_nobodys_way(sandbox: Any) -> None:
     """It is listed, another lab comes and goes beside it, and `destroy` removes it, from its journal."""
     sandbox.deploy(sandbox.tiny("a"))

@@ -121,7 +121,7 @@ def test_the_kernel_has_the_same_objects_as_without(sandbox: Sandbox) -> None:
     assert found["netns"] == found["mininet"]
 
 
-@pytest.mark.parametrize("kind", [TransportKind.UET, TransportKind.ROCE])
+@pytest.mark.parametrize("kind", [TransportKind.UET, pytest.param(TransportKind.ROCE, marks=pytest.mark.thorough)])
 def test_a_collective_is_right_over_transports_in_user_space(sandbox: Any, kind: TransportKind) -> None:
     topology = write_topology(sandbox)
     assert sandbox.cli("deploy", "-q", "--runtime", "mininet", "-t", topology).returncode == 0

@@ -238,7 +238,9 @@ def test_what_was_killed_is_finished(lab: RunningLab, moment: str) -> None:
     require_whole(lab)
 
 
-@pytest.mark.parametrize("moment", KILLED_AT)
+@pytest.mark.parametrize(
+    "moment", [pytest.param(one, marks=[pytest.mark.thorough] * (at % 3 != 2)) for at, one in enumerate(KILLED_AT)]
+)
 def test_what_was_killed_is_destroyed(sandbox: Any, moment: str) -> None:
     place, name, after = KILLED_AT[moment]
     lab = sandbox.deploy(sandbox.tiny()).lab

@@ -171,6 +171,7 @@ def test_a_lab_is_up_on_two_machines_crossed_tested_and_gone(
     assert room.run("destroy", "-n", "wide", directory=work).returncode == 3
 
 
+@pytest.mark.thorough
 def test_a_port_that_goes_down_takes_the_carrier_of_its_far_end_and_back(
     room: MachineRoom, machines: tuple[NamespaceMachine, NamespaceMachine], work: Path
 ) -> None:

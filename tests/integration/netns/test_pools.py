@@ -111,6 +111,7 @@ def test_the_record_is_the_same_to_the_byte_and_says_who_did_what(
     assert left_on(*machines) == []
 
 
+@pytest.mark.thorough
 def test_a_worker_that_is_killed_changes_nothing(
     room: MachineRoom, machines: list[NamespaceMachine], work: Path
 ) -> None:

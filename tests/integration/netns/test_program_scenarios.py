@@ -174,6 +174,7 @@ def test_a_host_that_dies_ends_the_program(sandbox: Any) -> None:
     assert code in (FAIL, INVALID)
 
 
+@pytest.mark.thorough
 def test_a_program_without_end_is_invalid_and_leaves_nothing(sandbox: Any) -> None:
     code, record, _ = run(sandbox, RING, arguments=f', "100000", "{BYTES}"', more="time_limit: 4s")
     assert code == INVALID and "time limit of 4 s: it had told of" in record["incomplete"]

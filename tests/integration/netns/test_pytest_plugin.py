@@ -85,6 +85,7 @@ def test_a_lab_of_a_failed_test_can_be_kept(project: pytest.Pytester, sandbox: A
     assert {path.name for path in Path("/run/netns").iterdir() if path.name.startswith(f"{kept[0]}-")}
 
 
+@pytest.mark.thorough
 def test_scenarios_run_on_labs_of_their_own_and_on_one_that_is_up(project: pytest.Pytester, sandbox: Any) -> None:
     """Both through the Python API: the fixture is `testbed.run_scenario`, the lab's method is `Lab.run`."""
     (project.path / "tiny.yml").write_text(SCENARIO)

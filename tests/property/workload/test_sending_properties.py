@@ -21,6 +21,7 @@ LINKS = 7
 Flow = tuple[list[int], list[float], float]
 Make = Callable[[Floats], Any]
 KINDS = pytest.mark.parametrize("kind", ["python", "native"])
+NATIVE_FIRST = pytest.mark.parametrize("kind", [pytest.param("python", marks=pytest.mark.thorough), "native"])
 
 
 def maker(kind: str) -> Make:
@@ -75,7 +76,7 @@ def test_after_each_change_rates_are_those_of_filling_all_anew(
                 del there[step]
 
 
-@KINDS
+@NATIVE_FIRST
 @given(flows())
 @settings(max_examples=200, deadline=None)
 def test_flows_that_begin_together_end_when_the_fluid_says(kind: str, case: tuple[list[float], list[Flow]]) -> None:
@@ -93,7 +94,7 @@ def test_flows_that_begin_together_end_when_the_fluid_says(kind: str, case: tupl
     assert [ended[step] for step in range(len(all_flows))] == pytest.approx(wanted.tolist(), rel=1e-5)
 
 
-@KINDS
+@NATIVE_FIRST
 def test_hundreds_of_striped_flows_have_the_rates_of_filling_all_anew(kind: str) -> None:
     """Flows of four stripes between two pods come and go, some alone, and rings over many links: a change goes through
     many others."""

@@ -18,7 +18,7 @@ def test_every_block_has_an_executor(page: Path) -> None:
 
 
 LONG = (
-    *("ci-with-pytest.md", "inference-requests.md", "networks.md", "storage.md"),
+    *("ci-jobs.md", "ci-with-pytest.md", "inference-requests.md", "networks.md", "pools.md", "record.md", "storage.md"),
     *("questions-on-dcqcn.md", "questions-on-load-balancing.md"),
 )
 """Pages whose simulations and runs of pytest take long, and whose verbs other pages have, too."""

@@ -87,7 +87,12 @@ class Launched:
         return self._result
 
 
-@pytest.fixture(params=[False, True], ids=["in a host", "as in a container"])
+@pytest.fixture(
+    params=[
+        pytest.param(False, id="in a host"),
+        pytest.param(True, id="as in a container", marks=pytest.mark.thorough),  # test_docker_launch.py has real ones
+    ]
+)
 def lab(request: pytest.FixtureRequest, tmp_path: Path) -> FakeLaunchLab:
     return FakeLaunchLab(tmp_path, confined=request.param)
 

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -331,16 +332,23 @@ CONTROLLER_MODULES = sorted(
 )
 
 
-def with_edited(module: str) -> set[str]:
-    """What is left out when a module of ours is edited, by what sources import; C uses no more of a controller."""
+@cache
+def our_modules() -> tuple[Manifest, Imports]:
+    """What a build of the checkout says of its modules, by what sources import; C uses no more of a controller."""
     digests = modules.source_digests()
     imports = Imports(CHECKOUT, digests)
-    needs = {one: frozenset(imports.needs(one)) for one in digests}
     built = {
-        one: BuiltModule(source=digest, needs=needs[one], layout=imports.layout(one)) for one, digest in digests.items()
+        one: BuiltModule(source=digest, needs=frozenset(imports.needs(one)), layout=imports.layout(one))
+        for one, digest in digests.items()
     }
-    edited = digests | {module: "edited"}
-    return modules_to_leave_out(Manifest(maker="", modules=built), edited, imports)
+    return Manifest(maker="", modules=built), imports
+
+
+def with_edited(module: str) -> set[str]:
+    """What is left out when a module of ours is edited."""
+    built, imports = our_modules()
+    edited = {one: known.source for one, known in built.modules.items()} | {module: "edited"}
+    return modules_to_leave_out(built, edited, imports)
 
 
 def test_every_controller_has_a_module() -> None:

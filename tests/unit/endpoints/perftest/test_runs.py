@@ -93,17 +93,25 @@ def rows(text: str) -> list[list[str]]:
 
 OVER_UDP = [name for name in TOOLS if not name.startswith("su_")]
 CASES = [(name, ()) for name in OVER_UDP]
-CASES += [(name, ("--mode", "rod")) for name in TOOLS if name.startswith("uet")]
-CASES += [(name, ("--mode", "rudi")) for name in ("uet_write_bw", "uet_read_bw", "uet_write_lat")]
 CASES += [
+    ("uet_write_bw", ("--mode", "rod")),
+    ("uet_read_bw", ("--mode", "rudi")),
     ("roce_write_bw", ("-q", "3", "--ooo")),
+    ("roce_send_bw", ("-b", "-q", "2")),
+    ("uet_write_bw", ("--cc", "rccc", "--paths", "single")),
+    ("roce_write_bw", ("--cc", "swift")),
+]
+MORE = [(name, ("--mode", "rod")) for name in TOOLS if name.startswith("uet")]
+MORE += [(name, ("--mode", "rudi")) for name in ("uet_write_bw", "uet_write_lat")]
+MORE += [
     ("roce_send_bw", ("-q", "3", "--recovery", "selective", "-m", "256")),
     ("roce_read_bw", ("-q", "3", "-o", "1")),
     ("roce_write_lat", ("--ooo", "--tclass", "0")),
 ]
-CASES += [(name, ("-b", "-q", "2")) for name in OVER_UDP if name.endswith("_bw")]
-CASES += [("uet_write_bw", ("--cc", cc, "--paths", "single")) for cc in ("rccc", "both", "none")]
-CASES += [("roce_write_bw", ("--cc", cc)) for cc in ("timely", "swift", "none")]
+MORE += [(name, ("-b", "-q", "2")) for name in OVER_UDP if name.endswith("_bw")]
+MORE += [("uet_write_bw", ("--cc", cc, "--paths", "single")) for cc in ("both", "none")]
+MORE += [("roce_write_bw", ("--cc", cc)) for cc in ("timely", "none")]
+CASES += [pytest.param(*more, marks=pytest.mark.thorough) for more in MORE if more not in CASES]
 
 
 @pytest.mark.parametrize(("tool", "options"), CASES, ids=lambda item: item if isinstance(item, str) else "".join(item))

@@ -25,7 +25,10 @@ def row(name: str, model_bytes: float, measured: Measured) -> None:
     )
 
 
-@pytest.mark.parametrize(("flows", "mtu"), [(2, 4096), (4, 4096), (8, 4096), (16, 2048)])
+@pytest.mark.parametrize(
+    ("flows", "mtu"),
+    [(2, 4096), *(pytest.param(*more, marks=pytest.mark.thorough) for more in ((4, 4096), (8, 4096), (16, 2048)))],
+)
 def test_flows_that_begin_at_line_rate_come_to_a_fair_share_and_the_queue_of_the_fixed_point(
     flows: int, mtu: int
 ) -> None:

@@ -64,13 +64,14 @@ def permutation(shape: str, seeds: Sequence[int] = SEEDS, **settings: Any) -> Fi
     return measured(f"{shape}, {', '.join(f'{name} {value}' for name, value in settings.items())}", fabrics)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", ["non-blocking", pytest.param("oversubscribed 4:1", marks=pytest.mark.thorough)])
 def test_what_paths_learn_does_no_harm_where_all_are_equal(shape: str) -> None:
     oblivious, bitmap, reps = (permutation(shape, paths=paths) for paths in ("oblivious", "bitmap", "reps"))
     assert max(bitmap.last_us, reps.last_us) <= 1.02 * oblivious.last_us
     assert oblivious.dropped == bitmap.dropped == reps.dropped == 0
 
 
+@pytest.mark.thorough
 def test_packets_of_one_recycled_value_in_a_row_meet_in_queues() -> None:
     """The reason why a recycled value serves one choice (`recycled_entropy_uses`)."""
     once, often = (permutation("non-blocking", paths="reps", recycled_entropy_uses=uses) for uses in (1, 4))
@@ -87,6 +88,7 @@ def test_credit_follows_what_an_oversubscribed_fabric_carries() -> None:
     assert follows.last_us <= fixed.last_us
 
 
+@pytest.mark.thorough
 def test_credit_follows_a_fabric_that_carries_everything() -> None:
     """It costs little where there is nothing to follow."""
     fixed, follows = (

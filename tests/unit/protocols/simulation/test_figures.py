@@ -113,6 +113,7 @@ def tail(paths: str, seeds: Sequence[int], *, slow_uplink: bool = False, recycle
     return fmean(max(fabric.finished_ns) for fabric in runs) / ideal_ns(1, PERMUTATION_BYTES)
 
 
+@pytest.mark.thorough
 def test_spraying_shortens_the_tail_of_a_permutation(report: Report) -> None:
     single, oblivious, reps, bitmap = (tail(paths, SEEDS[:2]) for paths in ("single", "oblivious", "reps", "bitmap"))
     report(f"permutation: single {single:.3f}, oblivious {oblivious:.3f}, REPS {reps:.3f}, bitmap {bitmap:.3f}")
@@ -122,6 +123,7 @@ def test_spraying_shortens_the_tail_of_a_permutation(report: Report) -> None:
     assert max(oblivious, reps, bitmap) < 1.35
 
 
+@pytest.mark.thorough
 def test_recycled_entropies_avoid_a_slow_uplink(report: Report) -> None:
     """Used once a value steers a quarter of the packets, since one ACK covers four; used four times, all of them."""
     seeds = SEEDS[:3]

@@ -22,6 +22,7 @@ COUNTS = {
     "meta-24576": (24_576, {"rail": 1536, "spine": 128, "super-spine": 432}, 24_576 + 128 * 27),
     "rail-65536": (65_536, {"rail": 2048, "spine": 512, "super-spine": 1024}, 2 * 65_536),
 }
+FABRICS = pytest.mark.parametrize("name", ["meta-24576", pytest.param("rail-65536", marks=pytest.mark.thorough)])
 
 
 @cache
@@ -34,7 +35,7 @@ def test_every_file_has_its_counts_here() -> None:
     assert len(SCENARIOS) >= 3
 
 
-@pytest.mark.parametrize("name", COUNTS)
+@FABRICS
 def test_a_large_fabric_has_the_counts_that_its_file_names(name: str) -> None:
     gpus, switches, fabric = COUNTS[name]
     lab = large(name)
@@ -52,7 +53,7 @@ def test_pods_of_llama_3_are_oversubscribed_seven_to_one() -> None:
     assert down / up == pytest.approx(7, abs=0.2)
 
 
-@pytest.mark.parametrize("name", COUNTS)
+@FABRICS
 def test_a_twin_is_smaller_and_keeps_what_tiers_can_carry(name: str) -> None:
     whole = TwinShape.of(large(name))
     small = whole.within(MOST_NICS)
@@ -77,5 +78,6 @@ def test_a_large_scenario_is_right_and_says_what_it_expects(path: Path) -> None:
     assert scenario.description and scenario.expect and all(item.source for item in scenario.expect)
 
 
+@pytest.mark.thorough
 def test_flows_take_the_training_step() -> None:
     check_flows_supported(read_sweep(ROOT / "scenarios" / "large" / "training-405b.yml"))
