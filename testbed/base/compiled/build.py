@@ -78,7 +78,7 @@ def build(say: Callable[[str], None] = lambda text: None, *, whole: bool = True)
     builds.mkdir(parents=True, exist_ok=True)
     directory = builds / build_key()
     sources = compiled_sources()
-    with _alone(builds):
+    with _alone(builds, say):
         if not whole and not directory.is_dir():
             _take_over_what_fits(builds, directory)
         if directory.is_dir() and not (whole and is_partial(directory)) and not _is_stale(directory):
@@ -135,10 +135,14 @@ def _compiler() -> str | None:
 
 
 @contextlib.contextmanager
-def _alone(builds: Path) -> Iterator[None]:
-    """Only one process builds; another waits, and finds the build."""
+def _alone(builds: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Only one process builds; another says that it waits, and finds the build."""
     with (builds / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("transports: waiting for another process of this user that compiles, too")
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import subprocess
 import sys
@@ -297,6 +298,21 @@ def test_what_is_edited_while_it_is_compiled_is_no_build(tree: Path, monkeypatch
     with pytest.raises(BuildError, match="changed while it was compiled"):
         build()
     assert [item.name for item in modules.builds_directory().iterdir()] == ["lock"]
+
+
+def test_who_waits_for_another_build_says_so(tree: Path) -> None:
+    whole = a_whole_build()
+    said: list[str] = []
+    with (modules.builds_directory() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+        def say(text: str) -> None:
+            said.append(text)
+            fcntl.flock(lock, fcntl.LOCK_UN)
+
+        assert build(say).directory == whole
+    assert len(said) == 1 and "waiting for another process" in said[0]
+    assert build(said.append).directory == whole and len(said) == 1
 
 
 def test_a_build_of_another_interpreter_or_without_a_manifest_is_not_taken(tree: Path) -> None:
