@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from testbed.api.sweeps import read_sweep, read_sweep_for
 from testbed.base.errors import ScenarioError
 from testbed.base.names import nearest
 from testbed.lab.core.deploy.live import RunningLab
@@ -26,6 +25,7 @@ from testbed.run.sweep.points import Sweep
 from testbed.run.sweep.progress import ProgressListener, ignore_progress
 from testbed.run.sweep.runner import RecordOptions, ScenarioStopped
 from testbed.run.sweep.scale_proof import check_provable
+from testbed.run.sweeps import read_sweep, read_sweep_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from testbed.api.sweeps import read_sweep
 from testbed.base.errors import ScenarioError
 from testbed.run.sweep.points import Sweep
+from testbed.run.sweeps import read_sweep
 from testbed.vm.archives import extract_member
 from testbed.vm.remote import workplace
 

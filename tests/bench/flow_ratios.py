@@ -20,7 +20,6 @@ from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 
-from testbed.api.sweeps import read_sweep
 from testbed.base.errors import PlanError, ScenarioError, SpecError, WorkloadError
 from testbed.record.record import RunResult
 from testbed.run.flows.bands import metric_bands
@@ -31,6 +30,7 @@ from testbed.run.placed.traffic import bdp_bytes
 from testbed.run.simulated.processes import cores
 from testbed.run.simulated.support import check_supported
 from testbed.run.sweep.points import Sweep
+from testbed.run.sweeps import read_sweep
 from testbed.workload.kinds.collectives import KINDS
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"

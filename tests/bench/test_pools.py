@@ -18,9 +18,9 @@ from figures import Figure, judge
 from namespace_machine import MachineRoom, NamespaceMachine, machines_lack
 from waiting import until
 
-from testbed.api.sweeps import read_sweep
 from testbed.record.store import RECORD_FILE, load_record
 from testbed.run.simulated.point import SimulatedPoint
+from testbed.run.sweeps import read_sweep
 
 pytestmark = [
     pytest.mark.bench,

@@ -18,9 +18,9 @@ from hop_floor import COMPILED, plain_hops_per_s
 from simulated_fabric import GBPS, RATE, WIRE_BYTES, Fabric, config
 from simulated_topologies import plane_port
 
-from testbed.api.sweeps import read_sweep
 from testbed.run.simulated.execution import execute
 from testbed.run.simulated.point import SimulatedPoint
+from testbed.run.sweeps import read_sweep
 from testbed.run.transports.registry import transport_on
 from testbed.run.transports.uet import Uet
 
@@ -159,7 +159,7 @@ repeat: {runs: 1, seed: 1}
 """
 RUN_BIG = """
 import json, resource, sys, time
-from testbed.api.sweeps import read_sweep
+from testbed.run.sweeps import read_sweep
 from testbed.run.simulated.sweep import run_simulated
 from testbed.run.sweep.runner import RecordOptions
 begin = time.monotonic()

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from reference.markdown import code, plain, sentence, table
-from testbed.api.sweeps import read_sweep
 from testbed.base.errors import ScenarioError
 from testbed.protocols.tcp.congestion.registry import TCP_CONTROLS
 from testbed.run.simulated.support import REAL_PROGRAMS, check_supported
 from testbed.run.simulated.time_scale import REAL_TIME, time_scale
 from testbed.run.simulated.transport_registry import simulated_names
 from testbed.run.sweep.points import Sweep
+from testbed.run.sweeps import read_sweep
 
 ROOT = Path(__file__).parents[3]
 

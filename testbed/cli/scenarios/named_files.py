@@ -27,9 +27,9 @@ def read_sweeps(
 
     With `warn`, what is valid in a topology and works less well than it looks is said on standard error, once.
     """
-    from testbed.api.sweeps import read_sweep
     from testbed.cli import output
     from testbed.cli.lab_choice import parse_settings
+    from testbed.run.sweeps import read_sweep
 
     overrides = parse_settings(settings)
     if seed is not None:

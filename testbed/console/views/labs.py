@@ -170,8 +170,8 @@ def lab_json(lab: Lab) -> dict[str, Any]:
 
 def _scenario(path: Path | None, text: str, settings: Mapping[str, object]) -> dict[str, Any]:
     """Read a scenario with the topologies of its points, where it lies in a file beside them."""
-    from testbed.api.sweeps import read_sweep
     from testbed.run.schema.file import load_scenario_text
+    from testbed.run.sweeps import read_sweep
 
     overrides = {key: value for key, value in settings.items() if key != "name"}
     if path is None or path.read_text(errors="replace") != text:

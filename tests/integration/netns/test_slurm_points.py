@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from testbed.api.sweeps import read_sweep
 from testbed.base.linux.processes import clean_environment
 from testbed.lab.features.management.client_environment import service_environment
 from testbed.lab.features.management.services.launcher import missing_programs
 from testbed.record.store import RECORD_FILE
 from testbed.run.simulated.sweep import run_simulated
 from testbed.run.sweep.runner import RecordOptions
+from testbed.run.sweeps import read_sweep
 
 pytestmark = [
     pytest.mark.netns,

@@ -10,10 +10,10 @@ import pytest
 from namespace_machine import MachineRoom, machines_lack
 from scenario_runs import SCENARIOS
 
-from testbed.api.sweeps import read_sweep
 from testbed.base.errors import ScenarioError
 from testbed.record.store import RECORD_FILE
 from testbed.run.simulated.support import check_supported
+from testbed.run.sweeps import read_sweep
 
 pytestmark = [
     pytest.mark.scenarios,

@@ -16,13 +16,13 @@ import yaml
 from testbed.api.exercises import attempt as attempts
 from testbed.api.exercises.attempt import NOTE, Attempt, AttemptNote, exercise_lab, find_attempt
 from testbed.api.exercises.exercise import ExerciseFile, Goal, exercise_names, load_exercise
-from testbed.api.sweeps import read_sweep_for
 from testbed.base.errors import LabNotFound, TestbedError
 from testbed.base.program_errors import ProgramError
 from testbed.base.typed_json import convert
 from testbed.cli.app import app
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.plan.lab import plan_lab
+from testbed.run.sweeps import read_sweep_for
 
 ROOT = Path(__file__).parents[3]
 GUIDE = ROOT / "docs/learn/exercises.md"

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from testbed.api.merging import merge_records
-from testbed.api.sweeps import read_sweep
 from testbed.base.errors import RecordError, ScenarioError
 from testbed.record.record import Backend, Outcome, Record
 from testbed.record.store import encode_record, load_record, without_session
 from testbed.run.simulated.sweep import run_simulated
 from testbed.run.sweep.runner import RecordOptions
+from testbed.run.sweeps import read_sweep
 
 pytestmark = pytest.mark.process
 

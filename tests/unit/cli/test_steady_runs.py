@@ -141,7 +141,7 @@ def test_what_does_not_go_together_is_refused(scenario: Path, words: tuple[str, 
 
 @pytest.mark.parametrize(("fixed", "written"), [(True, "repeat: {runs: 2, seed: 3}"), (False, "repeat: {runs: 2}")])
 def test_a_seed_that_was_written_is_known(scenario: Path, written: str, *, fixed: bool) -> None:
-    from testbed.api.sweeps import read_sweep
+    from testbed.run.sweeps import read_sweep
 
     text = SCENARIO.replace("repeat: {runs: 2, seed: 3}", written)
     assert read_sweep(text, {}).scenario.repeat.fixes_seed is fixed

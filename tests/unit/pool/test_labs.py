@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from fake_crew import FakeCrew
 
-from testbed.api.sweeps import read_sweep
 from testbed.pool.answers import ScalesAnswer, ScaleTold, ToldError, TryAnswer, encode_answer
 from testbed.pool.crew import JobNews, MachineLost
 from testbed.pool.labs import run_on_labs_of
@@ -23,6 +22,7 @@ from testbed.run.simulated.point import SimulatedPoint
 from testbed.run.sweep.points import SCALE_KEY, Sweep
 from testbed.run.sweep.progress import ignore_progress
 from testbed.run.sweep.runner import RecordOptions, SweepOutcome
+from testbed.run.sweeps import read_sweep
 
 pytestmark = pytest.mark.process
 

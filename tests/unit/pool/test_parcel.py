@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from testbed.api.sweeps import read_sweep
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.deploy.records.lab_record import encode_lab, state_of
 from testbed.pool.parcel import SweepOrder, pack_sweep, read_order, unpack_parcel
+from testbed.run.sweeps import read_sweep
 
 TOPOLOGY = "name: sent\nfabric: {design: rail-optimized, hosts: 2, gpus: 1, segments: 2, spines: 2}\n"
 SCENARIO = """name: sent

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from testbed.api.sweeps import read_sweep
 from testbed.pool.placing import allowed_machines, divided, next_point
 from testbed.run.sweep.points import Sweep, topology_key
+from testbed.run.sweeps import read_sweep
 
 TEXT = """name: placed
 topology:

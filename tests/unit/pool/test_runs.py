@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from fake_crew import FakeCrew
 
-from testbed.api.sweeps import read_sweep
 from testbed.base.interrupt import Interrupt
 from testbed.pool.answers import RunAnswer, SeatAnswer, ToldError, encode_answer
 from testbed.pool.crew import JobNews, MachineLost
@@ -22,6 +21,7 @@ from testbed.run.simulated.point import SimulatedPoint
 from testbed.run.simulated.processes import Job
 from testbed.run.simulated.sweep import run_simulated
 from testbed.run.sweep.runner import RecordOptions, SweepOutcome
+from testbed.run.sweeps import read_sweep
 
 pytestmark = pytest.mark.process
 

@@ -17,7 +17,6 @@ from typing import BinaryIO
 import pytest
 from waiting import until
 
-from testbed.api.sweeps import read_sweep
 from testbed.lab.core.deploy.records.journal import boot_id
 from testbed.lab.core.deploy.records.lab_record import LabRecord
 from testbed.lab.core.deploy.records.state import StateDirectory
@@ -25,6 +24,7 @@ from testbed.pool.answers import RunAnswer, decode_answer
 from testbed.pool.parcel import SweepOrder, pack_sweep, unpack_parcel
 from testbed.pool.seat import LAB_FILE, LabClaim, Seat, serve_seat
 from testbed.run.simulated.point import SimulatedPoint
+from testbed.run.sweeps import read_sweep
 
 pytestmark = pytest.mark.process
 

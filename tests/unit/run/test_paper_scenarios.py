@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from testbed.api.sweeps import read_sweep
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.run.placed.lab import PlannedLab
@@ -15,6 +14,7 @@ from testbed.run.placed.traffic import make_traffic
 from testbed.run.schema.file import load_scenario_topology
 from testbed.run.schema.model import TopologyRef
 from testbed.run.simulated.support import check_supported
+from testbed.run.sweeps import read_sweep
 
 ROOT = Path(__file__).parents[3]
 SCENARIOS = sorted((ROOT / "scenarios" / "papers").glob("*.yml"))

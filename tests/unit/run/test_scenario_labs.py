@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from testbed.api.sweeps import read_sweep
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.run.sweep import labs as module
 from testbed.run.sweep.labs import LabOptions, ScenarioLabs
+from testbed.run.sweeps import read_sweep
 
 SCENARIO = Path(__file__).parents[3] / "scenarios" / "incast-trimming.yml"
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from testbed.api.sweeps import read_sweep
 from testbed.base.errors import CapabilityError, ScenarioError
 from testbed.base.units import ByteCount, Duration
 from testbed.endpoints.worker.fio.settings import JobSettings
@@ -23,6 +22,7 @@ from testbed.run.placed.placed_workload import PlacedWorkload
 from testbed.run.placed.placement import place_ranks
 from testbed.run.schema.model import Ranks, Transport, TransportKind
 from testbed.run.sweep.labs import LabOptions, ScenarioLabs
+from testbed.run.sweeps import read_sweep
 from testbed.run.transports.fio_transport import MOST_JOBS
 from testbed.run.transports.registry import transport_on
 from testbed.workload.steps import Workload

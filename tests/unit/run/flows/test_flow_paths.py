@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from testbed.api.sweeps import read_sweep
 from testbed.base.yaml.reader import load_document
 from testbed.lab.assembly.resolve import resolve_lab
 from testbed.lab.core.model import Lab
@@ -16,6 +15,7 @@ from testbed.run.flows.bundles import LinkBundles, even_bundles
 from testbed.run.flows.paths import slowed_graph
 from testbed.run.ideals.fabric_graph import fabric_graph
 from testbed.run.simulated.fabric import planned_lab
+from testbed.run.sweeps import read_sweep
 
 TOPOLOGIES = Path(__file__).parents[4] / "topologies"
 THREE_TIERS = """

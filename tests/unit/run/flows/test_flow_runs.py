@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 from jsonschema import Draft202012Validator
 
-from testbed.api.sweeps import read_sweep
 from testbed.base.errors import ScenarioError
 from testbed.record.json_schema import record_schema
 from testbed.record.record import Backend, Outcome, Record
@@ -22,6 +21,7 @@ from testbed.run.simulated.fabric import planned_lab
 from testbed.run.simulated.point import SimulatedPoint
 from testbed.run.sweep.point_runs import RunOutcome
 from testbed.run.sweep.runner import RecordOptions
+from testbed.run.sweeps import read_sweep
 
 pytestmark = pytest.mark.process
 

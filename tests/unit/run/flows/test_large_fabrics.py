@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from testbed.api.sweeps import read_sweep
 from testbed.lab.core.model import Lab, LinkKind
 from testbed.run.flows.support import check_flows_supported
 from testbed.run.flows.twin_shape import TwinShape
 from testbed.run.flows.twins import MOST_NICS
 from testbed.run.schema.file import load_scenario, load_scenario_topology
 from testbed.run.schema.model import TopologyRef
+from testbed.run.sweeps import read_sweep
 
 ROOT = Path(__file__).parents[4]
 SCENARIOS = sorted((ROOT / "scenarios" / "large").glob("*.yml"))

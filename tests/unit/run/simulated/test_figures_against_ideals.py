@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.api.sweeps import read_sweep
 from testbed.record.record import PointResult, RunResult
 from testbed.run.simulated.sweep import run_simulated
 from testbed.run.sweep.runner import RecordOptions
+from testbed.run.sweeps import read_sweep
 from testbed.workload.metrics import Better, definition_of
 from testbed.workload.registry import KINDS
 

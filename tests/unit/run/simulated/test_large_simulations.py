@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from testbed.api.sweeps import read_sweep
 from testbed.base.errors import TestbedError
 from testbed.cli.scenarios.run import run as run_verb
 from testbed.record.record import Outcome, PointResult
@@ -16,6 +15,7 @@ from testbed.run.simulated.outlook import foresee_simulated, together_s
 from testbed.run.simulated.point import SimulatedPoint
 from testbed.run.simulated.sweep import run_simulated
 from testbed.run.sweep.runner import RecordOptions
+from testbed.run.sweeps import read_sweep
 from testbed.workload import builder
 from testbed.workload.collectives import algorithms
 

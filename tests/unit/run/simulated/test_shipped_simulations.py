@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from scenario_runs import NOT_SIMULATED, SCENARIOS
 
-from testbed.api.sweeps import read_sweep
 from testbed.base.errors import ScenarioError
 from testbed.run.simulated.support import check_supported
+from testbed.run.sweeps import read_sweep
 
 pytestmark = pytest.mark.process
 

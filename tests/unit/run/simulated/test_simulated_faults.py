@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from testbed.api.sweeps import read_sweep
 from testbed.base.errors import ScenarioError, SpecError
 from testbed.base.units import Duration
 from testbed.protocols.simulation.faults import Impairments
@@ -23,6 +22,7 @@ from testbed.run.simulated.support import check_supported
 from testbed.run.simulated.sweep import run_simulated
 from testbed.run.sweep.points import Sweep
 from testbed.run.sweep.runner import RecordOptions
+from testbed.run.sweeps import read_sweep
 
 pytestmark = pytest.mark.process
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from testbed.api.sweeps import read_sweep
 from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.endpoints.worker.transport_registry import transport_names
 from testbed.protocols.roce.config import RoceConfig
@@ -33,6 +32,7 @@ from testbed.run.simulated.sweep import run_simulated
 from testbed.run.simulated.transport_registry import simulated_names, simulated_transport
 from testbed.run.simulated.transports.roce import RnicHost
 from testbed.run.sweep.runner import RecordOptions
+from testbed.run.sweeps import read_sweep
 from testbed.run.transports.registry import transport_on
 
 pytestmark = pytest.mark.process

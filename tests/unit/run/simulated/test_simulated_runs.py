@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from testbed.api.sweeps import read_sweep
 from testbed.base.errors import ScenarioError, TestbedError
 from testbed.base.interrupt import Interrupt
 from testbed.protocols.simulation.events import Ended
@@ -31,6 +30,7 @@ from testbed.run.simulated.sweep import run_simulated
 from testbed.run.sweep.points import Sweep
 from testbed.run.sweep.progress import Phase, Progress
 from testbed.run.sweep.runner import RecordOptions, ScenarioStopped
+from testbed.run.sweeps import read_sweep
 
 pytestmark = pytest.mark.process
 

@@ -7,10 +7,10 @@ from functools import cache
 
 import pytest
 
-from testbed.api.sweeps import read_sweep
 from testbed.record.record import Outcome, Record, RunResult
 from testbed.run.simulated.sweep import run_simulated
 from testbed.run.sweep.runner import RecordOptions
+from testbed.run.sweeps import read_sweep
 
 pytestmark = [
     pytest.mark.process,

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from testbed.api.sweeps import read_sweep
 from testbed.base.errors import ScenarioError
 from testbed.record.record import Outcome, Record
 from testbed.run.simulated.outlook import foresee_simulated
@@ -14,6 +13,7 @@ from testbed.run.simulated.point import SimulatedPoint
 from testbed.run.simulated.support import REAL_PROGRAMS, check_supported
 from testbed.run.simulated.sweep import run_simulated
 from testbed.run.sweep.runner import RecordOptions
+from testbed.run.sweeps import read_sweep
 
 pytestmark = pytest.mark.process
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.api.sweeps import read_sweep
 from testbed.record.record import Outcome, Record
 from testbed.run.simulated.sweep import run_simulated
 from testbed.run.sweep.runner import RecordOptions
+from testbed.run.sweeps import read_sweep
 
 pytestmark = pytest.mark.process
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from routed_fabrics import routed
 
-from testbed.api.sweeps import read_sweep
 from testbed.base.errors import CapabilityError, ScenarioError, SpecError
 from testbed.base.units import Duration
 from testbed.lab.core.model import BACKEND, InfinibandFabric
@@ -28,6 +27,7 @@ from testbed.run.simulated.infiniband.subnets import require_lids
 from testbed.run.simulated.point import SimulatedPoint
 from testbed.run.simulated.support import check_supported, simulated_approximations
 from testbed.run.sweep.point_runs import RunOutcome
+from testbed.run.sweeps import read_sweep
 from testbed.run.transports.ib import Ib
 
 ROOT = Path(__file__).parents[5]
