@@ -119,7 +119,12 @@ def _arrows(boxes: Mapping[str, Box]) -> Iterator[str]:
             start, lane, end = a.x + a.width, WIDTH - MARGIN + out, b.x + b.width + 2
         else:
             start, lane, end = a.x, MARGIN - out, b.x - 2
-        yield f'  <path class="way" d="M{start} {leaves}H{lane}V{enters}H{end}"/>'
+        way = f"M{start} {leaves}H{lane}"
+        if any(box.floor == b.floor and (box.x > b.x) is right for box in boxes.values() if box is not b):
+            way += f"V{b.y - FLOOR_GAP + 10}H{b.x + b.width // 4}V{b.y - 2}"  # over the box that stands before it
+        else:
+            way += f"V{enters}H{end}"
+        yield f'  <path class="way" d="{way}"/>'
 
 
 def _imports(rooms: Iterable[str]) -> set[tuple[str, str]]:
