@@ -47,7 +47,9 @@ def sides(request: pytest.FixtureRequest) -> Iterator[tuple[Side, Side]]:
         yield both
 
 
-@pytest.mark.parametrize("verb", ["write", "read", "send"])
+@pytest.mark.parametrize(
+    "verb", ["write", *(pytest.param(verb, marks=pytest.mark.thorough) for verb in ("read", "send"))]
+)
 @pytest.mark.parametrize("transport", PRESETS)
 def test_bandwidth_over_a_link(sides: tuple[Side, Side], transport: str, verb: str, tmp_path: Path) -> None:
     count, pairs = {"roce": (100, 2), "uet": (200, 1)}[transport]
@@ -59,7 +61,9 @@ def test_bandwidth_over_a_link(sides: tuple[Side, Side], transport: str, verb: s
     assert 0.05 < document["results"]["BW_average"] < 20
 
 
-@pytest.mark.parametrize("verb", ["send", "write", "atomic"])
+@pytest.mark.parametrize(
+    "verb", ["send", *(pytest.param(verb, marks=pytest.mark.thorough) for verb in ("write", "atomic"))]
+)
 @pytest.mark.parametrize("transport", PRESETS)
 def test_latency_over_a_link(sides: tuple[Side, Side], transport: str, verb: str, tmp_path: Path) -> None:
     results = measure(*sides, tmp_path / "out.json", f"{transport}_{verb}_lat", "-n", "100")["results"]
