@@ -28,12 +28,16 @@ CGROUP_PARENT = "testbed-tests-docker"
 
 
 class TestEngine:
-    """The engine while it runs. `url` is what $DOCKER_HOST should say."""
+    """The engine while it runs. `url` is what $DOCKER_HOST should say.
+
+    It ends when this process does, and holds `lock` until it has ended, which a killed run does not wait for.
+    """
 
     __test__ = False
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, lock: int) -> None:
         self.run = run
+        self._lock = lock
         self.socket = run / "docker.sock"
         self.url = f"unix://{self.socket}"
         self._process: subprocess.Popen[bytes] | None = None
@@ -44,6 +48,7 @@ class TestEngine:
         with (self.run / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
+                    *("setpriv", "--pdeathsig", "TERM"),
                     *("dockerd", "--host", self.url, "--data-root", str(CACHE / "data")),
                     *("--exec-root", str(self.run / "exec"), "--pidfile", str(self.run / "pid")),
                     *("--bridge", "none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"),
@@ -53,6 +58,7 @@ class TestEngine:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                pass_fds=(self._lock,),
             )
         deadline = time.monotonic() + START_TIMEOUT_S
         try:
@@ -112,7 +118,7 @@ def running_engine() -> Iterator[TestEngine]:
     with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         run.mkdir()
-        engine = TestEngine(run)
+        engine = TestEngine(run, lock.fileno())
         try:
             engine.start()
             client = ContainerEngine.connect(engine.url)
