@@ -25,8 +25,9 @@ from testbed.endpoints.real_time import REAL_TIME
 from testbed.endpoints.worker.inside_switch import SwitchOperations
 from testbed.endpoints.worker.program import ScaleUpPackets, ScaleUpPlace, Step
 from testbed.protocols.errors import UsageError
-from testbed.protocols.scale_up.domain.endpoint import Done, Endpoint, Endpoints, Gpu, Kind, Window
+from testbed.protocols.scale_up.domain.endpoint import Done, Endpoint, Endpoints, Gpu, Kind
 from testbed.protocols.scale_up.domain.errors import OperationCancelled, ScaleUpError
+from testbed.protocols.scale_up.domain.windows import Window
 
 if TYPE_CHECKING:
     from testbed.endpoints.worker.domain import Domain
