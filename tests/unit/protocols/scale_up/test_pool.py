@@ -1,6 +1,6 @@
 """Pooled memory in virtual time: its rate by closed forms, who shares it, and who may reach it.
 
-The oracle of a device's rate is min(host link, ways x device, in flight x line / latency); N GPUs at one device have 1/N.
+The oracle of a rate is min(host link, ways x device, in flight x line / latency); N GPUs at one device have 1/N each.
 """
 
 from __future__ import annotations
