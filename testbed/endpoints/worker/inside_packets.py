@@ -3,8 +3,8 @@
 A transfer is a write into a window that its destination opens for it alone or, where its destination begins it, a read
 from one that its source opens. A rank that is pooled memory has granted its windows before (`inside_pool`). The bytes
 cross the links, and flow control, retry and the switch are what the topology says of them. What the switch adds up and
-copies is of `inside_switch`. The endpoints of all domains of a process are served by one loop in C, in which the process
-waits.
+copies is of `inside_switch`. The endpoints of all domains of a process are served by one loop in C, in which that
+process waits.
 
 Before anything begins, every GPU writes a few bytes to the next one by each plane. That proves the links, and the
 time of it is the idle round trip of this machine.

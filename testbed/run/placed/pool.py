@@ -44,11 +44,17 @@ def region_ports(lab: Lab, plan: LabPlan, nics: Sequence[PortPlan]) -> Iterator[
                 name=f"pool{number}",
                 mac="",
                 peer=f"{domain.node}:pool{number}",
-                rate_bps=domain.pool.rate.bps * pool.ways,
-                line_rate_bps=pool.rate.bps * pool.ways,
+                rate_bps=min(domain.pool.rate.bps, lab.scale_up.rate.scaled(plan.k).bps) * pool.ways,
+                line_rate_bps=min(pool.rate.bps, lab.scale_up.rate.bps) * pool.ways,
                 address=address,
                 rail=0,
             )
+
+
+def region_rates(nics: Sequence[PortPlan]) -> dict[int, float]:
+    """Return what each rank that is a region reads and writes, both together, in lab bit/s: its memory, or its links
+    where they are slower."""
+    return {rank: nic.rate_bps for rank, nic in enumerate(nics) if is_region(nic)}
 
 
 def is_region(nic: PortPlan) -> bool:
