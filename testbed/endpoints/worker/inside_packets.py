@@ -497,6 +497,7 @@ class InsidePackets:
             "failed": counts.failed,
             "stalled": counts.stalled,
             "stall_ns": counts.stall_ns,
+            "pool_bytes": sum(self._pools[rank].region.granted_bytes for rank in mine if rank in self._pools),
             "progress_ns": max(0, counts.progress_ns - begin_ns),
             "gpus": {str(endpoint.gpu): endpoint.counters() for endpoint in ends},
             "latencies": _summed(

@@ -13,7 +13,6 @@ from types import MappingProxyType
 
 from testbed.workload.steps import Compute, FoldedRing, InSwitch, Transfer, Workload
 
-
 NO_MEMORY: Mapping[int, float] = MappingProxyType({})
 """No rank is pooled memory."""
 
