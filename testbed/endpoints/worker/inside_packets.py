@@ -174,6 +174,7 @@ class InsidePackets:
         self._before: dict[int, Mapping[int, int]] = {}
         """By rank, the latencies of pings."""
         self._moved = -1
+        self._busy_since_ns = 0
         self._look_at: int | None = None
         self._failed = False
         self._zeros = memoryview(mmap.mmap(-1, MOST_AT_ONCE))
@@ -303,6 +304,8 @@ class InsidePackets:
 
     def send(self, step: Step, now: int) -> None:
         """Begin a transfer, or have it wait for those that its GPUs have begun. Raises `TrafficError`."""
+        if not self._transfers and not self._switch.busy:
+            self._busy_since_ns = self._endpoints.clock_ns()  # before, there was nothing that could have moved
         if step.in_switch is not None:
             self._switch.send(step)
             return
@@ -394,6 +397,8 @@ class InsidePackets:
         if transfer.left:
             return
         step = transfer.step
+        if step.withdraws and (pool := self._pools.get(_lender(step))) is not None:
+            pool.withdraw_view(step.begins_at)
         if transfer.window is not None:
             transfer.window.withdraw()
             if not step.pulled:
@@ -455,7 +460,7 @@ class InsidePackets:
             self._moved, counts.progress_ns = moved, at
         if not self._transfers and not self._switch.busy:
             return
-        stall_ns = at - counts.progress_ns
+        stall_ns = at - max(counts.progress_ns, self._busy_since_ns)
         if stall_ns < self._packets.timeout_ns:
             self._look_at = at + max(LOOK_NS, self._packets.timeout_ns // 50)
             return

@@ -28,6 +28,9 @@ class PooledRank:
         """By rank."""
         self._views: dict[int, Grant] = {}
         """By the rank whose memory it is."""
+        self._names: dict[int, WindowReference] = {}
+        """The names of windows as ranks were told them, by the identity of a grant: they do not forget one that is
+        withdrawn."""
         self._used: dict[int, int] = {}
         """By rank, the bytes of its grant that have a meaning already."""
         self._written: dict[int, tuple[int, int]] = {}
@@ -36,10 +39,17 @@ class PooledRank:
             self.region = Region(devices, capacity_bytes=place.capacity_bytes, granule=place.granule_bytes)
             for grant in place.grants:
                 made = self._grants[grant.rank] = self.region.grant(grant.size_bytes, [grant.gpu], grant.rights)
+                self._names[id(made)] = made.reference()
                 if grant.readers:
-                    self._views[grant.rank] = made.share(grant.readers)
+                    view = self._views[grant.rank] = made.share(grant.readers)
+                    self._names[id(view)] = view.reference()
         except UsageError as error:
             raise TrafficError(f"{name}: {error}") from error
+
+    def withdraw_view(self, owner: int) -> None:
+        """Let nobody else read any more what a rank keeps here. Who asks by the name that it had is refused."""
+        if (view := self._views.get(owner)) is not None:
+            view.withdraw()
 
     def place(self, step: Step) -> tuple[WindowReference, int]:
         """Return the window by which a transfer's rank reaches its bytes, and where they begin in it.
@@ -58,7 +68,4 @@ class PooledRank:
                 self._written[step.number] = owner, offset
         if grant is None:
             raise TrafficError(f"{self._name}: rank {who} was granted nothing there")
-        try:
-            return grant.reference(), offset
-        except UsageError as error:
-            raise TrafficError(f"{self._name}: {error}") from error
+        return self._names[id(grant)], offset

@@ -107,6 +107,8 @@ class Step(ProgramRow, frozen=True, kw_only=True):
     """The part that a transfer inside the domain has in an operation of the switch."""
     vc: Annotated[int, Meta(ge=0, lt=8)] | None = None
     """The virtual channel of the frames that a transfer inside the domain is; None: that of requests."""
+    withdraws: bool = False
+    """With its end, no other rank may read any more what the source keeps in the pooled memory that it goes to."""
 
     @property
     def begins_at(self) -> int:

@@ -173,6 +173,7 @@ def compile_programs(
                     restores=step.restores if asked else None,
                     in_switch=step.in_switch,
                     vc=step.vc,
+                    withdraws=step.withdraws,
                 )
             )
     requests = _requests_by_host(placement)

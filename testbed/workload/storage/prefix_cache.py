@@ -47,6 +47,14 @@ class PrefixCache:
     warm_up_ns: int = asked(
         duration("warm_up", "1s", "Gives the time from the begin until prompts arrive: prefixes are written meanwhile.")
     )
+    lease_ns: int | None = asked(
+        duration(
+            "lease",
+            None,
+            "Gives the time from the begin after which the first host lets nobody else read its prefixes; by default"
+            " there is none.",
+        )
+    )
     prompt_tokens: tuple[int, ...] = asked(prompt_lengths(64, 1024))
     accelerators: int = asked(
         whole("accelerators", 8, "Says how many H100 a host has, which compute a prompt together.", high=1024)
@@ -74,7 +82,8 @@ def generate_prefix_cache(cache: PrefixCache, *, ranks: int, rng: random.Random)
     """Prefixes are written first, block by block to one storage rank after the other, and other hosts are told.
 
     Then prompts arrive as a Poisson process (open loop), each at a host and with a prefix that are drawn evenly, and a
-    rest whose length is. The prefix is read, the rest computed behind what its host computes already.
+    rest whose length is. The prefix is read, the rest computed behind what its host computes already. With a `lease`,
+    reads by other hosts that come later than its end are refused, by a transport that has grants.
     """
     targets, hosts = storage_and_users(
         cache.storage, cache.hosts, ranks=ranks, name="hosts", what="a cache of prefixes"
@@ -102,6 +111,19 @@ def generate_prefix_cache(cache: PrefixCache, *, ranks: int, rng: random.Random)
     there = {owner: tuple(steps) for owner, steps in written.items()}
     for reader in hosts[1:] if cache.shared else ():
         there[reader] = (builder.transfer(hosts[0], reader, NEWS_BYTES, after=there[hosts[0]], label=f"told.{reader}"),)
+    if cache.lease_ns is not None:
+        if not cache.shared:
+            raise WorkloadError("what each host keeps for itself nobody else reads", field="lease")
+        for target in targets:
+            builder.transfer(
+                hosts[0],
+                target,
+                NEWS_BYTES,
+                after=there[hosts[0]],
+                start_ns=round(cache.lease_ns * factor),
+                withdraws=True,
+                label="lease",
+            )
     busy: dict[int, tuple[int, ...]] = {}
     asked_for = []
     at_s = 0.0
