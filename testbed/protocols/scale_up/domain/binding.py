@@ -121,6 +121,7 @@ class LinkCounters(ctypes.Structure):
             "wire_damaged_tx",
             "downs",
             "undelivered",
+            "returned",
         )
     ]
 
