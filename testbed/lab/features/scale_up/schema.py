@@ -208,7 +208,7 @@ class LlrSpec(SpecModel):
         )
 
 
-class PoolSpec(SpecModel):
+class MemoryPoolSpec(SpecModel):
     """`fabric.scale_up.pool`: memory devices on the switches of each domain, which all its GPUs load from and store
     to."""
 
@@ -311,7 +311,7 @@ class ScaleUpSpec(SpecModel):
     xon: Written[BufferField] = Field(
         default=None, description="Says at how much in that buffer a pause ends; a quarter of it by default."
     )
-    pool: Written[PoolSpec] = Field(
+    pool: Written[MemoryPoolSpec] = Field(
         default=None, description="Describes memory devices that the GPUs of a domain have in common; by default none."
     )
 

@@ -104,7 +104,7 @@ class Gpu:
     """Transactions without an answer, at most 2,048."""
 
     memory_bps: int = 0
-    """What the memory behind its windows reads and writes, both together; 0: as fast as its links are."""
+    """The rate at which the memory behind its windows reads and writes, both together; 0: no limit."""
     memory_ns: int = 0
     """The time from when the memory has read or written something until the answer may go."""
 

@@ -39,7 +39,7 @@ class Grant:
     size: int
     """In bytes, as it was asked for."""
     memory: tuple[mmap.mmap, ...]
-    """Of each way."""
+    """The memory of each way."""
     windows: tuple[Window, ...]
     peers: set[int]
     shared: list[Grant] = field(default_factory=list)

@@ -37,7 +37,7 @@ class WindowReference:
 
     @property
     def operands(self) -> Any:
-        """How it is interleaved, as C has it; None where it is not."""
+        """Return how it is interleaved, as C has it; None where it is not."""
         return None if self.ways == 1 else (ctypes.c_uint64 * 2)(self.ways, self.granule)
 
 

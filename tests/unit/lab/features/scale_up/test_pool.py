@@ -17,7 +17,7 @@ from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.features.scale_up.apply import gpu_settings, switch_description
 from testbed.lab.features.scale_up.host_gpus import host_gpus
 from testbed.lab.features.scale_up.links import NoSuchScaleUpLink, ScaleUpLink, find_links, list_links
-from testbed.lab.features.scale_up.schema import PoolSpec, ScaleUpSpec, resolve_scale_up
+from testbed.lab.features.scale_up.schema import MemoryPoolSpec, ScaleUpSpec, resolve_scale_up
 from testbed.lab.features.scale_up.sizing import check_scale_up
 from testbed.lab.features.scale_up.view import scale_up_document, scale_up_rows
 from testbed.protocols.scale_up.domain.endpoint import Gpu
@@ -68,7 +68,7 @@ def test_what_cannot_be_is_named(keys: dict[str, Any], field: str, words: str) -
 
 
 def test_the_keys_are_those_of_the_model() -> None:
-    assert set(PoolSpec.model_fields) == set(ScaleUpPool.__dataclass_fields__)
+    assert set(MemoryPoolSpec.model_fields) == set(ScaleUpPool.__dataclass_fields__)
 
 
 def codes(errors: Iterable[FabricError]) -> list[tuple[str, str]]:
