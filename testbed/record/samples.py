@@ -575,6 +575,8 @@ class ScaleUpLoad:
     """Bytes that the latter took of the GPUs' links, with the headers that the topology names."""
     payload_bytes: Count = 0
     """Bytes that have arrived in memories of GPUs by writes and reads."""
+    pool_bytes: Count = 0
+    """Bytes of pooled memory that were granted, in whole granules of all ways."""
     stalled: bool = False
     """Transfers waited, and nothing moved until they were given up."""
     stall_s: Number = 0.0

@@ -104,13 +104,15 @@ class StepBuilder:
         vc: int | None = None,
         pulled: bool = False,
         restores: int | None = None,
+        withdraws: bool = False,
         job: IoJob | None = None,
         label: str = "",
     ) -> int:
         """Add a transfer of bytes that mean nothing, not before `start_ns`, and return its number.
 
         One that is `pulled` is begun by its destination, whose lane and whose steps it waits for; it may read back what
-        the transfer `restores` has written. fio moves it as `job` says. Inside a scale-up domain its frames are of the
+        the transfer `restores` has written; with one that `withdraws`, others lose their view of what its source keeps.
+        fio moves it as `job` says. Inside a scale-up domain its frames are of the
         virtual channel `vc`.
         """
         self._check_transfer(source, destination, size_bytes)
@@ -126,6 +128,7 @@ class StepBuilder:
                 vc=vc,
                 pulled=pulled,
                 restores=restores,
+                withdraws=withdraws,
                 job=job,
                 label=label,
             ),

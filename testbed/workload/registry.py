@@ -67,7 +67,7 @@ _FAMILIES = {
     "collectives": "all-reduce reduce-scatter all-gather broadcast reduce gather scatter send-recv all-to-all",
     "training": "training-step pipeline moe",
     "services": "inference inference-requests kv-cache-incast",
-    "storage": "checkpoint dataset-streaming model-staging kv-offload fio",
+    "storage": "checkpoint dataset-streaming model-staging kv-offload prefix-cache fio",
     "tenants": "tenants trace",
     "programs": "program",
 }

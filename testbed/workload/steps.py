@@ -104,6 +104,8 @@ class Transfer:
     """It is a read: its destination begins it by asking for the bytes, and so `after` has steps of the destination."""
     restores: int | None = None
     """The transfer whose bytes a read has. A transport whose targets keep what is written reads just them."""
+    withdraws: bool = False
+    """With its end, nobody else may read any more what its source keeps in the pooled memory that it goes to."""
     job: IoJob | None = None
     """fio moves it so, and with a limit of time its size is only what one pass has; None: as the transport does."""
     label: str = ""

@@ -33,8 +33,9 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from testbed.endpoints.gpus.server_thread import ServedGpu, ServerThread
 from testbed.protocols.errors import UsageError
-from testbed.protocols.scale_up.domain.endpoint import ALL_RIGHTS, Done, Window, WindowReference
+from testbed.protocols.scale_up.domain.endpoint import Done
 from testbed.protocols.scale_up.domain.host_gpus import HostGpus
+from testbed.protocols.scale_up.domain.windows import ALL_RIGHTS, Window, WindowReference
 
 _T = TypeVar("_T")
 

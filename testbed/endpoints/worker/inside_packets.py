@@ -1,9 +1,10 @@
 """Transfers inside a scale-up domain as frames: each GPU of an own rank has an endpoint at the domain's switch.
 
 A transfer is a write into a window that its destination opens for it alone or, where its destination begins it, a read
-from one that its source opens. The bytes cross the links, and flow control, retry and the switch are what the topology
-says of them. What the switch adds up and copies is of `inside_switch`. The endpoints of all domains of a process are
-served by one loop in C, in which the process waits.
+from one that its source opens. A rank that is pooled memory has granted its windows before (`inside_pool`). The bytes
+cross the links, and flow control, retry and the switch are what the topology says of them. What the switch adds up and
+copies is of `inside_switch`. The endpoints of all domains of a process are served by one loop in C, in which that
+process waits.
 
 Before anything begins, every GPU writes a few bytes to the next one by each plane. That proves the links, and the
 time of it is the idle round trip of this machine.
@@ -22,11 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.base.program_errors import TrafficError
 from testbed.endpoints.real_time import REAL_TIME
+from testbed.endpoints.worker.inside_pool import PooledRank
 from testbed.endpoints.worker.inside_switch import SwitchOperations
 from testbed.endpoints.worker.program import ScaleUpPackets, ScaleUpPlace, Step
 from testbed.protocols.errors import UsageError
-from testbed.protocols.scale_up.domain.endpoint import Done, Endpoint, Endpoints, Gpu, Kind, Window
+from testbed.protocols.scale_up.domain.endpoint import Done, Endpoint, Endpoints, Gpu, Kind
 from testbed.protocols.scale_up.domain.errors import OperationCancelled, ScaleUpError
+from testbed.protocols.scale_up.domain.windows import Window, WindowReference
 
 if TYPE_CHECKING:
     from testbed.endpoints.worker.domain import Domain
@@ -108,7 +111,8 @@ class _Transfer:
     """A transfer that has begun."""
 
     step: Step
-    window: Window
+    window: Window | None
+    """That of its own; None where it goes to or from pooled memory."""
     landing: memoryview | None
     """Memory that is to be added up when all of it is there."""
     left: int
@@ -144,6 +148,7 @@ class InsidePackets:
         self._expected: set[int] = set()
         """The ranks whose ends are open, or will be: nothing begins before all of them are."""
         self._open: dict[int, Endpoint] = {}
+        self._pools: dict[int, PooledRank] = {}
         self._waiting: dict[int, deque[Step]] = {}
         self._begun: dict[int, int] = {}
         """By rank, the transfers under way that it begins."""
@@ -156,6 +161,7 @@ class InsidePackets:
         self._pings: dict[tuple[int, int], tuple[int, int]] = {}
         """By GPU and handle: the rank, and the number of the ping."""
         self._targets: dict[int, Window] = {}
+        """By GPU, what is written to before anything begins."""
         self._setting_up = False
         self._since_ns = 0
         """When the last end was opened, or began to reach its neighbour."""
@@ -168,6 +174,7 @@ class InsidePackets:
         self._before: dict[int, Mapping[int, int]] = {}
         """By rank, the latencies of pings."""
         self._moved = -1
+        self._busy_since_ns = 0
         self._look_at: int | None = None
         self._failed = False
         self._zeros = memoryview(mmap.mmap(-1, MOST_AT_ONCE))
@@ -194,15 +201,22 @@ class InsidePackets:
         self._since_ns, self._setting_up = now, True
         self.expect(places)
         for place in places:
-            try:
-                endpoint = self._endpoints.open(Path(self._packets.library), place.gpu, self)
-            except (OSError, UsageError) as error:
-                raise TrafficError(f"{self._name}: {place.name} cannot be opened: {error}") from error
-            self._open[place.rank] = endpoint
-            target = endpoint.export(self._sink)
-            self._targets[place.rank] = target
-            for peer in range(place.gpu.gpus):
-                target.authorise(peer)
+            if place.pool is not None:
+                devices = [self._open_end(place, gpu) for gpu in place.pool.devices]
+                self._pools[place.rank] = PooledRank(f"{self._name}: {place.name}", place.pool, devices)
+            else:
+                self._open[place.rank] = self._open_end(place, place.gpu)
+
+    def _open_end(self, place: ScaleUpPlace, gpu: Gpu) -> Endpoint:
+        """Open the end of a GPU, or of a device, with a window that all may write to. Raises `TrafficError`."""
+        try:
+            endpoint = self._endpoints.open(Path(self._packets.library), gpu, self)
+        except (OSError, UsageError) as error:
+            raise TrafficError(f"{self._name}: {place.name} cannot be opened: {error}") from error
+        target = self._targets[endpoint.gpu] = endpoint.export(self._sink)
+        for peer in range(gpu.gpus):
+            target.authorise(peer)
+        return endpoint
 
     def close(self, ranks: Iterable[int]) -> None:
         """Close the ends of some ranks' GPUs, and wait for them no longer. What is on its way is lost."""
@@ -211,23 +225,32 @@ class InsidePackets:
             self._pinging.discard(rank)
             self._pinged.discard(rank)
             self._again.pop(rank, None)
-            if (endpoint := self._open.pop(rank, None)) is not None:
+            ends = self._ends(rank)
+            self._open.pop(rank, None)
+            self._pools.pop(rank, None)
+            for endpoint in ends:
                 self._endpoints.shut(endpoint)
                 gpu = endpoint.gpu
                 self._transfers = {key: one for key, one in self._transfers.items() if key[0] != gpu}
                 self._pings = {key: one for key, one in self._pings.items() if key[0] != gpu}
+
+    def _ends(self, rank: int) -> Sequence[Endpoint]:
+        """Return the open ends of a rank: of pooled memory there are several."""
+        if (pool := self._pools.get(rank)) is not None:
+            return pool.devices
+        return [self._open[rank]] if rank in self._open else []
 
     def is_ready(self, now: int) -> bool:
         """Tell whether every GPU has reached the next one by each plane, which this begins when all ends are open.
 
         Raises `TrafficError` where an end is not opened, or reaches nothing.
         """
-        if missing := sorted(self._expected - self._open.keys()):
+        if missing := sorted(self._expected - self._open.keys() - self._pools.keys()):
             if now - self._since_ns > OPEN_NS:
                 names = ", ".join(self._places[rank].name for rank in missing[:4])
                 raise TrafficError(f"{self._name}: {names}{' and more' if len(missing) > 4 else ''} did not open")
             return False
-        ranks = list(self._open) if len(self._open) > 1 else []
+        ranks = list(self._open) if len(self._open) > 1 or self._pools else []
         for rank in ranks:
             if rank not in self._pinging:
                 self._pinging.add(rank)
@@ -242,15 +265,19 @@ class InsidePackets:
         return True
 
     def _ping(self, rank: int, number: int) -> None:
-        """Write a few bytes to the next GPU by each plane, for the time of this number."""
+        """Write a few bytes to the next GPU by each plane, for the time of this number; once to all pooled memory."""
         ranks = list(self._open)
-        other = ranks[(ranks.index(rank) + 1) % len(ranks)]
+        other = self._open[ranks[(ranks.index(rank) + 1) % len(ranks)]]
         endpoint, gpu = self._open[rank], self._places[rank].gpu
-        target = self._targets[other].reference()
-        for plane in range(len(gpu.interfaces)):
-            handle = endpoint.write(target, self._zeros[:PING_BYTES], plane * gpu.link.payload_bytes)
-            self._pings[endpoint.gpu, handle] = (rank, number)
-        self._unanswered[rank] = len(gpu.interfaces)
+        peers = [] if other is endpoint else [other]
+        if not number:
+            peers += [device for pool in self._pools.values() for device in pool.devices]
+        for peer in peers:
+            target = self._targets[peer.gpu].reference()
+            for plane in range(len(gpu.interfaces)):
+                handle = endpoint.write(target, self._zeros[:PING_BYTES], plane * gpu.link.payload_bytes)
+                self._pings[endpoint.gpu, handle] = (rank, number)
+        self._unanswered[rank] = len(peers) * len(gpu.interfaces)
 
     def _on_ping(self, rank: int, number: int, done: Done) -> None:
         if done.error is not None:
@@ -260,7 +287,7 @@ class InsidePackets:
         self._unanswered[rank] -= 1
         if self._unanswered[rank] or rank in self._again:
             return
-        several = rank in list(self._open)[:PINGING_GPUS]
+        several = len(self._open) > 1 and rank in list(self._open)[:PINGING_GPUS]
         if number + 1 < (PINGS if several else 1):
             self._ping(rank, number + 1)
         else:
@@ -277,6 +304,8 @@ class InsidePackets:
 
     def send(self, step: Step, now: int) -> None:
         """Begin a transfer, or have it wait for those that its GPUs have begun. Raises `TrafficError`."""
+        if not self._transfers and not self._switch.busy:
+            self._busy_since_ns = self._endpoints.clock_ns()  # before, there was nothing that could have moved
         if step.in_switch is not None:
             self._switch.send(step)
             return
@@ -288,7 +317,7 @@ class InsidePackets:
         while queue and self._begun.get(rank, 0) < OPEN_TRANSFERS:
             step = queue[0]
             lender = _lender(step)
-            if self._lent.get(lender, 0) >= OPEN_TRANSFERS:
+            if self._lent.get(lender, 0) >= OPEN_TRANSFERS and lender not in self._pools:
                 return
             queue.popleft()
             self._begun[rank] = self._begun.get(rank, 0) + 1
@@ -296,7 +325,9 @@ class InsidePackets:
             self._begin(step)
 
     def _begin(self, step: Step) -> None:
-        assert step.destination is not None
+        if (pool := self._pools.get(_lender(step))) is not None:
+            self._begin_pooled(step, pool)
+            return
         begins, lends = self._endpoint(step.begins_at), self._endpoint(_lender(step))
         source = self._recipient.outgoing(step)
         landing = self._recipient.landing(step)
@@ -312,16 +343,34 @@ class InsidePackets:
         if not step.pulled and step.size_bytes <= len(remote):
             window.await_bytes(step.size_bytes)
             self._landing[lends.gpu, window.number] = transfer
-        left = step.size_bytes
+        self._ask(begins, transfer, local, window.reference())
+
+    def _begin_pooled(self, step: Step, pool: PooledRank) -> None:
+        """Begin a store to pooled memory, or a load from it."""
+        if step.pulled:
+            landing = self._recipient.landing(step)
+            local = self._sink[: step.size_bytes] if landing is None else landing
+        else:
+            source = self._recipient.outgoing(step)
+            local = self._zeros[: step.size_bytes] if source is None else source
+        reference, offset = pool.place(step)
+        transfer = _Transfer(step=step, window=None, landing=None, left=0)
+        self._ask(self._endpoint(step.begins_at), transfer, local, reference, offset)
+
+    def _ask(
+        self, begins: Endpoint, transfer: _Transfer, local: memoryview, reference: WindowReference, offset: int = 0
+    ) -> None:
+        """Have a GPU load or store all of a transfer, which stands in a window from `offset` on."""
+        step = transfer.step
+        left, ask = step.size_bytes, begins.read if step.pulled else begins.write
         while left:  # of traffic alone there may be more than its memory has
             part = min(left, len(local))
-            if step.pulled:
-                handle = begins.read(window.reference(), local[:part], vc=step.vc)
-            else:
-                handle = begins.write(window.reference(), local[:part], vc=step.vc)
+            handle = ask(reference, local[:part], offset, vc=step.vc)
             self._transfers[begins.gpu, handle] = transfer
             transfer.left += 1
             left -= part
+            if transfer.window is None:  # else all parts have the same memory
+                offset += part
 
     def on_done(self, endpoint: Endpoint, done: Done) -> None:
         """An operation of one of the GPUs is done, or what it waits for is there."""
@@ -348,9 +397,12 @@ class InsidePackets:
         if transfer.left:
             return
         step = transfer.step
-        transfer.window.withdraw()
-        if not step.pulled:
-            self._landing.pop((self._endpoint(_lender(step)).gpu, transfer.window.number), None)
+        if step.withdraws and (pool := self._pools.get(_lender(step))) is not None:
+            pool.withdraw_view(step.begins_at)
+        if transfer.window is not None:
+            transfer.window.withdraw()
+            if not step.pulled:
+                self._landing.pop((self._endpoint(_lender(step)).gpu, transfer.window.number), None)
         self._begun[step.begins_at] -= 1
         self._lent[_lender(step)] -= 1
         if transfer.error is None or (transfer.arrived and self._packets.counts_errors):
@@ -408,7 +460,7 @@ class InsidePackets:
             self._moved, counts.progress_ns = moved, at
         if not self._transfers and not self._switch.busy:
             return
-        stall_ns = at - counts.progress_ns
+        stall_ns = at - max(counts.progress_ns, self._busy_since_ns)
         if stall_ns < self._packets.timeout_ns:
             self._look_at = at + max(LOOK_NS, self._packets.timeout_ns // 50)
             return
@@ -416,7 +468,7 @@ class InsidePackets:
         if not self._packets.counts_errors:
             waiting = len({id(one) for one in self._transfers.values()})
             self._end(f"nothing has moved for {stall_ns / 1e9:.1f} s, and {waiting} transfers wait{self._down_text()}")
-        for endpoint in self._open.values():
+        for endpoint in self._open.values():  # pooled memory asks for nothing
             endpoint.cancel()
 
     def turn(self, now: int) -> None:
@@ -439,7 +491,8 @@ class InsidePackets:
 
     def report(self, ranks: Iterable[int], begin_ns: int) -> dict[str, Any]:
         """Return what the endpoints of some ranks have counted, and the domain of this process, since the begin."""
-        mine = {rank: self._open[rank] for rank in ranks if rank in self._open}
+        mine = list(ranks)
+        ends = [end for rank in mine for end in self._ends(rank)]
         counts = self.counts
         return {
             "domain": self._packets.name,
@@ -449,10 +502,11 @@ class InsidePackets:
             "failed": counts.failed,
             "stalled": counts.stalled,
             "stall_ns": counts.stall_ns,
+            "pool_bytes": sum(self._pools[rank].region.granted_bytes for rank in mine if rank in self._pools),
             "progress_ns": max(0, counts.progress_ns - begin_ns),
-            "gpus": {str(endpoint.gpu): endpoint.counters() for endpoint in mine.values()},
+            "gpus": {str(endpoint.gpu): endpoint.counters() for endpoint in ends},
             "latencies": _summed(
-                (endpoint.latencies() for endpoint in mine.values()), [self._before.get(rank, {}) for rank in mine]
+                (endpoint.latencies() for endpoint in ends), [self._before.get(rank, {}) for rank in mine]
             ),
         }
 
@@ -469,9 +523,10 @@ class InsidePackets:
     def _down_text(self, rank: int | None = None) -> str:
         """Say which planes are down, of one rank's GPU or of all; "" where none is."""
         found: dict[str, Sequence[int]] = {}
-        for one, endpoint in self._open.items():
-            if (rank is None or one == rank) and (planes := endpoint.planes_down()):
-                found[self._places[one].name] = planes
+        for one in (*self._open, *self._pools) if rank is None else (rank,):
+            for endpoint in self._ends(one):
+                if planes := endpoint.planes_down():
+                    found[self._places[one].name] = planes
         words = [f"{name} plane {', '.join(str(plane + 1) for plane in planes)}" for name, planes in found.items()]
         return f" (down: {'; '.join(words[:4])}{' and more' if len(words) > 4 else ''})" if words else ""
 

@@ -18,8 +18,9 @@ from testbed.base.program_errors import TrafficError
 from testbed.endpoints.worker.program import Step
 from testbed.protocols.errors import UsageError
 from testbed.protocols.scale_up.domain.binding import WINDOWS
-from testbed.protocols.scale_up.domain.endpoint import ELEMENT_BYTES, KEYS, Done, Element, Endpoint, Group
+from testbed.protocols.scale_up.domain.endpoint import KEYS, Done, Element, Endpoint
 from testbed.protocols.scale_up.domain.errors import ScaleUpError
+from testbed.protocols.scale_up.domain.windows import ELEMENT_BYTES, Group
 from testbed.workload.steps import Combine
 
 MOST_GROUPS = 8

@@ -18,7 +18,7 @@ from testbed.workload.builder import MAX_STEPS
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.steps import Collective, Combine, InSwitch
 
-VERSION = 8
+VERSION = 9
 """The version of a program's shape as JSON (`program_json`). A worker refuses any other."""
 LARGEST_TRANSFER = (1 << 32) - 1
 """The most bytes of a transfer: UET's `request_length` has 32 bits."""
@@ -107,6 +107,8 @@ class Step(ProgramRow, frozen=True, kw_only=True):
     """The part that a transfer inside the domain has in an operation of the switch."""
     vc: Annotated[int, Meta(ge=0, lt=8)] | None = None
     """The virtual channel of the frames that a transfer inside the domain is; None: that of requests."""
+    withdraws: bool = False
+    """With its end, no other rank may read any more what the source keeps in the pooled memory that it goes to."""
 
     @property
     def begins_at(self) -> int:
@@ -172,14 +174,41 @@ class Settings:
     """The destination of a transfer may begin it."""
 
 
+class PoolGrant(ProgramRow, frozen=True, kw_only=True):
+    """Memory of a region that a rank may use: a window for its GPU, and one to read from for others."""
+
+    rank: Rank
+    gpu: Annotated[int, Meta(ge=0, lt=1024)]
+    """The number of the rank's GPU in the domain."""
+    size_bytes: Annotated[int, Meta(ge=1, lt=1 << 62)]
+    rights: Annotated[int, Meta(ge=1, le=7)]
+    """As of `testbed.protocols.scale_up.domain.windows`."""
+    readers: tuple[Annotated[int, Meta(ge=0, lt=1024)], ...] = ()
+    """The GPUs of the others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolPlace:
+    """A region of pooled memory that a rank is."""
+
+    devices: Annotated[Sequence[Gpu], Meta(min_length=1)]
+    """The ends of its ways, in order."""
+    granule_bytes: Annotated[int, Meta(ge=1, lt=1 << 35)]
+    """The bytes of one way before the next one's."""
+    capacity_bytes: Annotated[int, Meta(ge=1, lt=1 << 62)]
+    grants: Sequence[PoolGrant] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleUpPlace:
-    """The GPU of an own rank in its scale-up domain."""
+    """The GPU of an own rank in its scale-up domain, or the region of pooled memory that the rank is there."""
 
     rank: Rank
     name: Text
     """The name of the GPU in messages: `p1-s1-h1:gpu1`."""
     gpu: Gpu
+    """That of a region is its first device."""
+    pool: PoolPlace | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """The oracles of a subnet's tables: is every pair routed, do shifts contend, can waiting for buffers go in a circle.
 
-* A **shift** by k has each HCA send to the k-th one after it. On a fat tree with as many uplinks as downlinks, D-mod-K
+* A **shift** by k has each HCA send to the k-th one after it, in the order in which a tree has them: leaf by leaf, port
+  by port, whatever a file calls them. On a fat tree with as many uplinks as downlinks, D-mod-K
   routing has no link that carries two flows of any shift (Zahavi, "D-Mod-K routing providing non-blocking traffic for
   shift permutations on real life fat trees", 2010).
 * A frame that holds a buffer waits for one of the next link of its path, of the same virtual lane. Where these
@@ -57,11 +58,11 @@ class _Tables:
 
     def __init__(self, subnet: Subnet) -> None:
         self.switches = [node.name for node in subnet.switches]
-        self.hcas = [node.name for node in subnet.hcas]
+        self.hcas = order_hcas(subnet)
         number = {name: index for index, name in enumerate((*self.switches, *self.hcas))}
         count, top = len(self.switches), max((node.lid for node in subnet.nodes.values()), default=0)
         self.names = [*self.switches, *self.hcas]
-        self.lids: _Numbers = np.array([node.lid for node in subnet.hcas], np.int64)
+        self.lids: _Numbers = np.array([subnet.nodes[name].lid for name in self.hcas], np.int64)
         self.lft = np.full((count, top + 1), NO_PORT, np.uint8)
         for index, name in enumerate(self.switches):
             table = subnet.lfts.get(name, b"")[: top + 1]
@@ -174,9 +175,32 @@ def _find_cycle(dependencies: dict[int, set[int]], tables: _Tables, limit: int) 
     return -1, ()
 
 
+def order_hcas(subnet: Subnet) -> list[str]:
+    """Return the HCAs in the order of a tree: from a switch at its top down, port by port. Where there is no tree of
+    tiers, and for those that the switch does not reach, the order is that of GUIDs."""
+    rest = [node.name for node in subnet.hcas]
+    tier = _tiers(subnet)
+    if tier is None or not subnet.switches:
+        return rest
+    below: dict[str, list[str]] = {}
+    for (name, _), (other, _) in sorted(subnet.peers.items()):
+        if tier[other] < tier[name]:
+            below.setdefault(name, []).append(other)
+    top = max(tier.values())
+    stack = [next(node.name for node in subnet.switches if tier[node.name] == top)]
+    found: dict[str, None] = {}
+    while stack:
+        name = stack.pop()
+        if name not in found:
+            found[name] = None
+            stack += reversed(below.get(name, ()))
+    return [name for name in found if not tier[name]] + [name for name in rest if name not in found]
+
+
 def is_full_fat_tree(subnet: Subnet) -> bool:
     """Tell whether D-mod-K has to be free of contention: tiers of switches, each below the top with as many links up as
-    down, all of a tier alike, and whole.
+    down, all of a tier alike, and whole; two switches that have one above them in common have all in common, as in a
+    parallel-ports generalised fat tree (Zahavi's PGFT).
 
     The tier of a switch is its distance from the HCAs; switches of one tier are not joined, and HCAs are on the lowest.
     """
@@ -201,8 +225,15 @@ def is_full_fat_tree(subnet: Subnet) -> bool:
         down, up = next(iter(found))
         if up != (0 if level == top else down):
             return False
-    # Each switch has as many links to every one above it that it reaches.
-    return all(len({names.count(other) for other in set(names)}) <= 1 for names in spread.values())
+    families: dict[str, frozenset[str]] = {}
+    for names in spread.values():
+        # Each switch has as many links to every one above it that it reaches, and so have its siblings.
+        parents = frozenset(names)
+        if len({names.count(other) for other in parents}) > 1:
+            return False
+        if any(families.setdefault(other, parents) != parents for other in parents):
+            return False
+    return True
 
 
 def _tiers(subnet: Subnet) -> dict[str, int] | None:

@@ -12,6 +12,7 @@ from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.link_delays import SMALLEST_FRAME_BYTES, WirePaths
 from testbed.run.ideals.fabric_graph import fabric_graph
 from testbed.run.placed.lab import LiveLab
+from testbed.run.placed.pool import region_rates
 from testbed.run.placed.scale_up import ScaleUpDomains, scale_up_domains
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.schema.model import Scenario
@@ -141,8 +142,10 @@ class PointIdeals:
             base_rtt_s=self._way_s(traffic),
             framing=self.framing,
         )
+        nics = traffic.placement.nics
+        links = dict.fromkeys(range(len(nics)), self.domains.links.rate_bps)
         inside_s = pattern_ideal_s(
-            ends[True], self.domains.links.rate_bps, base_rtt_s=self.domains.latency_s, framing=UNFRAMED
+            ends[True], {**links, **region_rates(nics)}, base_rtt_s=self.domains.latency_s, framing=UNFRAMED
         )
         return max(over_fabric_s, inside_s)
 
@@ -164,6 +167,7 @@ class PointIdeals:
             scale_up_latency_s=self.domains.latency_s,
             latency_s=self._way_s(traffic),
             wire_bytes=self.framing.wire_bytes,
+            memory_bps=region_rates(traffic.placement.nics),
             scale=self.k,
         )
         return bound or None

@@ -460,7 +460,7 @@ def inside_flows(
         channel=[pairs[step.source, step.destination] for step in steps],
         start_s=[_seconds(started.get(step.number)) for step in steps],
         end_s=[_seconds(arrived.get(step.number)) for step in steps],
-        ideal_s=[8 * step.size_bytes / rates[step.source] + latency_s for step in steps],
+        ideal_s=[8 * step.size_bytes / min(rates[step.source], rates[step.destination]) + latency_s for step in steps],
     )
     spans, received = _carried(transfers, behind_s=latency_s)
     channels = []
@@ -491,9 +491,12 @@ def inside_flows(
 
 
 def payload_bps(packets: DomainPackets, nic: PortPlan, rate_bps: int) -> float:
-    """Return what a GPU's links carry of payload together, each way, where all frames are full, in lab bit/s."""
-    link = packets.gpus[nic.node, packets.gpu_of(nic)].link
-    return rate_bps * link.payload_bytes / link.line_bytes(link.payload_bytes)
+    """Return what a GPU's links carry of payload together, each way, where all frames are full, in lab bit/s; of a
+    region of pooled memory what its devices' do, or the memory behind them."""
+    region = packets.region(nic)
+    link = (packets.gpus[nic.node, packets.gpu_of(nic)] if region is None else region.devices[0]).link
+    payload = rate_bps * link.payload_bytes / link.line_bytes(link.payload_bytes)
+    return payload if region is None else sum(min(payload, one.memory_bps) for one in region.devices)
 
 
 def _gpus(placement: PlacedWorkload) -> list[tuple[int, PortPlan]]:
@@ -502,4 +505,4 @@ def _gpus(placement: PlacedWorkload) -> list[tuple[int, PortPlan]]:
 
 
 def _end(packets: DomainPackets, nic: PortPlan) -> FlowEnd:
-    return FlowEnd(node=nic.node, interface=f"gpu{packets.gpu_of(nic)}", address="")
+    return FlowEnd(node=nic.node, interface=packets.end_name(nic), address="")

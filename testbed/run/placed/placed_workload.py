@@ -15,12 +15,13 @@ from testbed.endpoints.worker.program import (
     Piece,
     Program,
     ScaleUpLinks,
+    ScaleUpPackets,
     Settings,
 )
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.placed.channels import ChannelPlan
 from testbed.run.placed.rings import ranks_of, ring_parts, transfers_of, waits_by_worker
-from testbed.run.placed.scale_up import ScaleUpDomains
+from testbed.run.placed.scale_up import DomainPackets, ScaleUpDomains
 from testbed.workload.builder import MAX_STEPS
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.collectives.operation import OUT_OF_PLACE
@@ -172,6 +173,7 @@ def compile_programs(
                     restores=step.restores if asked else None,
                     in_switch=step.in_switch,
                     vc=step.vc,
+                    withdraws=step.withdraws,
                 )
             )
     requests = _requests_by_host(placement)
@@ -254,11 +256,16 @@ def _links(placement: PlacedWorkload, neighbours: set[int], inside: set[int]) ->
     known, packets = placement.domains.links, placement.domains.packets
     links = ScaleUpLinks(rate_bps=known.rate_bps, in_switch_bps=known.in_switch_bps, one_way_ns=known.one_way_ns)
     if packets is not None and inside:
-        links = replace(links, packets=packets.of({rank: placement.ranks[rank] for rank in inside}))
+        links = replace(links, packets=_packets_of(packets, placement, inside))
     if not neighbours:
         return links
     other = placement.domains.of(placement.ranks[next(iter(neighbours))].node)
     return replace(links, domain=other, neighbours=frozenset(neighbours))
+
+
+def _packets_of(packets: DomainPackets, placement: PlacedWorkload, inside: set[int]) -> ScaleUpPackets:
+    nics = {rank: placement.ranks[rank] for rank in inside}
+    return packets.of(nics, placement.workload, placement.ranks)
 
 
 def _check_pulled(step: Transfer, workload: Workload) -> None:

@@ -14,6 +14,7 @@ from testbed.base.names import nearest, plane_letter
 from testbed.lab.core.fabric.forwarding.links import planes_apart
 from testbed.lab.core.model import BACKEND, Lab
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
+from testbed.run.placed.pool import region_ports
 from testbed.run.schema.model import NO_TENANT, RankOrder, Ranks
 from testbed.workload.draws import draw_order
 from testbed.workload.kinds.kind import ranks_per_domain
@@ -106,6 +107,8 @@ def place_ranks(lab: Lab, plan: LabPlan, choice: Ranks, *, seed: int) -> RankPla
     if choice.count is not None:
         ordered = ordered[: choice.count]
     ordered = [*_routers(lab, plan, choice.externals), *ordered, *_targets(plan, targets, choice, lab)]
+    if choice.pool:
+        ordered += region_ports(lab, plan, ordered)
     domains = lab.host_domains
     return RankPlacement(
         nics=tuple(ordered), ranks_per_domain=ranks_per_domain([domains.get(nic.node, nic.node) for nic in ordered])

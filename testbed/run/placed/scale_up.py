@@ -6,7 +6,8 @@ generation; NVIDIA/nccl `src/graph/tuning.cc`): Hopper 0.85, Blackwell 0.74.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,12 +15,13 @@ from typing import TYPE_CHECKING
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.model import Lab, ScaleUp, ScaleUpBy
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
+from testbed.run.placed.pool import is_region, plan_grants
 from testbed.run.schema.model import SCALE_UP_TIMEOUT_MS, Transport
 from testbed.run.schema.transports import TRANSPORTS
 from testbed.workload.steps import FoldedRing, Transfer, Workload
 
 if TYPE_CHECKING:
-    from testbed.endpoints.worker.program import ScaleUpPackets
+    from testbed.endpoints.worker.program import PoolPlace, ScaleUpPackets
     from testbed.protocols.scale_up.domain.endpoint import Gpu
 
 IN_SWITCH_EFFICIENCY: Mapping[str, float] = {"h100": 0.85, "nvl72": 0.74}
@@ -43,13 +45,42 @@ class DomainPackets:
     counts_errors: bool
     carried: bool = True
     """The workers of the transport can wait for frames, too."""
+    regions: Mapping[tuple[str, str], PoolPlace] = field(default_factory=dict)
+    """The regions of pooled memory, by host and the name of the port that stands for them."""
 
     def gpu_of(self, nic: PortPlan) -> int:
         """Return the number of a NIC's first GPU in its host, from 1; 0 where it is no GPU's."""
         return (nic.rail - 1) * self.gpus_per_nic + 1 if nic.rail else 0
 
-    def of(self, nics: Mapping[int, PortPlan]) -> ScaleUpPackets:
-        """Return the packets of these ranks of one domain. Raises `ScenarioError` for a NIC that is no GPU's."""
+    def region(self, nic: PortPlan) -> PoolPlace | None:
+        """Return the region of pooled memory that a rank is; None for one that is a GPU."""
+        return self.regions.get((nic.node, nic.name)) if is_region(nic) else None
+
+    def end_name(self, nic: PortPlan) -> str:
+        """Return the name that a rank has in its host: gpu1 or, of pooled memory, pool1."""
+        return nic.name if is_region(nic) else f"gpu{self.gpu_of(nic)}"
+
+    def _granted(self, rank: int, region: PoolPlace, workload: Workload, ranks: Sequence[PortPlan]) -> PoolPlace:
+        """Return a region with what the workload needs of it. Raises `ScenarioError` where it has not so much."""
+        numbers = {
+            number: gpu.gpu
+            for number, nic in enumerate(ranks)
+            if not is_region(nic) and (gpu := self.gpus.get((nic.node, self.gpu_of(nic)))) is not None
+        }
+        grants = plan_grants(workload, numbers, rank)
+        row = region.granule_bytes * len(region.devices)
+        asked = sum(-(-one.size_bytes // row) * row for one in grants)
+        if asked > region.capacity_bytes:
+            raise ScenarioError(
+                f"the workload keeps {asked:,} bytes in {ranks[rank].name} of {ranks[rank].node}, which has"
+                f" {region.capacity_bytes:,}",
+                hint="a larger fabric.scale_up.pool.capacity, more ways, or a smaller workload.bytes_factor",
+            )
+        return replace(region, grants=grants)
+
+    def of(self, nics: Mapping[int, PortPlan], workload: Workload, ranks: Sequence[PortPlan]) -> ScaleUpPackets:
+        """Return the packets of these ranks of one domain; the workload's are `ranks`. Raises `ScenarioError` for a NIC
+        that is no GPU's, and for a region with too little memory."""
         from testbed.endpoints.worker.program import ScaleUpPackets, ScaleUpPlace
 
         if not self.carried:
@@ -59,6 +90,11 @@ class DomainPackets:
             )
         places = []
         for rank, nic in sorted(nics.items()):
+            if (region := self.region(nic)) is not None:
+                granted = self._granted(rank, region, workload, ranks)
+                name = f"{nic.node}:{nic.name}"
+                places.append(ScaleUpPlace(rank=rank, name=name, gpu=region.devices[0], pool=granted))
+                continue
             number = self.gpu_of(nic)
             gpu = self.gpus.get((nic.node, number))
             if gpu is None:
@@ -142,11 +178,14 @@ def carried_domains(lab: Lab, plan: LabPlan, transport: Transport, k: float, run
 
     timeout_ms = SCALE_UP_TIMEOUT_MS if transport.scale_up_timeout_ms is None else transport.scale_up_timeout_ms
     gpus: dict[tuple[str, int], Gpu] = {}
+    memory: defaultdict[str, list[Gpu]] = defaultdict(list)
     for domain in plan.scale_up_domains:
         for wire in domain.wires:
             if wire.plane == 1:
                 gpu = gpu_settings(plan, wire.host, wire.local_gpu, run)
                 gpus[wire.host, wire.local_gpu] = replace(gpu, timeout_s=timeout_ms / 1e3)
+                if wire.memory:
+                    memory[domain.name].append(gpus[wire.host, wire.local_gpu])
     packets = DomainPackets(
         library=str(scale_up_domain.build()),
         names=dict(lab.host_domains),
@@ -156,9 +195,29 @@ def carried_domains(lab: Lab, plan: LabPlan, transport: Transport, k: float, run
         timeout_ns=timeout_ms * 1_000_000,
         counts_errors=transport.scale_up_errors == "count",
         carried=_can_carry(transport),
+        regions=dict(_regions(plan, memory)),
     )
     # What operations in the switch reach of the links' rate is then what its frames do.
     return replace(found, links=replace(found.links, in_switch_bps=found.links.rate_bps), packets=packets)
+
+
+def _regions(plan: LabPlan, memory: Mapping[str, Sequence[Gpu]]) -> Iterator[tuple[tuple[str, str], PoolPlace]]:
+    """Yield the regions of all domains, whose devices' ends are in `memory`."""
+    from testbed.endpoints.worker.program import PoolPlace
+
+    for domain in plan.scale_up_domains:
+        if domain.pool is None:
+            continue
+        pool, devices = domain.pool.real, memory[domain.name]
+        for number in range(pool.regions):
+            yield (
+                (domain.wires[0].host, f"pool{number + 1}"),
+                PoolPlace(
+                    devices=tuple(devices[number * pool.ways : (number + 1) * pool.ways]),
+                    granule_bytes=domain.pool.granule.bytes,
+                    capacity_bytes=pool.ways * pool.capacity.bytes,
+                ),
+            )
 
 
 def _can_carry(transport: Transport) -> bool:

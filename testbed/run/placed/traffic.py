@@ -15,6 +15,7 @@ from testbed.lab.core.model import BACKEND
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.placement import RankPlacement, place_ranks
+from testbed.run.placed.pool import check_regions
 from testbed.run.placed.program import check_program
 from testbed.run.placed.scale_up import check_in_switch, goes_by_packets, inside_domains, scale_up_domains
 from testbed.run.placed.traffic_parts import TrafficPart, split_traffic
@@ -77,6 +78,7 @@ def make_traffic(
     by_packets = goes_by_packets(lab.model, scenario.transport) and not scenario.tenant_transports
     workload = inside_domains(workload, [domains.of(node) for node in nodes] if by_packets else nodes)
     check_in_switch(lab.model, workload)
+    check_regions(workload, placement.nics, by_packets=by_packets)
     workload = _admitted(scenario, workload)
     nics = placement.nics
     carriers: dict[int, LabTransport] = {}

@@ -109,6 +109,10 @@ def _ranks(document: Document, point: Scenario, lab: Lab) -> Iterator[Problem]:
             where: Path = (*path, "hosts", index)
             yield _unknown(document, "unknown-host", where, f"{lab.name} has no host", pattern, names)
     yield from _unknown_targets(document, ranks, lab)
+    if ranks.pool and lab.scale_up.pool is None:
+        message = f"the scale-up domains of {lab.name} have no pooled memory"
+        hint = "fabric: {scale_up: {by: packets, pool: {devices: 4}}} in the topology"
+        yield document.problem("no-pool", (*path, "pool"), message, hint=hint, key=True)
     rails = sorted({link.rail for link in lab.links if link.rail})
     for index, rail in enumerate(ranks.rails):
         if rail not in rails:

@@ -113,6 +113,8 @@ class Ranks:
     targets: tuple[str, ...] = ()
     """Names or patterns of storage targets of the networks that are ranks, too: the last ones, behind all NICs of
     hosts."""
+    pool: bool = False
+    """The regions of pooled memory in the scale-up domains of these ranks are ranks, too: the very last ones."""
     hosts: tuple[str, ...] = ()
     """Names or patterns (`p1-s1-*`); none: all."""
     rails: tuple[int, ...] = ()

@@ -49,12 +49,14 @@ def _rank_problems(document: Document, workload: Workload) -> Iterator[Problem]:
         "joined": ranks.joined,
         "external": ranks.externals,
         "targets": ranks.targets,
+        "pool": ranks.pool,
     }
     says = {
         "per_rail": ("a program is started once, with all ranks", "rails: [1]"),
         "joined": ("a program opens its sockets on one port", "planes: [a]"),
         "external": ("the ranks of a program run on hosts, and not on a router outside", None),
         "targets": ("the ranks of a program run on hosts, and not on storage targets", None),
+        "pool": ("the ranks of a program run on hosts, and not on memory devices", None),
     }
     for key, (message, hint) in says.items():
         if chosen[key]:

@@ -103,6 +103,11 @@ class RanksSpec(SpecModel):
         description='Lists storage targets of the networks that are the last ranks, by name or pattern such as "*";'
         " by default none is a rank.",
     )
+    pool: Written[Flag] = Field(
+        default=None,
+        description="Says whether the regions of pooled memory in the scale-up domains of these ranks are the last"
+        " ranks; by default none is a rank.",
+    )
     hosts: Written[Annotated[list[Annotated[str, _HostPattern(), NotNull()]], Length(1, MAX_LIST)]] = Field(
         default=None, description="Lists names of hosts, or patterns such as p1-s1-*; by default all hosts take part."
     )
@@ -137,6 +142,7 @@ class RanksSpec(SpecModel):
             tenants=self.tenant or self.external or (),
             externals=self.external or (),
             targets=tuple(self.targets or ()),
+            pool=bool(self.pool),
             hosts=tuple(self.hosts or ()),
             rails=tuple(self.rails or ()),
             planes=tuple(PLANE_LETTERS.index(letter) + 1 for letter in self.planes or ()),

@@ -62,6 +62,7 @@ def workload_as_run(scenario: Scenario) -> dict[str, Any]:
         "tenant": _one_or_list(ranks.tenants),
         "external": _one_or_list(ranks.externals),
         "targets": list(ranks.targets),
+        "pool": ranks.pool or None,
         "hosts": list(ranks.hosts),
         "rails": list(ranks.rails),
         "planes": [plane_letter(plane) for plane in ranks.planes],

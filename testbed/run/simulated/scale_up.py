@@ -47,7 +47,7 @@ class SimulatedDomain:
         self.virtual = VirtualDomain(
             library,
             domain_links(plan),
-            gpus=plan.gpus,
+            gpus=plan.ends,
             voq=plan.links[0].real.voq,
             clock_ns=site.now,
             draw=random.randrange,

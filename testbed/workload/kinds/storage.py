@@ -11,11 +11,13 @@ from testbed.workload.storage import (
     DatasetStreaming,
     FioJobs,
     KvOffload,
+    PrefixCache,
     Staging,
     generate_checkpoint,
     generate_dataset_streaming,
     generate_fio_jobs,
     generate_kv_offload,
+    generate_prefix_cache,
     generate_staging,
 )
 
@@ -50,6 +52,12 @@ KINDS = (
         description="Prompts arrive (open loop), read what was seen before of their KV caches, and write the rest.",
         parameters=parameters_of(KvOffload),
         build=built_by(generate_kv_offload, KvOffload),
+    ),
+    WorkloadKind(
+        name="prefix-cache",
+        description="Beginnings of prompts are kept once for all hosts to read, or by each host for itself.",
+        parameters=parameters_of(PrefixCache),
+        build=built_by(generate_prefix_cache, PrefixCache),
     ),
     WorkloadKind(
         name="fio",

@@ -410,6 +410,7 @@ class ScaleUpCarried:
     request_frames: int
     request_line_bytes: int
     payload_bytes: int
+    pool_bytes: int
     replays: int
     pauses: int
     leaked_credits: int

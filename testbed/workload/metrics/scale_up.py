@@ -147,6 +147,14 @@ _value(
     _CBFC,
     lambda run: run.buffer_peak_share,
 )
+_value(
+    "pool_bytes",
+    "Pooled memory granted",
+    MetricUnit.BYTES,
+    "what hosts were granted of regions of pooled memory, in whole granules of all ways; a view for readers takes none",
+    "own: what stays stranded in hosts without a pool (fabric.scale_up.pool)",
+    lambda run: run.pool_bytes,
+)
 _share(
     "failed_share",
     "Scale-up transfers failed",

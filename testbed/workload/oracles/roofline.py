@@ -8,9 +8,13 @@ A ring AllReduce of n ranks comes out as 2(n-1)/n * S * 8 / B from the chain and
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from testbed.workload.steps import Compute, FoldedRing, InSwitch, Transfer, Workload
+
+NO_MEMORY: Mapping[int, float] = MappingProxyType({})
+"""No rank is pooled memory."""
 
 
 def workload_roofline_s(  # noqa: PLR0913  # what networks are like
@@ -22,6 +26,7 @@ def workload_roofline_s(  # noqa: PLR0913  # what networks are like
     scale_up_latency_s: float = 0.0,
     latency_s: Callable[[int, int], float] | float = 0.0,
     wire_bytes: Callable[[int], int] = int,
+    memory_bps: Mapping[int, float] = NO_MEMORY,
     scale: float = 1.0,
 ) -> float:
     """The roofline of any workload whose ranks have a NIC each, and a link each way into their scale-up domain.
@@ -29,15 +34,19 @@ def workload_roofline_s(  # noqa: PLR0913  # what networks are like
     `rate_bps` (of a rank's NIC) and `scale_up_bps` are lab rates, as is `in_switch_bps` of operations in the scale-up
     switch (0: as `scale_up_bps`). `latency_s` (of two ranks, or of all) is added to each transfer over the fabric in a
     chain (half a base RTT, where nothing waits for the acknowledgement), `scale_up_latency_s` to each over scale-up
-    links; `wire_bytes` adds headers (`Framing.wire_bytes`); `scale` multiplies the workload's times, which are real
-    ones.
+    links; `wire_bytes` adds headers (`Framing.wire_bytes`); `memory_bps` are the rates of ranks that are pooled memory;
+    `scale` multiplies the workload's times, which are real ones.
     """
     if scale_up_bps <= 0:
         raise ValueError("rates must be above 0")
     away_s = latency_s if callable(latency_s) else lambda *_: latency_s
     ended: list[float] = []
     load = NicLoad(
-        rate_bps=rate_bps, scale_up_bps=scale_up_bps, in_switch_bps=in_switch_bps or scale_up_bps, wire_bytes=wire_bytes
+        rate_bps=rate_bps,
+        scale_up_bps=scale_up_bps,
+        in_switch_bps=in_switch_bps or scale_up_bps,
+        wire_bytes=wire_bytes,
+        memory_bps=memory_bps,
     )
     computed: defaultdict[int, float] = defaultdict(float)
     begun: list[float] = []
@@ -75,7 +84,8 @@ def ring_round_s(busy_s: Sequence[float], ways_s: Sequence[float], chunks: int =
 class NicLoad:
     """The load of transfers on the NIC of each rank and on its links into the scale-up domain, each way.
 
-    Rates are in bit/s; `wire_bytes` adds headers to what goes over a NIC.
+    Rates are in bit/s; `wire_bytes` adds headers to what goes over a NIC. A rank that is pooled memory has neither, and
+    in `memory_bps` what it reads and writes, both together.
     """
 
     def __init__(
@@ -85,11 +95,13 @@ class NicLoad:
         scale_up_bps: float,
         in_switch_bps: float,
         wire_bytes: Callable[[int], int] = int,
+        memory_bps: Mapping[int, float] = NO_MEMORY,
     ) -> None:
         self._rate_bps = rate_bps
         self._scale_up_bps = scale_up_bps
         self._in_switch_bps = in_switch_bps
         self._wire_bytes = wire_bytes
+        self._memory_bps = memory_bps
         self._busy_s: defaultdict[tuple[str, int], float] = defaultdict(float)
         self._operations: set[int] = set()
 
@@ -106,13 +118,15 @@ class NicLoad:
             return 2 * once_s
         network = "scale-up" if step.scale_up else "fabric"
         bits = 8 * (step.size_bytes if step.scale_up else self._wire_bytes(step.size_bytes))
-        sent_s, received_s = (
-            bits / (self._scale_up_bps if step.scale_up else self._rate_bps(rank))
-            for rank in (step.source, step.destination)
-        )
-        self._busy_s[network + " sent", step.source] += sent_s
-        self._busy_s[network + " received", step.destination] += received_s
-        return max(sent_s, received_s)
+        alone_s = 0.0
+        for rank, way in ((step.source, " sent"), (step.destination, " received")):
+            use = (network + way, rank)
+            busy_s = bits / (self._scale_up_bps if step.scale_up else self._rate_bps(rank))
+            if (memory_bps := self._memory_bps.get(rank)) is not None:
+                use, busy_s = ("memory", rank), bits / memory_bps
+            self._busy_s[use] += busy_s
+            alone_s = max(alone_s, busy_s)
+        return alone_s
 
     def add_ring(self, ring: FoldedRing, inside_s: float, away_s: Callable[[int, int], float]) -> float:
         """Count all rounds of a ring, and return how long it takes alone (s).

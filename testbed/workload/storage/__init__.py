@@ -4,6 +4,7 @@ from testbed.workload.storage.checkpoint import Checkpoint, checkpoint_bytes_per
 from testbed.workload.storage.datasets import DATASETS, DatasetStreaming, generate_dataset_streaming
 from testbed.workload.storage.fio_jobs import FIO_JOB_PARAMETERS, FioJobs, check_fio_job, generate_fio_jobs
 from testbed.workload.storage.kv_offload import KvOffload, generate_kv_offload
+from testbed.workload.storage.prefix_cache import PrefixCache, generate_prefix_cache
 from testbed.workload.storage.staging import FanOut, Staging, generate_staging
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "FanOut",
     "FioJobs",
     "KvOffload",
+    "PrefixCache",
     "Staging",
     "check_fio_job",
     "checkpoint_bytes_per_rank",
@@ -21,5 +23,6 @@ __all__ = [
     "generate_dataset_streaming",
     "generate_fio_jobs",
     "generate_kv_offload",
+    "generate_prefix_cache",
     "generate_staging",
 ]

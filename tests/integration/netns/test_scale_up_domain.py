@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 from domain_lab import DomainLab, domain_lab, host_gpus
 
-from testbed.protocols.scale_up.domain.endpoint import READ, Endpoint, WindowReference
+from testbed.protocols.scale_up.domain.endpoint import Endpoint
 from testbed.protocols.scale_up.domain.errors import LinkDown, WindowRefused
 from testbed.protocols.scale_up.domain.host_gpus import GPUS_VARIABLE
 from testbed.protocols.scale_up.domain.link import FlowControl, LinkSettings
+from testbed.protocols.scale_up.domain.windows import READ, WindowReference
 from testbed.protocols.scale_up.retry import RetryConfig
 
 pytestmark = [pytest.mark.netns]

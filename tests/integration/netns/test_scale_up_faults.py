@@ -12,8 +12,9 @@ import pytest
 from domain_lab import DomainLab, domain_lab
 
 from testbed.daemons.switchd.errors import SwitchError
-from testbed.protocols.scale_up.domain.endpoint import Endpoint, Spray, WindowReference
+from testbed.protocols.scale_up.domain.endpoint import Endpoint, Spray
 from testbed.protocols.scale_up.domain.link import LinkSettings
+from testbed.protocols.scale_up.domain.windows import WindowReference
 from testbed.protocols.scale_up.retry import RetryConfig
 
 pytestmark = [pytest.mark.netns]

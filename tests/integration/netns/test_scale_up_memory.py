@@ -13,9 +13,9 @@ from domain_lab import DomainLab, domain_lab, host_gpus
 from testbed.base.linux.namespaces import in_namespace
 from testbed.endpoints.gpus.gpus import GpuMemory, ScaleUp
 from testbed.protocols.errors import UsageError
-from testbed.protocols.scale_up.domain.endpoint import READ
 from testbed.protocols.scale_up.domain.errors import OperationCancelled, WindowRefused
 from testbed.protocols.scale_up.domain.link import LinkSettings
+from testbed.protocols.scale_up.domain.windows import READ
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(60)]
 

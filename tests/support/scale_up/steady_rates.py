@@ -10,7 +10,8 @@ from typing import Any
 
 from domain_lab import DomainLab
 
-from testbed.protocols.scale_up.domain.endpoint import Endpoint, WindowReference
+from testbed.protocols.scale_up.domain.endpoint import Endpoint
+from testbed.protocols.scale_up.domain.windows import WindowReference
 
 LONG_BYTES = 64 << 20
 """More than any flow here sends until it has been measured."""

@@ -30,8 +30,9 @@ from testbed.endpoints.perftest.transport import (
 )
 from testbed.protocols.errors import UsageError
 from testbed.protocols.scale_up.domain.binding import OPERATIONS, OVERHEAD_BYTES, REGION_BYTES
-from testbed.protocols.scale_up.domain.endpoint import Endpoint, Gpu, WindowReference
+from testbed.protocols.scale_up.domain.endpoint import Endpoint, Gpu
 from testbed.protocols.scale_up.domain.host_gpus import GPUS_VARIABLE, HostGpus
+from testbed.protocols.scale_up.domain.windows import WindowReference
 
 _NUMBER_BYTES: Final = 8
 _COPY_BYTES: Final = 1 << 20

@@ -52,5 +52,6 @@ from testbed.lab.core.model.scale_up import (
     ScaleUpBy,
     ScaleUpFlowControl,
     ScaleUpHeaders,
+    ScaleUpPool,
 )
 from testbed.lab.core.model.startup import ConfigText, StartupConfig

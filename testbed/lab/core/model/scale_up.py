@@ -113,6 +113,30 @@ class LinkRetry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleUpPool:
+    """Memory that the GPUs of each domain have in common: devices on its switches that answer loads and stores.
+
+    A device has links as a GPU has, and behind them memory of `rate`, reads and writes together, which answers after
+    `latency`. `ways` devices are one region, over which memory is interleaved: `interleave` bytes of each in turn. The
+    defaults are a memory expander of CXL 2.0 on 16 lanes of PCIe 5 (64 GB/s each way), and loads as they were measured
+    from such (Sun et al., "Demystifying CXL memory with genuine CXL-ready systems and devices", MICRO 2023).
+    """
+
+    devices: int
+    capacity: ByteCount = field(default_factory=lambda: ByteCount(10**12))
+    """That of a device. It is an account: no memory is set aside for it."""
+    rate: Rate = field(default_factory=lambda: Rate.parse("512G"))
+    latency: Duration = field(default_factory=lambda: Duration(250))
+    interleave: ByteCount = TRANSACTION
+    ways: int = 1
+
+    @property
+    def regions(self) -> int:
+        """Return how many regions the devices make."""
+        return self.devices // self.ways
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleUp:
     """The scale-up domains of a lab, in the units of the real system; all domains of a lab are alike."""
 
@@ -148,6 +172,13 @@ class ScaleUp:
     headers: ScaleUpHeaders = ScaleUpHeaders.LAB
     switch_ports: int | None = None
     """Ports of one plane's switch; None: not known, and nothing is checked against it."""
+    pool: ScaleUpPool | None = None
+    """None: GPUs have no memory in common."""
+
+    @property
+    def devices(self) -> int:
+        """Return how many memory devices each domain has."""
+        return 0 if self.pool is None else self.pool.devices
 
     @property
     def planes(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from testbed.base.units import ByteCount, Duration, Rate
-from testbed.lab.core.model.scale_up import ScaleUp
+from testbed.lab.core.model.scale_up import ScaleUp, ScaleUpPool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +40,25 @@ class ScaleUpPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PoolPlan:
+    """The memory devices of a domain in lab units. They are the last of its ends."""
+
+    real: ScaleUpPool
+    rate: Rate
+    latency: Duration
+    granule: ByteCount
+    """The bytes of one way before the next one's: a frame of the lab for each transaction of `interleave`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DomainWire:
-    """The veth pair between a GPU and the switch of one plane. It carries neither IPv4 nor IPv6."""
+    """The veth pair between a GPU, or a memory device, and the switch of one plane. It carries neither IPv4 nor IPv6.
+
+    The ends of memory devices are in the namespace of their domain's first host, whose worker serves them.
+    """
 
     gpu: int
-    """The number of the GPU in its domain, from 0: hosts in the order of the lab, GPUs of each by rail."""
+    """The number of the GPU in its domain, from 0: hosts in the order of the lab, GPUs of each by rail, then memory."""
     plane: int
     """From 1, as in `ScaleUp.plane_rate`."""
     host: str
@@ -54,6 +68,8 @@ class DomainWire:
     """The GPU's end, in the namespace of its host."""
     mac: str
     ifindex: int
+    memory: int = 0
+    """The number of the memory device, from 1, whose `local_gpu` is behind those of the host's GPUs; 0: it is none."""
     switch_interface: str
     """The switch's end, in the namespace of the domain."""
     switch_mac: str
@@ -75,6 +91,13 @@ class DomainPlan:
     """By plane, then by GPU: as a switch counts its ports."""
     links: tuple[ScaleUpPlan, ...]
     """The wires of each plane: a GPU's links to it as one."""
+    pool: PoolPlan | None = None
+    """None: it has no memory devices."""
+
+    @property
+    def ends(self) -> int:
+        """GPUs and memory devices: the ports of a switch in each plane."""
+        return self.gpus + (0 if self.pool is None else self.pool.real.devices)
 
     @property
     def planes(self) -> int:

@@ -253,6 +253,8 @@ def resolve_infiniband(
     lanes = spec.vl_arbitration
     partitions, problems = _partitions(document, spec, hosts)
     problems += _lane_problems(document, spec, vls, sl2vl)
+    levels = set(range(vls)) if several else {partition.sl for partition in partitions} or {0}
+    problems += _weightless(document, spec, {sl2vl[sl] for sl in levels} - {DROPPED})
     problems += _wrong_managers(document, spec.sm.nodes, hosts)
     if several:
         missing = [sl for sl in range(vls) if sl2vl[sl] == DROPPED]
@@ -332,6 +334,18 @@ def _lane_problems(document: Document, spec: InfinibandSpec, vls: int, sl2vl: tu
             hint = f"add {partition.sl}: 0 to sl2vl, or choose another sl"
             problems.append(document.problem("sl-without-vl", path, message, hint=hint))
     return problems
+
+
+def _weightless(document: Document, spec: InfinibandSpec, used: set[int]) -> Iterator[Problem]:
+    """Lanes that paths take, and whose turn never comes: no table of VL arbitration has a weight for them."""
+    tables = spec.vl_arbitration
+    if not tables.low:
+        return  # by default all lanes have one there
+    weighted = {int(lane) for table in (tables.high, tables.low) for lane, weight in table.items() if weight}
+    for lane in sorted(used - weighted):
+        message = f"paths go by VL {lane}, which has no weight in either table: it would never send"
+        hint = f"low: {{{lane}: 8}} among its others, or leave low out"
+        yield document.problem("vl-without-weight", (*ROOT, "vl_arbitration"), message, hint=hint, key=True)
 
 
 def _wrong_managers(document: Document, names: list[str], hosts: list[str]) -> Iterator[Problem]:

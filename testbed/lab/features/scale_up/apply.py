@@ -131,7 +131,7 @@ def _rates(domain: DomainPlan) -> tuple[int, ...]:
 def switch_description(plan: LabPlan, domain: DomainPlan) -> SwitchDescription:
     """Describe a domain for its switch."""
     return SwitchDescription(
-        gpus=domain.gpus,
+        gpus=domain.ends,
         planes=domain.planes,
         voq=domain.links[0].real.voq,
         link=_widest(domain),
@@ -144,7 +144,8 @@ def switch_description(plan: LabPlan, domain: DomainPlan) -> SwitchDescription:
 
 
 def gpu_settings(plan: LabPlan, host: str, local_gpu: int, run: Path | None = None) -> Gpu:
-    """Return the settings of the endpoint of a GPU of a host (from 1). It is opened in the namespace of the host.
+    """Return the settings of the endpoint of a GPU of a host (from 1), or of a memory device that has such a number
+    there. It is opened in the namespace of the host.
 
     `run` is the lab's run directory, by which the domain's switch learns at once when the endpoint's process dies.
 
@@ -154,9 +155,10 @@ def gpu_settings(plan: LabPlan, host: str, local_gpu: int, run: Path | None = No
     for domain in plan.scale_up_domains:
         if wires := domain.wires_of(host, local_gpu):
             first, link = domain.links[0], _widest(domain)
+            pool = domain.pool if wires[0].memory else None
             return Gpu(
                 gpu=wires[0].gpu,
-                gpus=domain.gpus,
+                gpus=domain.ends,
                 interfaces=[wire.interface for wire in wires],
                 addresses=[(_bytes(wire.mac), _bytes(wire.switch_mac)) for wire in wires],
                 link=link,
@@ -165,6 +167,8 @@ def gpu_settings(plan: LabPlan, host: str, local_gpu: int, run: Path | None = No
                 response_vc=min(1, first.real.vcs - 1),
                 timeout_s=max(LEAST_TIMEOUT_S, TIMEOUT_ROUND_TRIPS * first.rtt.seconds),
                 spray=Spray[first.real.spray.name],
+                memory_bps=0 if pool is None else pool.rate.bps,
+                memory_ns=0 if pool is None else pool.latency.ns,
                 switch="" if run is None else str(domain_switch(run, domain.name).run_directory),
             )
     raise NoPackets(f"{host} has no GPU {local_gpu} in a scale-up domain of {plan.lab}")
@@ -213,7 +217,8 @@ def domain_states(lab: RunningLab) -> list[DomainState]:
 
 def set_gpu_wires(lab: RunningLab, host: str, *, up: bool) -> None:
     """Bring the interfaces of a host's GPUs up or down, as its power does."""
-    wires = [wire for domain in lab.plan.scale_up_domains for wire in domain.wires if wire.host == host]
+    all_wires = (wire for domain in lab.plan.scale_up_domains for wire in domain.wires)
+    wires = [wire for wire in all_wires if wire.host == host and not wire.memory]
     if not wires:
         return
 

@@ -74,7 +74,8 @@ def _row(effect: Effect, domain: DomainPlan, **more: Any) -> ChangeRow:
 
 
 def _size(domain: DomainPlan) -> str:
-    return f"{domain.gpus} GPUs, {domain.planes} planes"
+    pool = "" if domain.pool is None else f", {domain.pool.real.devices} memory devices"
+    return f"{domain.gpus} GPUs, {domain.planes} planes{pool}"
 
 
 def compare_domains(old: LabPlan, new: LabPlan, open_gpus: Mapping[str, int]) -> DomainChanges:

@@ -33,7 +33,7 @@ def _follow(events: EventStream, domain: DomainPlan, run: Path) -> None:
                 events.watch_process(said["pid"], domain.node, "switch-ended", domain.name)
                 yield events.event(domain.node, "switch-started", domain.name)
                 continue
-            wire = domain.wires[said["plane"] * domain.gpus + said["gpu"]]
+            wire = domain.wires[said["plane"] * domain.ends + said["gpu"]]
             yield events.event(wire.host, "plane-up" if said["up"] else "plane-down", wire.interface)
 
     events.read_on(switch.run_directory / EVENTS_NAME)

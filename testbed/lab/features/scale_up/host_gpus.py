@@ -26,7 +26,8 @@ def host_gpus(plan: LabPlan, library: Path, run: Path) -> Iterator[tuple[str, Ho
     for domain in plan.scale_up_domains:
         numbers: dict[str, int] = {}
         for wire in domain.wires:
-            numbers[wire.host] = max(wire.local_gpu, numbers.get(wire.host, 0))
+            if not wire.memory:
+                numbers[wire.host] = max(wire.local_gpu, numbers.get(wire.host, 0))
         link = domain.links[0]
         for host, count in numbers.items():
             yield (

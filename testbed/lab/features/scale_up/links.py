@@ -5,14 +5,17 @@
     p1-s1:plane3              a switch chip: the links of all GPUs of a domain to one plane
     p1-s1:plane1-2            several of them, such as the chips of one switch tray
     plane3                    the same of a lab that has one domain
+    p1-s1-h1.mem1:plane2      the link of a memory device of its domain's pool; also p1-s1-h1:mem1p2
     p1-s1-h1:planes           a compute tray: all links of all GPUs of a host
 
 GPUs of a host count from 1 in the order of its rails, as planes do. A domain that ends at its host has the host's name.
+A domain's memory devices are named with its first host, and are none of that host's GPUs.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -23,12 +26,14 @@ from testbed.lab.features.scale_up.sizing import find_domains, gpus_of_hosts
 
 EXAMPLE = "p1-s1-h1.gpu1:plane2"
 _PLACE = re.compile(
-    r"(?:(?P<owner>[a-z][a-z0-9-]*)(?:\.gpu(?P<gpu>[1-9][0-9]{0,3}))?:)?"
+    r"(?:(?P<owner>[a-z][a-z0-9-]*)(?:\.(?P<kind>gpu|mem)(?P<gpu>[1-9][0-9]{0,3}))?:)?"
     r"plane(?:s|(?P<first>[1-9][0-9]{0,2})(?:-(?P<last>[1-9][0-9]{0,2}))?)"
 )
-_RESEMBLING = re.compile(r"\.gpu|(?:^|:)plane")
+_RESEMBLING = re.compile(r"\.gpu|\.mem[0-9]|(?:^|:)plane")
 """Nodes have no dots in their names, and interfaces other names."""
-_INTERFACE = re.compile(r"(?P<host>[a-z][a-z0-9-]*):gpu(?P<gpu>[1-9][0-9]{0,3})p(?P<plane>[1-9][0-9]{0,2})")
+_INTERFACE = re.compile(
+    r"(?P<host>[a-z][a-z0-9-]*):(?P<kind>gpu|mem)(?P<gpu>[1-9][0-9]{0,3})p(?P<plane>[1-9][0-9]{0,2})"
+)
 
 
 class NoSuchScaleUpLink(TestbedError):
@@ -44,11 +49,17 @@ class ScaleUpLink:
     plane: int
     host: str
     local_gpu: int
+    memory: int = 0
+    """The number of the memory device that it is of, from 1, which counts behind the host's GPUs; 0: it is a GPU's."""
 
     @property
     def gpu_name(self) -> str:
-        """The name of its GPU."""
-        return f"{self.host}.gpu{self.local_gpu}"
+        """The name of its GPU, or of its memory device."""
+        return f"{self.host}.{self._end}"
+
+    @property
+    def _end(self) -> str:
+        return f"mem{self.memory}" if self.memory else f"gpu{self.local_gpu}"
 
     @property
     def name(self) -> str:
@@ -57,7 +68,7 @@ class ScaleUpLink:
     @property
     def interface(self) -> str:
         """The name of its interface in the host."""
-        return f"gpu{self.local_gpu}p{self.plane}"
+        return f"{self._end}p{self.plane}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +80,8 @@ class ScaleUpPlace:
 
     owner: str = ""
     local_gpu: int = 0
+    is_memory: bool = False
+    """The number is a memory device's."""
     first: int = 0
     last: int = 0
 
@@ -77,14 +90,31 @@ class ScaleUpPlace:
         """Take a name apart; None for what is not written like one."""
         if (found := _INTERFACE.fullmatch(text)) is not None:
             plane = int(found["plane"])
-            return cls(owner=found["host"], local_gpu=int(found["gpu"]), first=plane, last=plane)
+            memory = found["kind"] == "mem"
+            return cls(owner=found["host"], local_gpu=int(found["gpu"]), is_memory=memory, first=plane, last=plane)
         found = _PLACE.fullmatch(text)
         if found is None:
             return None
         first = int(found["first"] or 0)
         return cls(
-            owner=found["owner"] or "", local_gpu=int(found["gpu"] or 0), first=first, last=int(found["last"] or first)
+            owner=found["owner"] or "",
+            local_gpu=int(found["gpu"] or 0),
+            is_memory=found["kind"] == "mem",
+            first=first,
+            last=int(found["last"] or first),
         )
+
+
+def _of_end(place: ScaleUpPlace, links: Sequence[ScaleUpLink]) -> list[ScaleUpLink]:
+    """The links of one GPU or memory device. Raises `NoSuchScaleUpLink`."""
+    mine = [link for link in links if bool(link.memory) is place.is_memory]
+    found = [link for link in mine if (link.memory or link.local_gpu) == place.local_gpu]
+    if not found:
+        what = "memory device" if place.is_memory else "GPU"
+        known = sorted({link.memory or link.local_gpu for link in mine})
+        hint = f"its {what}s are {known[0]} to {known[-1]}" if known else "fabric.scale_up.pool makes memory devices"
+        raise NoSuchScaleUpLink(f"{place.owner} has no {what} {place.local_gpu}", hint=hint)
+    return found
 
 
 def resembles_link(text: str) -> bool:
@@ -94,7 +124,9 @@ def resembles_link(text: str) -> bool:
 
 def names_gpu_link(text: str) -> bool:
     """Tell whether a text names links of one GPU, as no port of a fabric is named."""
-    return _INTERFACE.fullmatch(text) is not None or (".gpu" in text and _PLACE.fullmatch(text) is not None)
+    return _INTERFACE.fullmatch(text) is not None or (
+        (".gpu" in text or ".mem" in text) and _PLACE.fullmatch(text) is not None
+    )
 
 
 def list_links(lab: Lab) -> tuple[ScaleUpLink, ...]:
@@ -102,11 +134,13 @@ def list_links(lab: Lab) -> tuple[ScaleUpLink, ...]:
     gpus = gpus_of_hosts(lab)
     found: list[ScaleUpLink] = []
     for domain in find_domains(lab):
-        members = [(host, local) for host in domain.hosts for local in range(1, gpus[host] + 1)]
+        members = [(host, local, 0) for host in domain.hosts for local in range(1, gpus[host] + 1)]
+        first = domain.hosts[0]
+        members += [(first, gpus[first] + number, number) for number in range(1, lab.scale_up.devices + 1)]
         found += [
-            ScaleUpLink(domain=domain.name, gpu=gpu, plane=plane, host=host, local_gpu=local)
+            ScaleUpLink(domain=domain.name, gpu=gpu, plane=plane, host=host, local_gpu=local, memory=memory)
             for plane in range(1, lab.scale_up.planes + 1)
-            for gpu, (host, local) in enumerate(members)
+            for gpu, (host, local, memory) in enumerate(members)
         ]
     return tuple(found)
 
@@ -143,10 +177,12 @@ def find_links(lab: Lab, text: str) -> tuple[ScaleUpLink, ...]:
     if place.local_gpu and place.owner not in hosts:
         raise NoSuchScaleUpLink(f"{place.owner} is no host", hint=f"GPUs are counted in hosts: {hosts[0]}.gpu1")
     of_owner = [link for link in links if place.owner in ("", link.domain, link.host)]
-    of_gpu = [link for link in of_owner if place.local_gpu in (0, link.local_gpu)]
-    if not of_gpu:
-        most = max(link.local_gpu for link in of_owner)
-        raise NoSuchScaleUpLink(f"{place.owner} has no GPU {place.local_gpu}", hint=f"its GPUs are 1 to {most}")
+    if place.local_gpu:
+        of_gpu = _of_end(place, of_owner)
+    elif place.first and place.owner in ("", *domains):  # a chip has all ends of the domain
+        of_gpu = of_owner
+    else:
+        of_gpu = [link for link in of_owner if not link.memory]
     planes = lab.scale_up.planes
     if place.first > place.last:
         raise NoSuchScaleUpLink(f"{text}: the first plane comes after the last", hint=f"they are 1 to {planes}")

@@ -44,6 +44,7 @@ from testbed.lab.core.model import (
     ScaleUpBy,
     ScaleUpFlowControl,
     ScaleUpHeaders,
+    ScaleUpPool,
 )
 from testbed.lab.features.scale_up.sizing import LARGEST_WINDOW, MOST_CREDITS
 
@@ -54,6 +55,10 @@ MAX_COARSE = 32
 """8 KiB: larger frames do not fit an Ethernet MTU of 9216 bytes with their headers."""
 CREDIT_UNITS = (32, 64, 128, 256, 512, 1024, 2048)
 """In bytes (SAI-CBFC)."""
+INTERLEAVES = (256, 512, 1024, 2048, 4096, 8192, 16384)
+"""In bytes: the granularities of CXL's decoders of host-managed memory (CXL 3.1 section 8.2.4.20)."""
+MOST_DEVICES = 64
+MOST_CAPACITY = ByteCount(10**15)
 MOST_BUFFER = ByteCount(1 << 27)
 """The largest buffer of one channel: 128 MiB, more than any switch has."""
 BufferField = Annotated[ByteCount, Quantity(ByteCount, MOST_BUFFER)]
@@ -99,18 +104,20 @@ class _AutoCountOrShare(Checked):
 
 
 @dataclass(frozen=True, slots=True)
-class _CreditUnit(Checked):
-    """The bytes of one credit."""
+class _OneSize(Checked):
+    """One of several numbers of bytes."""
+
+    sizes: tuple[int, ...]
 
     def check(self, value: object) -> ByteCount:
-        size = parse_quantity(value, ByteCount, ByteCount(CREDIT_UNITS[-1]))
-        if size.bytes not in CREDIT_UNITS:
-            known = ", ".join(f"{unit}B" for unit in CREDIT_UNITS)
+        size = parse_quantity(value, ByteCount, ByteCount(self.sizes[-1]))
+        if size.bytes not in self.sizes:
+            known = ", ".join(f"{unit}B" for unit in self.sizes)
             raise refusal("unknown-value", f"must be one of {known}, not {quote(value)}")
         return size
 
     def json_schema(self) -> JsonSchemaValue:
-        return {"enum": [f"{unit}B" for unit in CREDIT_UNITS]}
+        return {"enum": [f"{unit}B" for unit in self.sizes]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +150,7 @@ class _TimeOrOff(Checked):
 class CreditsSpec(SpecModel):
     """`fabric.scale_up.credits`: the credits of one virtual channel of a link."""
 
-    unit: Written[Annotated[ByteCount, _CreditUnit()]] = Field(
+    unit: Written[Annotated[ByteCount, _OneSize(CREDIT_UNITS)]] = Field(
         default=None, description="Gives the bytes of one credit; the default is 256B."
     )
     limit: Written[Annotated[int | float, _AutoCountOrShare("credits", MOST_CREDITS)]] = Field(
@@ -199,6 +206,38 @@ class LlrSpec(SpecModel):
             replays=self.replays or default.replays,
             pcs_lost_windows=self.pcs_lost or default.pcs_lost_windows,
         )
+
+
+class MemoryPoolSpec(SpecModel):
+    """`fabric.scale_up.pool`: memory devices on the switches of each domain, which all its GPUs load from and store
+    to."""
+
+    devices: Annotated[int, Whole(1, MOST_DEVICES)] = Field(description="Says how many devices each domain has.")
+    capacity: Written[Annotated[ByteCount, Quantity(ByteCount, MOST_CAPACITY)]] = Field(
+        default=None, description="Gives the capacity of a device, an account without memory behind it; 1TB by default."
+    )
+    rate: Written[RateField] = Field(
+        default=None,
+        description="Gives what the memory of a device reads and writes, both together; 512G by default.",
+    )
+    latency: Written[DurationField] = Field(
+        default=None,
+        description="Gives the time from a request at a device until its answer may go; 250ns by default.",
+    )
+    ways: Written[Annotated[int, Whole(1, MOST_DEVICES)]] = Field(
+        default=None,
+        description="Says over how many devices the memory of a region is interleaved; by default over all.",
+    )
+    interleave: Written[Annotated[ByteCount, _OneSize(INTERLEAVES)]] = Field(
+        default=None,
+        description="Gives the bytes of a device before those of the next one; the default is 256B. A frame of the lab"
+        " stands for `coarse` transactions here, too.",
+    )
+
+    def pool(self) -> ScaleUpPool:
+        """Return the pool as it is resolved."""
+        written = {name: getattr(self, name) for name in type(self).model_fields if getattr(self, name) is not None}
+        return ScaleUpPool(**{"ways": self.devices, **written})
 
 
 class ScaleUpSpec(SpecModel):
@@ -272,6 +311,9 @@ class ScaleUpSpec(SpecModel):
     xon: Written[BufferField] = Field(
         default=None, description="Says at how much in that buffer a pause ends; a quarter of it by default."
     )
+    pool: Written[MemoryPoolSpec] = Field(
+        default=None, description="Describes memory devices that the GPUs of a domain have in common; by default none."
+    )
 
 
 def resolve_scale_up(spec: ScaleUpSpec | None) -> tuple[ScaleUp, list[FabricError]]:
@@ -290,7 +332,7 @@ def resolve_scale_up(spec: ScaleUpSpec | None) -> tuple[ScaleUp, list[FabricErro
         hint = "flow_control: credits, or leave out the credits"
         message = f"there are no credits with flow_control: {spec.flow_control}"
         errors.append(_error(message, "credits", code="contradiction", hint=hint))
-    errors += _buffer_errors(spec)
+    errors += [*_buffer_errors(spec), *_pool_errors(spec)]
     if errors:
         return UNSTATED_SCALE_UP, errors
     if base is None:
@@ -317,12 +359,26 @@ def _buffer_errors(spec: ScaleUpSpec) -> Iterator[FabricError]:
             )
 
 
+def _pool_errors(spec: ScaleUpSpec) -> Iterator[FabricError]:
+    """A pool whose loads and stores would be no frames, or whose regions do not come out even."""
+    pool = spec.pool
+    if pool is None:
+        return
+    if spec.by != ScaleUpBy.PACKETS:
+        message = "loads and stores of pooled memory are frames, and this domain has none"
+        yield _error(message, "pool", code="contradiction", hint="by: packets beside the pool")
+    if pool.ways is not None and pool.devices % pool.ways:
+        message = f"{_counted(pool.devices, 'device')} are no whole regions of {pool.ways}"
+        yield _error(message, "pool.ways", code="contradiction", hint=f"a divisor of {pool.devices}")
+
+
 def _written(spec: ScaleUpSpec) -> Mapping[str, Any]:
     """Return the values that the file gives, by the names of the model."""
-    same = {item.name for item in fields(ScaleUp)} & spec.model_fields_set - {"preset", "shares", "credits"}
+    same = {item.name for item in fields(ScaleUp)} & spec.model_fields_set - {"preset", "shares", "credits", "pool"}
     retry = {None: LinkRetry(), "auto": LinkRetry(), "off": None}
     return {name: getattr(spec, name) for name in same} | {
         "credits": spec.credits.credits(),
+        "pool": None if spec.pool is None else spec.pool.pool(),
         "retry": spec.llr.retry() if isinstance(spec.llr, LlrSpec) else retry[spec.llr],
     }
 

@@ -32,6 +32,8 @@ MOST_CREDITS = 2**20 - 1
 """The largest limit: the counters of credits have 20 bits (Ultra Ethernet 1.0 section 5.2)."""
 PACKET_GPUS = 1_024
 """GPUs of a domain by packets: UALink's identifiers have 10 bits (UALink 200G 1.0 section 1)."""
+POOL_ENDS = 1_023
+"""GPUs and memory devices of a domain together: an identifier less, which is the switch's (transactions.h)."""
 PACKET_VCS = 8
 """Virtual channels of a link by packets, as many as PFC has priorities."""
 PACKET_CREDITS = 2**15 - 1
@@ -249,11 +251,13 @@ def _too_large(lab: Lab) -> Iterator[FabricError]:
         return
     largest = max(domains, key=lambda domain: domain.gpus)
     most = max(scale_up.shares)
-    if (ports := largest.gpus * most) > scale_up.switch_ports:
+    devices = scale_up.devices
+    if (ports := (largest.gpus + devices) * most) > scale_up.switch_ports:
         links = "a link" if most == 1 else f"{most} links"
-        fitting = scale_up.switch_ports // most
+        fitting = max(0, scale_up.switch_ports // most - devices)
+        members = f"{largest.gpus} GPUs" if not devices else f"{largest.gpus} GPUs and {devices} memory devices"
         yield FabricError(
-            f"the scale-up domain {largest.name} has {largest.gpus} GPUs with {links} each to one plane, which needs"
+            f"the scale-up domain {largest.name} has {members} with {links} each to one plane, which needs"
             f" {ports} ports; a switch has {scale_up.switch_ports}",
             field="scale_up.domain",
             code="scale-up-domain",
@@ -302,6 +306,13 @@ def _unfit_packets(lab: Lab) -> Iterator[FabricError]:
             field="scale_up.domain",
             code="scale-up-packets",
             hint=f"by: time, or at most {PACKET_GPUS} GPUs a domain",
+        )
+    elif scale_up.devices and gpus + scale_up.devices > POOL_ENDS:
+        yield FabricError(
+            f"{gpus} GPUs and {scale_up.devices} memory devices are more ends than a domain with a pool has",
+            field="scale_up.pool.devices",
+            code="scale-up-packets",
+            hint=f"{POOL_ENDS} ends at most",
         )
     if scale_up.vcs > PACKET_VCS:
         yield FabricError(

@@ -16,6 +16,7 @@ from testbed.lab.features.scale_up.plan.time_scale import (
     CARRIED_FRAMES_PER_S,
     PacketScale,
     packet_scale,
+    plan_pool,
     plan_scale_up,
 )
 from testbed.lab.features.scale_up.sizing import ScaleUpSizing, measure_scale_up
@@ -108,6 +109,14 @@ def scale_up_document(lab: Lab, k: float | None) -> dict[str, Any]:
             **_in_units(plan, "gpu_rate", "rtt", "latency", "frame", "window_frames", "credit_unit", "credits"),
             "replay_timer_ns": None if plan.replay_timer is None else plan.replay_timer.ns,
         },
+        "pool": None
+        if scale_up.pool is None
+        else {
+            **_in_units(scale_up.pool, "devices", "ways", "regions", "capacity", "rate", "latency", "interleave"),
+            "lab_units": None
+            if k is None
+            else _in_units(plan_pool(scale_up, scale_up.pool, k), "rate", "latency", "granule"),
+        },
         "packets": {
             **_in_units(packets, "frames_per_s", "k", "rate_k", "latency_k"),
             "carried_frames_per_s": CARRIED_FRAMES_PER_S,
@@ -140,6 +149,7 @@ def scale_up_rows(lab: Lab, k: float | None) -> list[ScaleUpRow]:
     return [
         *_shape_rows(scale_up, sizing, plan),
         *_link_rows(scale_up, sizing, plan),
+        *_pool_rows(scale_up, k),
         _packets_row(packet_scale(lab), scale_up, k),
     ]
 
@@ -209,6 +219,37 @@ def _link_rows(scale_up: ScaleUp, sizing: ScaleUpSizing, plan: ScaleUpPlan | Non
             )
         )
     return rows
+
+
+def _pool_rows(scale_up: ScaleUp, k: float | None) -> list[ScaleUpRow]:
+    """The memory devices of a domain, and what a region of them has together; none without a pool."""
+    pool = scale_up.pool
+    if pool is None:
+        return []
+    planned = None if k is None else plan_pool(scale_up, pool, k)
+    capacity, rate = ByteCount(pool.ways * pool.capacity.bytes), Rate(pool.ways * pool.rate.bps)
+    whole = "" if planned is None else str(Rate(pool.ways * planned.rate.bps))
+    latency = Duration(scale_up.rtt.ns + pool.latency.ns)
+    return [
+        _row(
+            "memory devices of a domain",
+            str(pool.devices),
+            note=f"{pool.regions} regions of {pool.ways} ways; {pool.capacity} each, {capacity} a region: an account",
+        ),
+        _row("rate of a region", str(rate), whole, f"{pool.rate} a device, reads and writes together"),
+        _row(
+            "latency of a device",
+            str(pool.latency),
+            "" if planned is None else str(planned.latency),
+            f"a load takes {latency} without load, an RTT among it",
+        ),
+        _row(
+            "interleave",
+            str(pool.interleave),
+            "" if planned is None else str(planned.granule),
+            "of one way before the next; frames of the lab stand for several transactions",
+        ),
+    ]
 
 
 def _packets_row(packets: PacketScale, scale_up: ScaleUp, k: float | None) -> ScaleUpRow:

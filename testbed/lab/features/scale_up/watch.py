@@ -67,9 +67,9 @@ def probe_planes(lab: RunningLab) -> PlaneTest:
         bad = dict(_changed(ports, links[domain.name]))
         if _in_use(lab, domain):
             found.busy.append(domain.name)
-        elif domain.gpus > 1:  # one alone has nobody to write to
+        elif domain.ends > 1:  # one alone has nobody to write to
             with Endpoints(scale_up_domain.build()) as endpoints:
-                gpus = [_open(lab, endpoints, wire.host, wire.local_gpu) for wire in domain.wires[: domain.gpus]]
+                gpus = [_open(lab, endpoints, wire.host, wire.local_gpu) for wire in domain.wires[: domain.ends]]
                 bad |= _Domain(domain, links[domain.name], endpoints, gpus).test(switch.status, set(bad))
         found.failures += [bad[place] for place in sorted(bad)]
     return found

@@ -22,6 +22,9 @@ PLANES: Final = 64
 STEPS: Final = 1056
 STEP_BITS: Final = 5
 TAGS: Final = 2048
+RESPONSES: Final = 16
+MOST_RESPONSES: Final = 1024
+"""Answers of an end that wait on a plane at a time: the default, and the most (endpoint.h)."""
 REGION_BYTES: Final = 256
 MOST_GPUS: Final = 1024
 OPERATIONS: Final = 1024
@@ -118,6 +121,7 @@ class LinkCounters(ctypes.Structure):
             "wire_damaged_tx",
             "downs",
             "undelivered",
+            "returned",
         )
     ]
 
@@ -158,9 +162,11 @@ class EndpointConfig(ctypes.Structure):
                 "frame_bytes",
                 "spray",
                 "peer_window",
-                "pad",
+                "responses",
             )
         ),
+        ("media_bps", c_uint64),
+        ("media_ns", c_uint64),
     ]
 
 

@@ -20,7 +20,7 @@ import enum
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,12 +34,10 @@ from testbed.protocols.scale_up.domain.link import FlowControl, LinkSettings, pl
 from testbed.protocols.scale_up.domain.memory import BufferMemory, memory_of
 from testbed.protocols.scale_up.domain.packet_sockets import PFC_ETHERTYPE, claim_gpu, lost_frames, open_socket
 from testbed.protocols.scale_up.domain.presence import connect_end
+from testbed.protocols.scale_up.domain.windows import ALL_RIGHTS, READ, WRITE, Group, Window, WindowReference
 from testbed.protocols.scale_up.frames import encode_gone
 
-READ, WRITE, ATOMIC = 1, 2, 4
-ALL_RIGHTS: Final = READ | WRITE | ATOMIC
 KEYS: Final = 1 << 16
-ELEMENT_BYTES: Final = 4
 KNOWN_WITHIN_S: Final = 5.0
 _NEVER: Final = (1 << 64) - 1
 
@@ -105,6 +103,11 @@ class Gpu:
     outstanding: int = binding.TAGS
     """Transactions without an answer, at most 2,048."""
 
+    memory_bps: int = 0
+    """The rate at which the memory behind its windows reads and writes, both together; 0: no limit."""
+    memory_ns: int = 0
+    """The time from when the memory has read or written something until the answer may go."""
+
     switch: str = ""
     """The run directory of the domain's switch, which learns there at once when the end's process dies; "": it learns
     that by the silence of the links alone."""
@@ -114,44 +117,11 @@ class Gpu:
         """In bytes: the payload of a frame."""
         return self.link.coarse * binding.REGION_BYTES
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowReference:
-    """A name by which a peer reaches a window: it is imported by having this."""
-
-    gpu: int
-    number: int
-    key: int
-    size: int
-
-    def address(self, offset: int, size: int) -> int:
-        """Raises `UsageError` for what is outside."""
-        if offset < 0 or size < 1 or offset + size > self.size:
-            raise UsageError(f"bytes {offset} to {offset + size} of a window of {self.size}")
-        return self.number << 51 | self.key << 35 | offset
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """GPUs whose memory the switch writes and adds up as one: a multicast object of NVLink.
-
-    Each member lends it memory of `size` bytes at one address, which `window` and `key` make, and joins.
-    """
-
-    number: int
-    """The group's number, one of at most `binding.GROUPS`."""
-    members: int
-    """The number of its members."""
-    window: int
-    """Its number at every member, at most 63. Windows of `Endpoint.export` take the lowest that are free."""
-    key: int
-    size: int
-
-    def address(self, offset: int, size: int) -> int:
-        """Raises `UsageError` for what is outside, or not in whole elements."""
-        if offset % ELEMENT_BYTES or size % ELEMENT_BYTES:
-            raise UsageError(f"{size} bytes at {offset} of a group are no whole elements of {ELEMENT_BYTES}")
-        return WindowReference(gpu=0, number=self.window, key=self.key, size=self.size).address(offset, size)
+    @property
+    def answers(self) -> int:
+        """Answers of a plane that wait at once: beside the usual ones, those that the memory works on meanwhile."""
+        held = self.memory_bps * self.memory_ns // (8_000_000_000 * self.link.payload_bytes)
+        return min(binding.MOST_RESPONSES, binding.RESPONSES + held)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,34 +136,6 @@ class Done:
     result: int
     """The value that was there before an atomic."""
     error: ScaleUpError | None
-
-
-@dataclass(slots=True)
-class Window:
-    """Memory of a GPU that its peers may reach. Nobody may until they are authorised."""
-
-    _endpoint: Endpoint
-    number: int
-    key: int
-    size: int
-
-    def reference(self) -> WindowReference:
-        return WindowReference(gpu=self._endpoint.gpu, number=self.number, key=self.key, size=self.size)
-
-    def authorise(self, peer: int, may: bool = True) -> None:
-        """Let a GPU of the domain reach this window, or no longer."""
-        if self._endpoint.native.endpoint_authorise(self._endpoint.handle, self.number, peer, may):
-            raise UsageError(f"there is no GPU {peer} or no window any more")
-
-    def await_bytes(self, size: int) -> None:
-        """Have a completion of the kind `ARRIVED` when peers have written the first `size` bytes, whose handle is this
-        window's `number`. Nothing is told of bytes that are written in parts of less than a transaction."""
-        if not self._endpoint.native.endpoint_await(self._endpoint.handle, self.number, size):
-            raise UsageError(f"the window cannot wait for {size} bytes")
-
-    def withdraw(self) -> None:
-        """Nobody reaches it any more."""
-        self._endpoint.withdraw(self.number)
 
 
 class Endpoint:
@@ -236,10 +178,13 @@ class Endpoint:
             response_vc=gpu.response_vc,
             coarse=link.coarse,
             outstanding=gpu.outstanding,
-            frames=max(item.pool_frames(planes) for item in by_plane) + 512,
+            frames=max(item.pool_frames(planes) for item in by_plane) + 512 + 4 * planes * gpu.answers,
             frame_bytes=link.frame_bytes,
             spray=gpu.spray,
             peer_window=gpu.peer_window,
+            responses=gpu.answers,
+            media_bps=gpu.memory_bps,
+            media_ns=gpu.memory_ns,
         )
         epochs = [1 + self.draw(255) for _ in by_plane]
         ends = zip(by_plane, gpu.addresses, epochs, strict=True)
@@ -313,6 +258,11 @@ class Endpoint:
 
     # --- memory --------------------------------------------------------------------------------------
 
+    @property
+    def windows(self) -> Iterable[int]:
+        """Return the numbers of its windows."""
+        return self._exported.keys()
+
     def export(self, buffer: Any, rights: int = ALL_RIGHTS) -> Window:
         """Make a buffer that can be written (a bytearray, an array, an mmap) a window, with a random key."""
         memory = memory_of(buffer, written=True)
@@ -320,6 +270,14 @@ class Endpoint:
         number = self.native.endpoint_export(self.handle, memory.address, memory.size, key, rights)
         if number < 0:
             raise UsageError("the endpoint has no window left")
+        self._exported[number] = memory.held
+        return Window(self, number, key, memory.size)
+
+    def export_at(self, number: int, key: int, buffer: Any, rights: int = ALL_RIGHTS) -> Window:
+        """Make a buffer the window of this number and key, as other ends have one, too."""
+        memory = memory_of(buffer, written=True)
+        if self.native.endpoint_export_at(self.handle, number, memory.address, memory.size, key, rights) < 0:
+            raise UsageError(f"the endpoint has a window {number} already, or can have none")
         self._exported[number] = memory.held
         return Window(self, number, key, memory.size)
 
@@ -348,18 +306,19 @@ class Endpoint:
     def read(self, window: WindowReference, buffer: Any, offset: int = 0, *, vc: int | None = None) -> int:
         """Fill a buffer from a peer's window."""
         memory = memory_of(buffer, written=True)
-        return self._begin(Kind.READ, window.gpu, window.address(offset, memory.size), memory, vc=vc)
+        return self._begin(Kind.READ, window.gpu, window.address(offset, memory.size), memory, window.operands, vc=vc)
 
     def write(self, window: WindowReference, data: Any, offset: int = 0, *, vc: int | None = None) -> int:
         """Write bytes to a peer's window. They must not change until it is done, but for what a view that cannot be
         written shows, which is copied."""
         memory = memory_of(data, written=False)
-        return self._begin(Kind.WRITE, window.gpu, window.address(offset, memory.size), memory, vc=vc)
+        return self._begin(Kind.WRITE, window.gpu, window.address(offset, memory.size), memory, window.operands, vc=vc)
 
     def write_full(self, window: WindowReference, data: Any, offset: int = 0, *, vc: int | None = None) -> int:
         """Write whole lines of 64 bytes, which need no byte enables."""
         memory = memory_of(data, written=False)
-        return self._begin(Kind.WRITE_FULL, window.gpu, window.address(offset, memory.size), memory, vc=vc)
+        at = window.address(offset, memory.size)
+        return self._begin(Kind.WRITE_FULL, window.gpu, at, memory, window.operands, vc=vc)
 
     def fetch_add(self, window: WindowReference, offset: int, value: int, size: int = 8) -> int:
         """Add to an aligned number of 4 or 8 bytes; the result is what was there."""
@@ -409,7 +368,7 @@ class Endpoint:
     def _begin(
         self, kind: Kind, peer: int, remote: int, memory: BufferMemory, operands: Any = None, vc: int | None = None
     ) -> int:
-        size, element = memory.size, memory.size if operands else 0
+        size, element = memory.size, memory.size if kind in (Kind.ADD, Kind.CAS) else 0
         now = self.clock_ns()
         handle = self.native.endpoint_begin(
             *(self.handle, kind, peer, remote, memory.address, size, element, operands),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from fat_trees import fat_tree, ring
 
-from testbed.protocols.infiniband.routes import is_full_fat_tree, judge_routes
+from testbed.protocols.infiniband.routes import is_full_fat_tree, judge_routes, order_hcas
 from testbed.protocols.infiniband.subnet import NO_PORT
 
 
@@ -68,3 +68,35 @@ def test_a_tree_without_one_uplink_is_not_full_and_a_ring_is_none() -> None:
     whole = fat_tree(4, 4, 4)
     assert not is_full_fat_tree(replace(whole, links=whole.links[:-1]))
     assert not is_full_fat_tree(ring(4))
+
+
+def test_a_tree_has_its_own_order_whatever_its_hosts_are_called() -> None:
+    """By GUIDs of which the next one is at another leaf, a shift would have two flows from one leaf to one spine."""
+    whole = fat_tree(4, 4, 4)
+    guids = [node.guid for node in whole.hcas]
+    mixed = [guids[number * 7 % 16] for number in range(16)]
+    nodes = {node.name: replace(node, guid=guid) for node, guid in zip(whole.hcas, mixed, strict=True)}
+    renamed = replace(whole, nodes={**whole.nodes, **nodes})
+    assert [node.name for node in renamed.hcas] != [node.name for node in whole.hcas]
+    assert order_hcas(renamed) == order_hcas(whole) == [f"h{number}" for number in range(16)]
+    assert judge_routes(renamed).free_shifts == 15
+    assert order_hcas(ring(4)) == ["h0", "h1", "h2", "h3"], "no tree: by GUIDs"
+
+
+def test_leaves_that_share_some_spines_and_not_all_are_promised_nothing() -> None:
+    """Each leaf has two uplinks and two hosts, and each spine two leaves, but no two leaves have the same spines."""
+    whole = fat_tree(4, 2, 4)
+    kept = {leaf: {leaf, (leaf + 1) % 4} for leaf in range(4)}
+    links = [
+        link
+        for link in whole.links
+        if not link.b.startswith("spine") or int(link.b[5:]) in kept[int(link.a.removeprefix("leaf"))]
+    ]
+    assert not is_full_fat_tree(replace(whole, links=tuple(links)))
+    pairs = {0: {0, 1}, 1: {0, 1}, 2: {2, 3}, 3: {2, 3}}
+    apart = [
+        link
+        for link in whole.links
+        if not link.b.startswith("spine") or int(link.b[5:]) in pairs[int(link.a.removeprefix("leaf"))]
+    ]
+    assert is_full_fat_tree(replace(whole, links=tuple(apart))), "two trees beside each other"

@@ -69,10 +69,13 @@ def _frames(place: str, links: Sequence[LinkReading]) -> Iterator[PlaneImbalance
     def total(*names: str) -> int:
         return sum(link.counters[name] for link in links for name in names)
 
-    waiting = total("received_frames") - total("sent_frames", "refused", "undelivered")
+    came = total("received_frames", "returned")  # what is given back is undelivered, and sent all the same
+    waiting = came - total("sent_frames", "refused", "undelivered")
     holding = any(channel.held for link in links for channel in link.channels)
     if waiting < 0 or (waiting and not holding):
-        yield PlaneImbalance(law="stored = sent + refused + undelivered + waiting", place=place, amount=waiting)
+        yield PlaneImbalance(
+            law="stored + returned = sent + refused + undelivered + waiting", place=place, amount=waiting
+        )
 
 
 def _credits(link: LinkReading, settings: LinkSettings) -> Iterator[PlaneImbalance]:

@@ -130,6 +130,7 @@ LINK_COUNTERS = (
     LinkCounter(name="refused", words="Frames for nobody, or in the name of another GPU"),
     LinkCounter(name="stale", words="Frames of before the ends began anew"),
     LinkCounter(name="undelivered", words="Frames that could not leave by this link, because it was down"),
+    LinkCounter(name="returned", words="Requests given back because their target could not be reached"),
     LinkCounter(name="wire_lost_rx", words="Frames from the GPU that the wire lost on purpose"),
     LinkCounter(name="wire_lost_tx", words="Frames to the GPU that the wire lost on purpose"),
     LinkCounter(name="wire_damaged_rx", words="Frames from the GPU that the wire damaged on purpose"),

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from testbed.base.errors import PlanError
 from testbed.base.names import domain_node_name
-from testbed.lab.core.model import Lab, ScaleUpBy
+from testbed.lab.core.model import Lab, ScaleUp, ScaleUpBy
 from testbed.lab.core.plan.domain_plan import DomainPlan, DomainWire
 from testbed.lab.core.plan.interfaces import SCALE_UP_START
 from testbed.lab.core.plan.operations import CreateNode, CreateVeth, SetSysctl, SetUp, VethEnd
 from testbed.lab.core.plan.stable import stable_hash
-from testbed.lab.features.scale_up.plan.time_scale import plan_planes
+from testbed.lab.features.scale_up.plan.time_scale import plan_planes, plan_pool
 from testbed.lab.features.scale_up.sizing import ScaleUpDomain, find_domains, gpus_of_hosts
 
 WIRE_MTU_BYTES = 9_200
@@ -40,7 +40,8 @@ class DomainPlanner:
         self._domains = packet_domains(lab)
         self._links = plan_planes(lab.scale_up, k) if self._domains else ()
         gpus = gpus_of_hosts(lab)
-        self._wires = {domain.name: list(_wires(domain, gpus, lab.scale_up.planes)) for domain in self._domains}
+        self._pool = None if lab.scale_up.pool is None else plan_pool(lab.scale_up, lab.scale_up.pool, k)
+        self._wires = {domain.name: list(_wires(domain, gpus, lab.scale_up)) for domain in self._domains}
         self._of_hosts: dict[str, list[str]] = {}
         for wire in self._all():
             self._of_hosts.setdefault(wire.host, []).append(wire.interface)
@@ -80,23 +81,30 @@ class DomainPlanner:
                 replace(wire, mac=macs[wire.host, wire.interface], switch_mac=macs[node, wire.switch_interface])
                 for wire in self._wires[domain.name]
             )
-            found.append(DomainPlan(name=domain.name, node=node, gpus=domain.gpus, wires=wires, links=self._links))
+            found.append(
+                DomainPlan(
+                    name=domain.name, node=node, gpus=domain.gpus, wires=wires, links=self._links, pool=self._pool
+                )
+            )
         return tuple(found)
 
 
-def _wires(domain: ScaleUpDomain, gpus: Mapping[str, int], planes: int) -> Iterator[DomainWire]:
+def _wires(domain: ScaleUpDomain, gpus: Mapping[str, int], scale_up: ScaleUp) -> Iterator[DomainWire]:
     """The wires of a domain, yet without MACs."""
-    members = [(host, local) for host in domain.hosts for local in range(1, gpus[host] + 1)]
-    for plane in range(1, planes + 1):
-        for gpu, (host, local) in enumerate(members):
+    members = [(host, local, 0) for host in domain.hosts for local in range(1, gpus[host] + 1)]
+    first = domain.hosts[0]
+    members += [(first, gpus[first] + number, number) for number in range(1, scale_up.devices + 1)]
+    for plane in range(1, scale_up.planes + 1):
+        for gpu, (host, local, memory) in enumerate(members):
             yield DomainWire(
                 gpu=gpu,
                 plane=plane,
                 host=host,
                 local_gpu=local,
-                interface=f"gpu{local}p{plane}",
+                interface=f"mem{memory}p{plane}" if memory else f"gpu{local}p{plane}",
                 mac="",
                 ifindex=_ifindex(local, plane),
+                memory=memory,
                 switch_interface=f"g{gpu}p{plane}",
                 switch_mac="",
                 switch_ifindex=_ifindex(gpu, plane),

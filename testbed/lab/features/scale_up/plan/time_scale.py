@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from testbed.base.units import ByteCount, Duration
-from testbed.lab.core.model import TRANSACTION, Lab, ScaleUp, ScaleUpFlowControl
-from testbed.lab.core.plan.domain_plan import ScaleUpPlan
+from testbed.lab.core.model import TRANSACTION, Lab, ScaleUp, ScaleUpFlowControl, ScaleUpPool
+from testbed.lab.core.plan.domain_plan import PoolPlan, ScaleUpPlan
 from testbed.lab.core.plan.scale import USABLE_SHARE, round_up_125
 from testbed.lab.features.scale_up.sizing import (
     buffer_credits,
@@ -108,6 +108,16 @@ def _pauses(scale_up: ScaleUp, unit: ByteCount, frame: ByteCount, buffer: int) -
 def plan_planes(scale_up: ScaleUp, k: float) -> tuple[ScaleUpPlan, ...]:
     """Plan the link of a GPU to each plane, at the time scale `k`: that is one wire of a lab by packets."""
     return tuple(plan_scale_up(fold_plane(scale_up, plane), k) for plane in range(1, scale_up.planes + 1))
+
+
+def plan_pool(scale_up: ScaleUp, pool: ScaleUpPool, k: float) -> PoolPlan:
+    """Plan the memory devices of a domain, at the time scale `k`."""
+    return PoolPlan(
+        real=pool,
+        rate=pool.rate.scaled(k),
+        latency=pool.latency.scaled(k),
+        granule=ByteCount(scale_up.coarse * pool.interleave.bytes),
+    )
 
 
 def packet_scale(lab: Lab, share: float = USABLE_SHARE) -> PacketScale:

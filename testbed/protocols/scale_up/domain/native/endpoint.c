@@ -12,6 +12,11 @@
 
 /* ------------------------------------------------------------------ beginning and end */
 
+static __u32 most_responses(const struct endpoint_config *config)
+{
+	return config->responses ? config->responses : RESPONSES;
+}
+
 static bool in_range(const struct endpoint_config *config)
 {
 	__u32 least = BODY_AT + REQUEST_BYTES + FCS_BYTES + config->coarse * REGION_BYTES;
@@ -19,7 +24,8 @@ static bool in_range(const struct endpoint_config *config)
 	return config->gpus <= MOST_PEERS && config->gpu < config->gpus && config->planes && config->planes <= PLANES &&
 	       config->request_vc < LINK_VCS && config->response_vc < LINK_VCS && config->coarse && config->coarse <= 64 &&
 	       config->outstanding && config->outstanding <= TAGS && config->frame_bytes >= least && config->timeout_ns &&
-	       config->frames >= config->planes * (4 * RESPONSES + 64) && config->spray <= SPRAY_PINNED;
+	       config->responses <= MOST_RESPONSES && config->frames >= config->planes * (4 * most_responses(config) + 64) &&
+	       config->spray <= SPRAY_PINNED;
 }
 
 struct endpoint *endpoint_new(const struct endpoint_config *config, const struct link_config *links, __u64 now)
@@ -137,12 +143,36 @@ void tag_remove(struct endpoint *endpoint, struct tag_list *list, __u32 number)
 
 /* ------------------------------------------------------------------ operations */
 
+/* An endpoint is no way of what it asks for: its own memory has no wire. */
+static bool is_interleaved_soundly(const struct endpoint *endpoint, __u32 peer, __u64 ways, __u64 granule)
+{
+	if (ways == 1)
+		return true;
+	return ways && ways <= endpoint->config.gpus && peer + ways <= endpoint->config.gpus &&
+	       (endpoint->config.gpu < peer || endpoint->config.gpu >= peer + ways) && granule && !(granule >> OFFSET_BITS) &&
+	       granule % (endpoint->config.coarse * REGION_BYTES) == 0;
+}
+
+/* The peer that has the byte of an operation at `cut`, and the address that it has there. */
+static __u32 place_of(const struct operation *operation, __u64 *remote)
+{
+	__u64 offset = *remote & ((1ull << OFFSET_BITS) - 1), granules;
+
+	if (operation->ways == 1)
+		return operation->peer;
+	granules = offset / operation->granule;
+	*remote += granules / operation->ways * operation->granule + offset % operation->granule - offset;
+	return operation->peer + granules % operation->ways;
+}
+
 __u64 endpoint_begin(struct endpoint *endpoint, __u32 kind, __u32 peer, __u64 remote, __u8 *local, __u64 size,
 		     __u32 element, const __u64 *operands, __u32 vc, __u64 now)
 {
 	struct operation *operation;
 	__u32 number = endpoint->free_operation, tried = 0;
 	bool is_atomic = kind == OP_ADD || kind == OP_CAS;
+	bool has_ways = operands && (kind == OP_READ || kind == OP_WRITE || kind == OP_WRITE_FULL);
+	__u64 ways = has_ways ? operands[0] : 1, granule = has_ways ? operands[1] : 0;
 
 	if (vc == VC_OF_REQUESTS)
 		vc = endpoint->config.request_vc;
@@ -151,7 +181,7 @@ __u64 endpoint_begin(struct endpoint *endpoint, __u32 kind, __u32 peer, __u64 re
 	    (kind == OP_WRITE_FULL && (size % 64 || remote % 64)) || ((peer == endpoint->config.gpu) != is_for_group(kind) && kind != OP_FENCE) ||
 	    (is_for_group(kind) && (!operands || operands[0] > SWITCH_ID || size % 4 || remote % 4)) ||
 	    (kind == OP_MESSAGE && size > endpoint->config.coarse * REGION_BYTES) || size >> OFFSET_BITS ||
-	    vc >= endpoint->planes[0].link.config.vcs ||
+	    vc >= endpoint->planes[0].link.config.vcs || !is_interleaved_soundly(endpoint, peer, ways, granule) ||
 	    endpoint->completed - endpoint->arrived + endpoint->running + endpoint->queued >= OPERATIONS)
 		return 0;
 	while (endpoint->operations[number].used && tried++ < OPERATIONS)
@@ -169,6 +199,8 @@ __u64 endpoint_begin(struct endpoint *endpoint, __u32 kind, __u32 peer, __u64 re
 		.operand = {operands ? operands[0] : 0, operands ? operands[1] : 0},
 		.kind = kind,
 		.peer = peer,
+		.ways = ways,
+		.granule = granule,
 		.element = element,
 		.vc = vc,
 		.next = NO_OPERATION,
@@ -258,8 +290,9 @@ static enum cutting cut(struct endpoint *endpoint, __u32 number, __u64 now)
 {
 	struct operation *operation = &endpoint->operations[number];
 	__u64 remote = operation->remote + operation->cut, left = operation->size - operation->cut;
+	__u32 peer = place_of(operation, &remote);
 	__u32 span = endpoint->config.coarse * REGION_BYTES, bytes = span - remote % span, tag;
-	int plane = endpoint_plane_of(endpoint, operation->peer, remote);
+	int plane = endpoint_plane_of(endpoint, peer, remote);
 
 	if (operation->kind == OP_JOIN)
 		plane = operation->cut / span % endpoint->config.planes;
@@ -271,7 +304,7 @@ static enum cutting cut(struct endpoint *endpoint, __u32 number, __u64 now)
 		return CUT_STUCK;
 	if (!endpoint->free_tags.count)
 		return CUT_FULL;
-	if (flow_is_full(endpoint, operation, plane))
+	if (flow_is_full(endpoint, operation, peer, plane))
 		return CUT_STUCK;
 	if (bytes > left)
 		bytes = left;
@@ -284,6 +317,7 @@ static enum cutting cut(struct endpoint *endpoint, __u32 number, __u64 now)
 		.bytes = bytes,
 		.operation = number,
 		.plane = plane,
+		.peer = peer,
 	};
 	flow_append(endpoint, tag);
 	operation->cut += bytes;
@@ -385,10 +419,9 @@ static bool work_on(struct endpoint *endpoint, struct plane *plane, __u32 vc, __
 
 	if (sound && (data[17] >> 5 & 3) == UALINK_REQUEST) {
 		/* Two frames: a message is kept, too. */
-		if (plane->responses.count >= RESPONSES || endpoint->pool.free.count < 2)
+		if (plane->responses.count >= most_responses(&endpoint->config) || endpoint->pool.free.count < 2)
 			return false;
 		endpoint_serve(endpoint, plane, number, now);
-		endpoint->pool.frames[plane->responses.last].due_ns = now;
 	} else if (sound && (data[17] >> 5 & 3) == UALINK_RESPONSE) {
 		endpoint_take_response(endpoint, plane, number, now);
 	} else {
@@ -446,6 +479,10 @@ static bool send_response(struct endpoint *endpoint, struct plane *plane, __u64 
 	if (!plane->responses.count)
 		return false;
 	frame = &endpoint->pool.frames[number];
+	if (frame->due_ns > now) {
+		*resumes_ns = earlier(*resumes_ns, frame->due_ns);
+		return false;
+	}
 	if (!endpoint_may_send(plane, frame->vc, frame->length, frame->due_ns, now, resumes_ns))
 		return false;
 	frame_shift(&endpoint->pool, &plane->responses);

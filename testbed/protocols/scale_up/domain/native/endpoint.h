@@ -32,7 +32,9 @@
 #define PLANES 64
 #define SPREAD 256 /* regions after which planes come again in the same order */
 #define WAITING 64   /* transactions of a plane, peer and VC */
-#define RESPONSES 16 /* answers of a plane that wait for the link */
+#define RESPONSES 16 /* answers of a plane that wait for the link, unless the configuration says how many may */
+#define MOST_RESPONSES 1024
+#define MEDIA_LINE 64 /* memory is read and written in whole lines of so many bytes */
 #define INBOX 256
 #define VC_OF_REQUESTS (~0u)
 #define NO_TAG 0xffff
@@ -57,7 +59,10 @@ struct endpoint_config {
 	__u32 frames, frame_bytes; /* of the pool */
 	__u32 spray; /* enum spray */
 	__u32 peer_window; /* 0: no limit */
-	__u32 pad;
+	__u32 responses; /* answers of a plane that wait for the link or for the memory; 0: RESPONSES */
+	/* The memory behind the windows: what it reads and writes in bit/s, both together (0: as fast as links are), and the
+	 * time from then until the answer may go. */
+	__u64 media_bps, media_ns;
 };
 
 struct operation {
@@ -66,6 +71,8 @@ struct operation {
 	__u8 *local;
 	__u64 operand[2], result;
 	__u32 kind, peer, element, vc;
+	__u32 ways; /* peers from `peer` on that the memory is interleaved over, of a read or a write */
+	__u64 granule; /* bytes of one of them before the next one's */
 	__u32 open; /* transactions without an answer */
 	__u32 outcome;
 	__u32 next; /* in a list */
@@ -82,7 +89,7 @@ enum tag_state { TAG_FREE, TAG_WAITING, TAG_SENT, TAG_LOST };
 struct tag {
 	__u64 remote, ready_ns, until_ns;
 	__u8 *local;
-	__u32 bytes, operation, plane;
+	__u32 bytes, operation, plane, peer;
 	__u16 previous, next; /* in a list */
 	__u8 state;
 };
@@ -133,6 +140,7 @@ struct endpoint {
 	__u64 *stuck; /* flows that nothing more can be cut for now, a bit each */
 	__u64 unreachable[MOST_PEERS]; /* a bit for each plane */
 	__u64 forgiven_ns;             /* when that is forgotten; 0: there is nothing */
+	__u64 media_free_ns;           /* when the memory has done all that was asked of it */
 };
 
 /* `links` are as many as planes. NULL: no memory, or a field is out of range. */
@@ -153,7 +161,9 @@ API bool endpoint_await(struct endpoint *endpoint, __u32 window, __u64 bytes);
 
 /* Begin an operation; its handle, or 0: OPERATIONS are under way or not collected, or a field is out of range. `local`
  * must stay until it is done. `operands` are those of an atomic of `element` bytes: what is added; what is expected and
- * what is written in its place. `vc` is that of the requests; VC_OF_REQUESTS: the endpoint's. */
+ * what is written in its place. Those of a read or a write, if any, are a number of ways and a granule: `remote` is then
+ * an address in memory that is interleaved over so many peers, of which `peer` is the first, in granules of so many
+ * bytes, which are whole regions; each has its share in a window of the same number and key. `vc` is that of the requests; VC_OF_REQUESTS: the endpoint's. */
 API __u64 endpoint_begin(struct endpoint *endpoint, __u32 kind, __u32 peer, __u64 remote, __u8 *local, __u64 size,
 			 __u32 element, const __u64 *operands, __u32 vc, __u64 now);
 
@@ -211,7 +221,8 @@ bool endpoint_may_send(struct plane *plane, __u32 vc, __u32 length, __u64 ready_
 /* Of `endpoint_flows.c`: what waits for a plane. */
 bool flows_init(struct endpoint *endpoint); /* false: no memory */
 void flows_free(struct endpoint *endpoint);
-bool flow_is_full(const struct endpoint *endpoint, const struct operation *operation, __u32 plane);
+bool flow_is_full(const struct endpoint *endpoint, const struct operation *operation, __u32 peer, __u32 plane);
+/* Whether the next part of an operation has to wait for others: of all its ways, if it is interleaved. */
 bool flow_is_stuck(const struct endpoint *endpoint, const struct operation *operation);
 void flow_set_stuck(struct endpoint *endpoint, const struct operation *operation);
 void flows_unstick(struct endpoint *endpoint);

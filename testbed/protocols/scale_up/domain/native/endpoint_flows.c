@@ -17,9 +17,9 @@ static __u32 peers_of(const struct endpoint *endpoint)
 	return endpoint->config.gpus + 1;
 }
 
-static __u32 peer_of(const struct endpoint *endpoint, const struct operation *operation)
+static __u32 peer_of(const struct endpoint *endpoint, const struct tag *tag)
 {
-	return operation->kind == OP_REDUCE ? endpoint->config.gpus : operation->peer;
+	return endpoint->operations[tag->operation].kind == OP_REDUCE ? endpoint->config.gpus : tag->peer;
 }
 
 /* How many may be without an answer, of a plane; 0: no limit. Requests to add up are short: if all went at once they
@@ -34,9 +34,14 @@ static __u32 window_of(const struct endpoint *endpoint, __u32 peer)
 	return share < 4 ? 4 : share > 32 ? 32 : share;
 }
 
-static __u32 flow_of(const struct endpoint *endpoint, const struct operation *operation)
+static __u32 flow_to(const struct endpoint *endpoint, const struct operation *operation, __u32 peer)
 {
-	return operation->vc * peers_of(endpoint) + peer_of(endpoint, operation);
+	return operation->vc * peers_of(endpoint) + (operation->kind == OP_REDUCE ? endpoint->config.gpus : peer);
+}
+
+static __u32 flow_of(const struct endpoint *endpoint, const struct tag *tag)
+{
+	return flow_to(endpoint, &endpoint->operations[tag->operation], tag->peer);
 }
 
 bool flows_init(struct endpoint *endpoint)
@@ -64,23 +69,27 @@ void flows_free(struct endpoint *endpoint)
 	free(endpoint->stuck);
 }
 
-bool flow_is_full(const struct endpoint *endpoint, const struct operation *operation, __u32 plane)
+bool flow_is_full(const struct endpoint *endpoint, const struct operation *operation, __u32 peer, __u32 plane)
 {
-	return endpoint->planes[plane].flows[flow_of(endpoint, operation)].count >= WAITING;
+	return endpoint->planes[plane].flows[flow_to(endpoint, operation, peer)].count >= WAITING;
 }
 
 bool flow_is_stuck(const struct endpoint *endpoint, const struct operation *operation)
 {
-	__u32 flow = flow_of(endpoint, operation);
-
-	return endpoint->stuck[flow / 64] >> flow % 64 & 1;
+	for (__u32 way = 0; way < operation->ways; way++) {
+		__u32 flow = flow_to(endpoint, operation, operation->peer + way);
+		if (endpoint->stuck[flow / 64] >> flow % 64 & 1)
+			return true;
+	}
+	return false;
 }
 
 void flow_set_stuck(struct endpoint *endpoint, const struct operation *operation)
 {
-	__u32 flow = flow_of(endpoint, operation);
-
-	endpoint->stuck[flow / 64] |= 1ull << flow % 64;
+	for (__u32 way = 0; way < operation->ways; way++) {
+		__u32 flow = flow_to(endpoint, operation, operation->peer + way);
+		endpoint->stuck[flow / 64] |= 1ull << flow % 64;
+	}
 }
 
 void flows_unstick(struct endpoint *endpoint)
@@ -93,7 +102,7 @@ void flow_append(struct endpoint *endpoint, __u32 number)
 {
 	struct tag *tag = &endpoint->tags[number];
 	struct plane *plane = &endpoint->planes[tag->plane];
-	__u32 flow = flow_of(endpoint, &endpoint->operations[tag->operation]);
+	__u32 flow = flow_of(endpoint, tag);
 
 	tag_append(endpoint, &plane->flows[flow], number, TAG_WAITING);
 	plane->busy[flow / 64] |= 1ull << flow % 64;
@@ -133,7 +142,7 @@ __u32 flows_first(struct endpoint *endpoint, struct plane *plane)
 	if (flow == endpoint->flow_count)
 		return NO_TAG;
 	flow = plane->flows[flow].first;
-	take(endpoint, plane, flow_of(endpoint, &endpoint->operations[endpoint->tags[flow].operation]));
+	take(endpoint, plane, flow_of(endpoint, &endpoint->tags[flow]));
 	return flow;
 }
 
@@ -160,11 +169,10 @@ __u32 flows_next(struct endpoint *endpoint, struct plane *plane, __u64 now, __u6
 void flow_sent(struct endpoint *endpoint, __u32 number)
 {
 	struct tag *tag = &endpoint->tags[number];
-	const struct operation *operation = &endpoint->operations[tag->operation];
 	struct plane *plane = &endpoint->planes[tag->plane];
 
-	take(endpoint, plane, flow_of(endpoint, operation));
-	plane->open[peer_of(endpoint, operation)]++;
+	take(endpoint, plane, flow_of(endpoint, tag));
+	plane->open[peer_of(endpoint, tag)]++;
 	tag_append(endpoint, &endpoint->sent, number, TAG_SENT);
 }
 
@@ -172,7 +180,7 @@ void flow_unsend(struct endpoint *endpoint, __u32 number, __u64 now)
 {
 	const struct tag *tag = &endpoint->tags[number];
 	struct plane *plane = &endpoint->planes[tag->plane];
-	__u32 peer = peer_of(endpoint, &endpoint->operations[tag->operation]);
+	__u32 peer = peer_of(endpoint, tag);
 
 	tag_remove(endpoint, &endpoint->sent, number);
 	if (window_of(endpoint, peer) && plane->open[peer] == window_of(endpoint, peer)) {

@@ -100,7 +100,7 @@ static void go_on(struct endpoint *endpoint, __u32 number, bool was_sent, __u64 
 	int plane = -1;
 
 	if (!was_sent || can_be_repeated(operation))
-		plane = endpoint_plane_of(endpoint, operation->peer, tag->remote);
+		plane = endpoint_plane_of(endpoint, tag->peer, tag->remote);
 	if (plane < 0) {
 		endpoint_settle(endpoint, number, OUTCOME_LINK_DOWN, now);
 		return;
@@ -116,7 +116,7 @@ void endpoint_unreachable(struct endpoint *endpoint, __u32 number, __u64 now)
 {
 	const struct tag *tag = &endpoint->tags[number];
 
-	endpoint->unreachable[endpoint->operations[tag->operation].peer] |= 1ull << tag->plane;
+	endpoint->unreachable[tag->peer] |= 1ull << tag->plane;
 	if (!endpoint->forgiven_ns)
 		endpoint->forgiven_ns = now + FORGIVEN_NS;
 	go_on(endpoint, number, false, now); /* the switch says that it was not carried out */

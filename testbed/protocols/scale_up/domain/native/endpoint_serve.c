@@ -96,7 +96,7 @@ __u32 endpoint_make_request(struct endpoint *endpoint, __u32 number)
 		.length = (size - 1) % REGION_BYTES / 4,
 		.address = tag->remote & ~3ull,
 		.source = endpoint->config.gpu,
-		.destination = operation->peer,
+		.destination = tag->peer,
 	};
 	__u8 *data;
 
@@ -155,9 +155,9 @@ static __u32 take_data(struct endpoint *endpoint, struct operation *operation, c
 	return STATUS_OK;
 }
 
-static __u32 answers(const struct operation *operation)
+static __u32 answers(const struct endpoint *endpoint, const struct tag *tag)
 {
-	return is_for_group(operation->kind) ? SWITCH_ID : operation->peer;
+	return is_for_group(endpoint->operations[tag->operation].kind) ? SWITCH_ID : tag->peer;
 }
 
 void endpoint_take_response(struct endpoint *endpoint, const struct plane *plane, __u32 frame, __u64 now)
@@ -175,12 +175,12 @@ void endpoint_take_response(struct endpoint *endpoint, const struct plane *plane
 	response = get_response(data + BODY_AT);
 	tag = &endpoint->tags[response.tag];
 	operation = &endpoint->operations[tag->operation];
-	if (response.destination == endpoint->config.gpu && tag->state == TAG_LOST && response.source == answers(operation)) {
+	if (response.destination == endpoint->config.gpu && tag->state == TAG_LOST && response.source == answers(endpoint, tag)) {
 		endpoint->counters.strays++; /* late */
 		return;
 	}
 	/* By another plane it is the answer to what has gone on by this one since. */
-	if (response.destination != endpoint->config.gpu || tag->state != TAG_SENT || response.source != answers(operation) ||
+	if (response.destination != endpoint->config.gpu || tag->state != TAG_SENT || response.source != answers(endpoint, tag) ||
 	    plane != &endpoint->planes[tag->plane]) {
 		endpoint->counters.strays++;
 		return;
@@ -286,6 +286,17 @@ static enum status carry_out(struct endpoint *endpoint, const struct request *re
 	return STATUS_MALFORMED;
 }
 
+/* When the memory has read or written that, after all that it was asked before, and its answer may go. */
+static __u64 served_ns(struct endpoint *endpoint, __u32 bytes, __u64 now)
+{
+	__u64 lines = (bytes + MEDIA_LINE - 1) / MEDIA_LINE;
+
+	if (endpoint->config.media_bps)
+		endpoint->media_free_ns = later(now, endpoint->media_free_ns) +
+					  (__u64)((double)lines * MEDIA_LINE * 8e9 / endpoint->config.media_bps);
+	return later(now, endpoint->media_free_ns) + endpoint->config.media_ns;
+}
+
 void endpoint_serve(struct endpoint *endpoint, struct plane *plane, __u32 frame, __u64 now)
 {
 	const __u8 *data = frame_bytes(&endpoint->pool, frame);
@@ -332,5 +343,7 @@ void endpoint_serve(struct endpoint *endpoint, struct plane *plane, __u32 frame,
 	endpoint->counters.refused += response.status == STATUS_REFUSED;
 	put_response(answer + BODY_AT, &response);
 	end_frame(endpoint, made, BODY_AT + RESPONSE_BYTES + bytes);
+	/* What is refused has not come to the memory. */
+	endpoint->pool.frames[made].due_ns = response.status == STATUS_OK ? served_ns(endpoint, bytes + payload, now) : now;
 	frame_append(&endpoint->pool, &plane->responses, made);
 }

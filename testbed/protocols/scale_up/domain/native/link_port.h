@@ -89,6 +89,7 @@ struct link_counters {
 	__u64 stale;                  /* data of before the ends began anew */
 	__u64 wire_lost_rx, wire_lost_tx, wire_damaged_rx, wire_damaged_tx; /* `wire_errors.h` */
 	__u64 downs, undelivered; /* how often the link went down; frames that could not leave by it */
+	__u64 returned; /* requests of this end that were given back, as answers, for one that could not leave */
 };
 
 struct link_port {

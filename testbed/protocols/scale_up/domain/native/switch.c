@@ -320,6 +320,7 @@ static void send_returned(struct scale_up_switch *sw, __u32 number, __u64 now)
 		link_sent(&port->link, vc, sw->pool.frames[frame].length, now);
 		link_number(&port->link, &sw->pool, frame, now);
 		switch_send_out(sw, number, frame);
+		port->link.counters.returned++;
 	}
 }
 

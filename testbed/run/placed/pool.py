@@ -1,0 +1,127 @@
+"""Regions of pooled memory as ranks of a workload: who is one, what each GPU is granted there, and what cannot be.
+
+A region has no NIC. So that it can be a rank, it has a port that leads nowhere but into its scale-up domain: a port of
+the domain's first host, whose worker serves the devices' ends.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from testbed.base.errors import ScenarioError
+from testbed.endpoints.worker.program import PoolGrant
+from testbed.lab.core.model import Lab
+from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
+from testbed.protocols.scale_up.domain.windows import READ, WRITE
+from testbed.workload.steps import Transfer, Workload
+
+
+def region_ports(lab: Lab, plan: LabPlan, nics: Sequence[PortPlan]) -> Iterator[PortPlan]:
+    """Yield the regions of the domains that these NICs are in, as ports: "pool1" of a domain's first host is its first.
+
+    Raises `ScenarioError` where there are none.
+    """
+    domains = lab.host_domains
+    wanted = {domains.get(nic.node, nic.node) for nic in nics}
+    found = [domain for domain in plan.scale_up_domains if domain.name in wanted and domain.pool is not None]
+    if not found:
+        raise ScenarioError(
+            f"the ranks of {lab.name} have no pooled memory in their scale-up domains",
+            hint="fabric: {scale_up: {by: packets, pool: {devices: 4}}} in the topology",
+        )
+    for domain in found:
+        assert domain.pool is not None
+        pool, host = domain.pool.real, domain.wires[0].host
+        like = next(nic for nic in nics if domains.get(nic.node, nic.node) == domain.name)
+        host_nics = next((one.nics for one in plan.hosts if one.node == host), ())
+        address = next((nic.address for nic in host_nics if nic.address is not None), like.address)
+        for number in range(1, pool.regions + 1):
+            yield replace(
+                like,
+                node=host,
+                name=f"pool{number}",
+                mac="",
+                peer=f"{domain.node}:pool{number}",
+                rate_bps=min(domain.pool.rate.bps, lab.scale_up.rate.scaled(plan.k).bps) * pool.ways,
+                line_rate_bps=min(pool.rate.bps, lab.scale_up.rate.bps) * pool.ways,
+                address=address,
+                rail=0,
+            )
+
+
+def region_rates(nics: Sequence[PortPlan]) -> dict[int, float]:
+    """Return what each rank that is a region reads and writes, both together, in lab bit/s: its memory, or its links
+    where they are slower."""
+    return {rank: nic.rate_bps for rank, nic in enumerate(nics) if is_region(nic)}
+
+
+def is_region(nic: PortPlan) -> bool:
+    """Tell whether a rank is a region: a port without an address of Ethernet."""
+    return not nic.mac
+
+
+def check_regions(workload: Workload, nics: Sequence[PortPlan], *, by_packets: bool) -> None:
+    """Refuse what regions cannot do: they answer, inside their domain and by packets, and ask nobody.
+
+    Raises `ScenarioError`.
+    """
+    regions = {rank for rank, nic in enumerate(nics) if is_region(nic)}
+    if not regions:
+        return
+    if not by_packets:
+        raise ScenarioError(
+            "loads and stores of pooled memory are frames, and this scenario has transfers in domains go by time",
+            hint="transport: {scale_up: packets}, and no transports of tenants",
+        )
+    for step in workload.transfers:
+        if not {step.source, step.destination} & regions:
+            continue
+        name = f"step {step.number} ({step.label})" if step.label else f"step {step.number}"
+        if step.begun_by in regions:
+            raise ScenarioError(
+                f"{name} is begun by rank {step.begun_by}, which is pooled memory: it answers, and asks nobody",
+                hint="a workload whose other ranks write, and read by operation: read, restore or hit_ratio",
+            )
+        if not step.scale_up:
+            a, b = nics[step.source].node, nics[step.destination].node
+            raise ScenarioError(
+                f"{name} goes from {a} to {b}, and pooled memory is reached inside its scale-up domain alone",
+                hint='ranks: {hosts: ["p1-s1-*"]}, those of one domain',
+            )
+
+
+def plan_grants(workload: Workload, gpu_of: Mapping[int, int], region: int) -> tuple[PoolGrant, ...]:
+    """Return what each rank is granted of a region: as many bytes as it writes there, or reads that nobody wrote.
+
+    Whoever reads what another one has written is let read that, and no more. `gpu_of` has the numbers of the ranks'
+    GPUs in their domain.
+    """
+    size: defaultdict[int, int] = defaultdict(int)
+    rights: defaultdict[int, int] = defaultdict(int)
+    readers: defaultdict[int, set[int]] = defaultdict(set)
+    for step in workload.transfers:
+        if region not in (step.source, step.destination):
+            continue
+        who = step.begun_by
+        if step.pulled and step.restores is not None:
+            written = workload.steps[step.restores]
+            assert isinstance(written, Transfer)
+            if written.source == who:
+                rights[who] |= READ
+            else:
+                readers[written.source].add(who)
+            continue
+        size[who] += step.size_bytes
+        rights[who] |= READ if step.pulled else WRITE
+    return tuple(
+        PoolGrant(
+            rank=rank,
+            gpu=gpu_of[rank],
+            size_bytes=size[rank],
+            rights=rights[rank],
+            readers=tuple(gpu_of[reader] for reader in sorted(readers[rank])),
+        )
+        for rank in sorted(size)
+    )

@@ -1,0 +1,159 @@
+"""A cache of prefixes that many hosts read: keys and values of beginnings that prompts have in common.
+
+One host computes each prefix once and keeps it in memory that the others may read and not write; a host whose prompt
+begins with it loads its blocks and computes the rest. Without `shared` each host keeps a copy of its own.
+
+Source: Zheng et al., "SGLang: Efficient execution of structured language model programs", NeurIPS 2024, section 3:
+prompts share their beginnings, such as instructions and examples. Blocks are those of `kv_offload`.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from testbed.base.errors import WorkloadError
+from testbed.workload.builder import Lane, StepBuilder
+from testbed.workload.draws import draw_below, draw_exponential
+from testbed.workload.models.language_models import H100_BF16_FLOPS, MODELS, UTILISATION, language_model
+from testbed.workload.parameters import asked, choice, duration, flag, number, some_ranks, whole
+from testbed.workload.requests.token_lengths import draw_between, prompt_lengths
+from testbed.workload.steps import FirstToken, Workload
+from testbed.workload.storage.kv_offload import BLOCK_TOKENS
+from testbed.workload.storage.places import STORAGE, storage_and_users
+
+NEWS_BYTES = 64
+"""The message by which the host that keeps prefixes tells another one that they are there: a line of memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefixCache:
+    """Prefixes that are kept, and prompts that begin with them."""
+
+    model: str = asked(choice("model", "8B", tuple(MODELS), "Names the model whose KV cache it is."))
+    storage: int | tuple[int, ...] = asked(STORAGE)
+    hosts: int | tuple[int, ...] | None = asked(
+        some_ranks("hosts", None, "Says how many ranks prefill, or which; by default all that are not storage.")
+    )
+    shared: bool = asked(
+        flag("shared", "Says whether the first host keeps prefixes for all; else each has its own copy.", default=True)
+    )
+    prefixes: int = asked(whole("prefixes", 4, "Says how many prefixes there are.", high=10_000))
+    blocks: int = asked(whole("blocks", 8, "Says how many blocks of 512 tokens a prefix has.", high=10_000))
+    requests: int = asked(whole("requests", 32, "Says how many prompts arrive.", high=100_000))
+    requests_per_s: float = asked(
+        number("requests_per_s", 20, "Says how often prompts arrive at all hosts together.", low=0.001, high=1e9)
+    )
+    warm_up_ns: int = asked(
+        duration("warm_up", "1s", "Gives the time from the begin until prompts arrive: prefixes are written meanwhile.")
+    )
+    lease_ns: int | None = asked(
+        duration(
+            "lease",
+            None,
+            "Gives the time from the begin after which the first host lets nobody else read its prefixes; by default"
+            " there is none.",
+        )
+    )
+    prompt_tokens: tuple[int, ...] = asked(prompt_lengths(64, 1024))
+    accelerators: int = asked(
+        whole("accelerators", 8, "Says how many H100 a host has, which compute a prompt together.", high=1024)
+    )
+    in_flight: int = asked(
+        whole("in_flight", 16, "Says how many blocks of a host are read, and written, at once.", high=100_000)
+    )
+    ttft_limit_ns: int = asked(
+        duration("ttft_limit", "2s", "Gives the longest time to first token of a prompt that counts as goodput.")
+    )
+    value_bytes: int = asked(whole("value_bytes", 2, "Gives the bytes of a value of the cache.", high=8))
+    bytes_factor: float = asked(
+        number(
+            "bytes_factor",
+            0.001,
+            "Multiplies the bytes of the caches and all times, those between prompts and the limit too, so that rates"
+            " stay.",
+            low=1e-9,
+            high=1000,
+        )
+    )
+
+
+def generate_prefix_cache(cache: PrefixCache, *, ranks: int, rng: random.Random) -> Workload:
+    """Prefixes are written first, block by block to one storage rank after the other, and other hosts are told.
+
+    Then prompts arrive as a Poisson process (open loop), each at a host and with a prefix that are drawn evenly, and a
+    rest whose length is. The prefix is read, the rest computed behind what its host computes already. With a `lease`,
+    reads by other hosts that come later than its end are refused, by a transport that has grants.
+    """
+    targets, hosts = storage_and_users(
+        cache.storage, cache.hosts, ranks=ranks, name="hosts", what="a cache of prefixes"
+    )
+    if not cache.requests:
+        raise WorkloadError("nobody reads the prefixes", field="requests")
+    model, factor = language_model(cache.model), cache.bytes_factor
+    block_bytes = max(1, round(model.kv_cache_bytes(BLOCK_TOKENS, value_bytes=cache.value_bytes) * factor))
+    token_s = model.forward_flops(1) / (H100_BF16_FLOPS * UTILISATION * cache.accelerators)
+    builder = StepBuilder(ranks)
+    count = cache.prefixes * cache.blocks
+    written = {
+        owner: [
+            builder.transfer(
+                owner,
+                targets[block % len(targets)],
+                block_bytes,
+                lane=Lane(name="writes", in_flight=cache.in_flight),
+                label=f"keep.{owner}.{block}",
+            )
+            for block in range(count)
+        ]
+        for owner in (hosts[:1] if cache.shared else hosts)
+    }
+    there = {owner: tuple(steps) for owner, steps in written.items()}
+    for reader in hosts[1:] if cache.shared else ():
+        there[reader] = (builder.transfer(hosts[0], reader, NEWS_BYTES, after=there[hosts[0]], label=f"told.{reader}"),)
+    if cache.lease_ns is not None:
+        if not cache.shared:
+            raise WorkloadError("what each host keeps for itself nobody else reads", field="lease")
+        for target in targets:
+            builder.transfer(
+                hosts[0],
+                target,
+                NEWS_BYTES,
+                after=there[hosts[0]],
+                start_ns=round(cache.lease_ns * factor),
+                withdraws=True,
+                label="lease",
+            )
+    busy: dict[int, tuple[int, ...]] = {}
+    asked_for = []
+    at_s = 0.0
+    for index in range(cache.requests):
+        at_s += draw_exponential(rng, 1 / cache.requests_per_s)
+        host, prefix = hosts[draw_below(rng, len(hosts))], draw_below(rng, cache.prefixes)
+        at_ns = round((at_s * 1e9 + cache.warm_up_ns) * factor)
+        owner = hosts[0] if cache.shared else host
+        label = f"prompt[{index}]"
+        read = [
+            builder.transfer(
+                targets[block % len(targets)],
+                host,
+                block_bytes,
+                after=there[host],
+                start_ns=at_ns,
+                lane=Lane(name="reads", in_flight=cache.in_flight),
+                pulled=True,
+                restores=written[owner][block],
+                label=f"{label}.read.{block}",
+            )
+            for block in range(prefix * cache.blocks, (prefix + 1) * cache.blocks)
+        ]
+        compute_ns = round(draw_between(rng, cache.prompt_tokens) * token_s * 1e9 * factor)
+        computed = builder.compute(
+            host, compute_ns, after=[*read, *busy.get(host, ())], start_ns=at_ns, label=f"{label}.prefill"
+        )
+        busy[host] = (computed,)
+        limit_ns = round(cache.ttft_limit_ns * factor)
+        asked_for.append(FirstToken(step=computed, due_ns=at_ns, service_ns=compute_ns, limit_ns=limit_ns))
+    if factor != 1:
+        builder.note(f"Of the bytes of the KV caches of {model.name}, and of all times, {factor:g} are modelled.")
+    return builder.build("prefix-cache", first_tokens=asked_for)

@@ -1,0 +1,140 @@
+"""Pooled memory in simulated runs: its closed forms, who is refused, and what a run cannot ask of it."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from testbed.api.sweeps import read_sweep
+from testbed.base.errors import ScenarioError, SpecError
+from testbed.record.record import RunResult
+from testbed.run.simulated.sweep import run_simulated
+from testbed.run.sweep.runner import RecordOptions
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed"),
+]
+
+RACK = """
+name: rack
+topology:
+  inline:
+    name: rack
+    scale: {time: 20000}
+    fabric:
+      design: single-switch
+      hosts: HOSTS
+      gpus: GPUS
+      nic: {per: gpu, ports: 1, rate: 400G}
+      routing: {bfd: off}
+      scale_up: {by: packets, domain: host, rate: 512G, planes: 1, rtt: 1usPOOL}
+transport: {kind: uet, scale_up_errors: count, scale_up_timeout_ms: 2000MORE}
+workload: WORKLOAD
+repeat: {runs: 1, seed: 3}
+"""
+POOL = ", pool: {devices: 2, rate: 128G, ways: 2}"
+K = 20_000
+REGION_BPS = 256e9 / K
+
+
+def text_of(workload: str, *, hosts: int = 1, gpus: int = 2, pool: str = POOL, more: str = "") -> str:
+    text = RACK.replace("HOSTS", str(hosts)).replace("GPUS", str(gpus))
+    return text.replace("POOL", pool).replace("MORE", more).replace("WORKLOAD", workload)
+
+
+def run_of(workload: str, **choice: object) -> RunResult:
+    outcome = run_simulated(read_sweep(text_of(workload, **choice), {}), RecordOptions(), processes=1)  # type: ignore[arg-type]
+    if outcome.failure is not None:
+        raise outcome.failure
+    [one] = outcome.record.points[0].runs
+    checks = {check.name: check.ok for check in one.checks}
+    assert {"scale-up-balance", "datagrams"} <= checks.keys() and all(checks.values())
+    return one
+
+
+def value(one: RunResult, metric: str) -> float:
+    found = one.metrics[metric]
+    assert found is not None
+    return found
+
+
+def test_what_is_written_is_read_back_at_the_rate_of_the_memory() -> None:
+    """Two ranks write 2 MB each and read it: the devices do 8 MB, reads and writes together."""
+    one = run_of("{kind: checkpoint, bytes: 2MB, storage: 1, stripes: 2, restore: true, ranks: {pool: true}}")
+    assert value(one, "jct") == pytest.approx(8e6 * 8 / REGION_BPS, rel=0.03)
+    assert value(one, "jct_ratio") == pytest.approx(1, abs=0.03)
+    [load] = one.scale_up
+    assert 4_000_000 <= load.pool_bytes <= 4_000_000 + 2 * 2 * 4096, "each rank's, in whole rows of granules"
+    ends = {(flow.source.interface, flow.destination.interface) for flow in one.channels}
+    assert ends == {("gpu1", "pool1"), ("gpu2", "pool1"), ("pool1", "gpu1"), ("pool1", "gpu2")}
+
+
+def test_each_region_is_a_rank() -> None:
+    one = run_of(
+        "{kind: checkpoint, bytes: 1MB, storage: 2, stripes: 4, ranks: {pool: true}}",
+        pool=", pool: {devices: 2, rate: 128G, ways: 1}",
+    )
+    assert {flow.destination.interface for flow in one.channels} == {"pool1", "pool2"}
+    assert value(one, "jct") == pytest.approx(2e6 * 8 / REGION_BPS, rel=0.05)
+
+
+LEASE = (
+    "{kind: prefix-cache, storage: 1, prefixes: 1, blocks: 4, requests: 12, requests_per_s: 100, bytes_factor: 0.0001,"
+    " warm_up: 100ms, WHEN, ranks: {pool: true}}"
+)
+
+
+@pytest.mark.parametrize(("when", "refused"), [("lease: 10s", False), ("lease: 100ms", True)])
+def test_who_reads_when_it_is_withdrawn_is_refused(when: str, refused: bool) -> None:
+    one = run_of(LEASE.replace("WHEN", when))
+    [load] = one.scale_up
+    assert bool(load.failed) is refused
+    assert load.failed % 4 == 0, "prompts of the other host: all four blocks of each"
+    assert load.failed < 12 * 4, "the owner goes on"
+
+
+def test_an_idle_time_before_a_transfer_is_no_stall() -> None:
+    """The lease ends 20 s of lab time after anything moved, and nothing is given up after 2."""
+    one = run_of(LEASE.replace("WHEN", "lease: 10s"))
+    [load] = one.scale_up
+    assert not load.stalled and not load.failed and value(one, "jct") > 19
+
+
+def refused(workload: str, **choice: object) -> ScenarioError:
+    with pytest.raises(ScenarioError) as caught:
+        run_of(workload, **choice)
+    assert caught.value.hint
+    return caught.value
+
+
+def test_memory_asks_for_nothing() -> None:
+    error = refused("{kind: checkpoint, bytes: 1MB, storage: 1, read_back: true, ranks: {pool: true}}")
+    assert "is begun by rank 2, which is pooled memory" in error.message
+
+
+def test_transfers_by_time_are_no_loads() -> None:
+    error = refused("{kind: incast, destination: 2, bytes: 1MB, ranks: {pool: true}}", more=", scale_up: time")
+    assert "are frames" in error.message
+
+
+def test_a_region_is_reached_in_its_domain_alone() -> None:
+    error = refused("{kind: incast, destination: 2, senders: [0, 1], bytes: 1MB, ranks: {pool: true}}", hosts=2, gpus=1)
+    assert "p1-s1-h2 to p1-s1-h1, and pooled memory is reached inside its scale-up domain alone" in error.message
+
+
+def test_more_than_a_region_has_is_refused_before_the_run() -> None:
+    error = refused(
+        "{kind: checkpoint, bytes: 1MB, storage: 1, ranks: {pool: true}}",
+        pool=", pool: {devices: 2, capacity: 900kB}",
+    )
+    assert "keeps 2,015,232 bytes in pool1 of p1-s1-h1, which has 1,800,000" in error.message
+
+
+def test_a_lab_without_a_pool_is_named_with_its_place() -> None:
+    with pytest.raises(SpecError) as caught:
+        read_sweep(text_of("{kind: incast, bytes: 1MB, ranks: {pool: true}}", pool=""), {})
+    [problem] = caught.value.problems
+    assert problem.code == "no-pool" and "have no pooled memory" in problem.message
+    assert problem.position is not None and problem.path == "workload.ranks.pool"
