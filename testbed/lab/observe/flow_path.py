@@ -6,6 +6,8 @@ the ingress program of the port computes (`testbed.base.datapath.flow_hash`), wi
 a run may have changed. Within a subnet bridges pass it on, and between the VTEPs of a tenant it is in a packet of the
 underlay.
 
+A port without a carrier ends the way that leads over it: routes within a subnet stay when their link goes.
+
 Not everything is known: balancing by flowlets, by packets or by queues takes all next hops, a link group chooses its
 member by a hash of its host, and a VXLAN device draws the source port of what it wraps. From there on all ways are
 followed. Packet filters are not asked.
@@ -14,7 +16,7 @@ followed. Packet filters are not asked.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 from types import TracebackType
@@ -168,6 +170,7 @@ class FlowTracer:
         arrives = ""
         now = [_Place(node, place, None, packet)]
         seen = set(now)
+        carriers: dict[str, Mapping[tuple[str, str], bool]] = {}
         for number in range(1, MOST_HOPS + 1):
             following: list[_Place] = []
             for at in now:
@@ -179,6 +182,9 @@ class FlowTracer:
                     lost.append(f"{at.node}: {why}")
                 for step in steps:
                     hops.append(_hop(number, at, step))
+                    if not self._passes(step.port, carriers):
+                        lost.append(f"{step.port.node}: {step.port.name} has no carrier, or is not up")
+                        continue
                     beyond = self._beyond(step)
                     if beyond not in seen:
                         seen.add(beyond)
@@ -189,6 +195,12 @@ class FlowTracer:
         else:
             lost.append(f"it is still on its way after {MOST_HOPS} nodes")
         return FlowPath(hops=tuple(dict.fromkeys(hops)), arrives=arrives, lost=tuple(dict.fromkeys(lost)))
+
+    def _passes(self, port: PortPlan, carriers: dict[str, Mapping[tuple[str, str], bool]]) -> bool:
+        """Tell whether a port is up and has a carrier. `carriers` keeps what the kernel of each node has said of it."""
+        if port.node not in carriers:
+            carriers[port.node] = self._lab.link_states(port.node)
+        return carriers[port.node].get((port.node, port.name), False)
 
     def _beyond(self, step: _Step) -> _Place:
         """Return where a packet is once it has passed the link of the port that it left by."""
