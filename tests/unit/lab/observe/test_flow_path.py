@@ -202,7 +202,7 @@ def test_the_kernel_is_believed_where_it_hashes(tracing: dict[str, Any]) -> None
 def test_within_a_subnet_nothing_arrives_over_a_link_that_is_down(
     tracing: dict[str, Any], dark: str, passed: int
 ) -> None:
-    """A route within a subnet is the link's own, and stays where the link, or the switch behind it, is without power."""
+    """A route within a subnet is the link's own, and stays when the link, or the switch behind it, has no power."""
     lab = FakeRunningLab("rail-qos")
     assert trace(tracing, lab, "p1-s1-h1:rail1", "p1-s1-h2:rail1").arrives
     lab.dark = {dark}
