@@ -154,6 +154,18 @@ def test_a_link_that_goes_is_left_out(lab: RunningLab) -> None:
     until(lambda: has_session() and ports_of(traced(lab, packet)) == before, "the way of before")
 
 
+def test_within_a_subnet_a_link_that_is_down_is_the_end(lab: RunningLab) -> None:
+    packet = five_tuple(lab, 46_000, b="p1-s1-h2:rail1")
+    with LinkControl(lab) as control:
+        control.set("p1-s1-h2:rail1", LinkChange(up=False))
+        try:
+            path = traced(lab, packet, b="p1-s1-h2:rail1")
+        finally:
+            control.set("p1-s1-h2:rail1", LinkChange(up=True))
+    assert path.arrives == "" and path.hops[-1].port.node == "p1-s1-rail1"
+    assert path.lost and "no carrier" in path.lost[0]
+
+
 def test_within_a_subnet_and_from_a_switch(lab: RunningLab) -> None:
     packet = five_tuple(lab, 46_000, b="p1-s1-h2:rail1")
     assert ports_of(traced(lab, packet, b="p1-s1-h2:rail1"))[0] == A
