@@ -63,8 +63,6 @@ ECN = "qos.classes.rdma.ecn"
 HALF_MENDS = {
     "tenant-leak": [
         ("apply", "--set", f"{TALKS}={{blue: [tcp/443]}}", "--allow", "restart"),
-        ("apply", "--set", f"{TALKS}=[blue]", "--allow", "restart"),
-        ("exec", "p1-s1-h3", "--", "ip", "route", "add", "blackhole", "10.11.0.2/32"),
     ],
     "late-ecn": [
         ("apply", "--set", f"{ECN}={{kmin: 290kB, kmax: 800kB, pmax: 1.0}}", "--allow", "restart"),
@@ -80,9 +78,8 @@ def test_what_hides_the_symptom_alone_does_not_solve_it(name: str, sandbox: Any)
     lab = sandbox.name()
     assert sandbox.cli("exercise", "start", name, "-n", lab, "-q").returncode == 0
     sandbox.note_daemons()
-    for verb, *words in HALF_MENDS[name]:
-        at = words.index("--") if "--" in words else len(words)
-        done = sandbox.cli(verb, *words[:at], "-n", lab, *words[at:])
+    for words in HALF_MENDS[name]:
+        done = sandbox.cli(*words, "-n", lab)
         assert done.returncode == 0, done.stderr
         assert sandbox.cli("exercise", "check", "-n", lab).returncode == 1, words
 
