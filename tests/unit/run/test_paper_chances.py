@@ -43,7 +43,8 @@ def fullest_link(scenario: str, point: str) -> Counter[int]:
         traffic = make_traffic(one.scenario, lab, seed=seed)
         nics = traffic.placement.nics
         channels = plan_channels(traffic.workload, nics, seed=seed).channels
-        flows, fives = [], []
+        flows: list[Flow] = []
+        fives: list[FiveTuple] = []
         for each in channels:
             near, far = nics[each.source], nics[each.destination]
             assert near.address is not None and far.address is not None

@@ -308,9 +308,10 @@ def test_of_two_loops_at_once_the_one_that_is_left_keeps_its_ways_and_its_ttl(fi
     sweep = read_sweep(SMALL.replace("{ROUTING}", "{bfd: off}").replace("FAULT", ", ".join(loops)))
     [point] = sweep.points
     ports = {f"{port.node}:{port.name}": port for port in planned_lab(sweep.lab_of(point), 20_000.0).plan.ports}
-    assert ports[NIC].address is not None
+    own = ports[NIC].address
+    assert own is not None
     nic, now = SimpleNamespace(ttl=64), dict[tuple[str, str], list[str]]()
-    address = str(ports[NIC].address.ip)
+    address = str(own.ip)
     network = SimpleNamespace(nics={address: nic}, divert=lambda node, to, lines: now.update({(node, to): lines}))
     ends = {UPLINK: ("p1-s1-rail1", "p1-spine1"), "p1-spine1:down1": ("p1-spine1", "p1-s1-rail1")}
     fabric = SimpleNamespace(network=network, ends=ends)
