@@ -10,9 +10,9 @@ import jsonschema
 import pytest
 import yaml
 
+from testbed.base.errors import PlanError
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.lab_plan import PlanError
 from testbed.lab.core.schema.load import load_topology, load_topology_text
 from testbed.lab.formats.containerlab_file import write_containerlab
 from testbed.lab.formats.netlab_file import write_netlab
