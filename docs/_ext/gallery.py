@@ -2,7 +2,8 @@
 
 Each section of `docs/papers.md` has a number and names scenarios by marks, `<!-- NAME: begin -->` and `<!-- NAME: end
 -->`, between which the table of that scenario stands. The table of all sections stands between the marks `gallery`.
-Scenarios of which the directories have no runs (of `run --steady`) keep the table that they have.
+Scenarios of which the directories have no runs (of `run --steady`) keep the table that they have, and a backend without
+new runs keeps its column, unless the scenario expects something else by now: that is said then.
 """
 
 from __future__ import annotations
@@ -67,27 +68,68 @@ def with_results(page: str, found: Sequence[Steadiness]) -> str:
     for name in (name for section in sections(page) for name in section.scenarios):
         mine = [one for one in found if one.scenario == name]
         if mine:
-            page = with_table(page, _results(mine, [row for row in rows if row.scenario == name]), name)
+            columns = _columns(mine, [row for row in rows if row.scenario == name])
+            page = with_table(page, _results(columns, _kept(page, name, columns)), name)
     return with_table(page, "\n".join(_overview(sections(page))) + "\n", OVERVIEW)
 
 
-def _results(found: Sequence[Steadiness], rows: Sequence[SteadyRow]) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """What runs on one backend came to: a sentence, and what was measured for each expectation and its band."""
+
+    verdict: str
+    cells: Mapping[tuple[str, str], str]
+
+
+def _columns(found: Sequence[Steadiness], rows: Sequence[SteadyRow]) -> dict[str, Column]:
+    """Return the columns of one scenario that was run, by the words of their backends."""
+    return {
+        _WORDS[backend]: Column(
+            verdict=_verdict(found, backend),
+            cells={_place(row): _measured(row) for row in rows if row.backend == backend},
+        )
+        for backend in {one.backend.value for one in found}
+    }
+
+
+def _kept(page: str, name: str, new: Mapping[str, Column]) -> dict[str, Column]:
+    """Return the columns that a page has of backends that were not run again; none that are of other expectations."""
+    text = page.partition(f"<!-- {name}: begin -->")[2].partition(f"<!-- {name}: end -->")[0]
+    table = [line[1:-1].split("|") for line in text.splitlines() if line.startswith("| ")]
+    titles, *lines = [[cell.strip() for cell in line] for line in table] or [[]]
+    expected = {place for column in new.values() for place in column.cells}
+    kept = {}
+    for one in _RESULT.finditer(text):
+        word = one["what"]
+        if word in new or word.lower() not in titles:
+            continue
+        at = titles.index(word.lower())
+        cells = {(line[0], line[1]): line[at] for line in lines}
+        if set(cells) == expected:
+            kept[word] = Column(verdict=one["verdict"], cells=cells)
+        else:
+            print(
+                f"{name}: it expects something else than when it was {word.lower()}, which is left out", file=sys.stderr
+            )
+    return kept
+
+
+def _results(new: Mapping[str, Column], kept: Mapping[str, Column]) -> str:
     """Return what runs of one scenario came to: a sentence for each backend, and a row for each expectation."""
-    backends = sorted({one.backend.value for one in found}, reverse=True)
-    lines = [f"{_WORDS[backend]}: {_verdict(found, backend)}." for backend in backends]
-    titles = ["expectation", "band", *(_WORDS[backend].lower() for backend in backends)]
+    every = {**kept, **new}
+    columns = {word: every[word] for word in _WORDS.values() if word in every}
+    lines = [f"{word}: {column.verdict}." for word, column in columns.items()]
+    titles = ["expectation", "band", *map(str.lower, columns)]
     lines += ["", f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
-    for key in dict.fromkeys(_key(row) for row in rows):
-        by_backend = {row.backend: row for row in rows if _key(row) == key}
-        row = next(iter(by_backend.values()))
-        place = _FOLDERS.sub("", f"`{row.metric}`" + (f" at `{row.point}`" if row.point else ""))
-        measured = (_measured(by_backend.get(backend)) for backend in backends)
-        lines.append(f"| {place} | {_band(row)} | {' | '.join(measured)} |")
+    for place, band in dict.fromkeys(key for column in new.values() for key in column.cells):
+        measured = (column.cells.get((place, band), "") for column in columns.values())
+        lines.append(f"| {place} | {band} | {' | '.join(measured)} |")
     return "\n".join(lines) + "\n"
 
 
-def _key(row: SteadyRow) -> tuple[str, str, bool, bool]:
-    return row.metric, row.point, row.minimum is None, row.maximum is None
+def _place(row: SteadyRow) -> tuple[str, str]:
+    """Return what is expected of which figure and point, and its band."""
+    return _FOLDERS.sub("", f"`{row.metric}`" + (f" at `{row.point}`" if row.point else "")), _band(row)
 
 
 def _verdict(found: Sequence[Steadiness], backend: str) -> str:

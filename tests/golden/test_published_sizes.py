@@ -3,7 +3,8 @@
 Sources: NVIDIA's DGX SuperPOD reference architectures (H100: RA-11333-001; B300 with Quantum-X800: RA-11339-001, table
 3; B300 with Spectrum-4: table 3, twin-planar), Meta's clusters of 24,576 GPUs (Gangidi et al., SIGCOMM 2024), HPN (Qian
 et al., SIGCOMM 2024), table 3 of DeepSeek-V3 (Zhao et al., ISCA 2025), and the ratios of Juniper's validated design
-("AI Data Center: QPP, BGP-DPF"). `test_superpod_counts.py` has those of B200.
+("AI Data Center: QPP, BGP-DPF"). `test_superpod_counts.py` has those of B200. Two of Asterfusion's configuration guides
+(AI compute backend fabric, middle-to-large and small scale, 2026) were looked up when all of this was built already.
 """
 
 from __future__ import annotations
@@ -172,6 +173,30 @@ def test_junipers_ratios(rate: str, servers: int) -> None:
     assert counts(lab)[1:3] == (16, 4)
     leaf = measure_sizing(lab).roles[0]
     assert leaf.oversubscription == JUNIPER[rate, servers]
+
+
+def test_asterfusions_256_gpus_are_on_4_leaves_and_2_spines_of_128_ports_of_400g() -> None:
+    """64 nodes of 4 GPUs, a rail on each leaf; switches of 64 ports of 800G (CX864E-N), each of them two of 400G."""
+    up = UplinkParams(rate=G("400G"), count=32)
+    lab = build("rail-optimized", segments=1, hosts=64, gpus=4, spines=2, uplink=up, switch_radix=128)
+    assert counts(lab) == (64, 4, 2, 256, 256)
+    sizing = measure_sizing(lab)
+    assert sizing.gpus == 256 and sizing.roles[0].oversubscription == 1.0
+    assert {role.ports for role in sizing.roles} == {128}
+    assert check_sizing(lab) == ()
+
+
+def test_asterfusions_128_gpus_without_spines_fill_4_switches_of_32_ports() -> None:
+    lab = build("rail-only", hosts=32, gpus=4, switch_radix=32)
+    assert counts(lab) == (32, 4, 0, 128, 0)
+    assert measure_sizing(lab).roles[0].ports == 32 and check_sizing(lab) == ()
+    assert check_sizing(build("rail-only", hosts=33, gpus=4, switch_radix=32))
+
+
+@pytest.mark.parametrize(("radix", "gpus"), [(64, 2_048), (128, 8_192), (512, 131_072)])
+def test_two_tiers_have_half_the_square_of_the_radix(radix: int, gpus: int) -> None:
+    """Of switches of 51.2 Tbit/s with ports of 400G 8,192, and of 102.4 Tbit/s with ports of 200G more than 100,000."""
+    assert find_largest(build("rail-optimized", hosts=4, switch_radix=radix))[1].gpus == gpus
 
 
 @pytest.mark.parametrize("rails", [1, pytest.param(8, marks=pytest.mark.thorough)])

@@ -16,7 +16,7 @@ from typing import Any
 from testbed.lab.assembly.write import flow_yaml
 from testbed.lab.core.model import NETNS, End, Lab, Link, LinkKind, Node, NodeKind
 from testbed.lab.core.model.containers import Container
-from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.plan.lab import plan_addresses
 from testbed.lab.core.plan.lab_plan import LabPlan, SwitchPlan
 from testbed.lab.core.render.frr import FrrVersion, daemons_of, render_switch
 from testbed.lab.formats.commands import SCRIPT
@@ -49,7 +49,7 @@ def write_containerlab(lab: Lab, *, beside: str = "") -> ExportedFile:
     files: dict[str, str] = {}
     if beside and simple:
         ports = {str(end) for a, b, _ in written_links(lab) for end in (a, b)}
-        files = _files(plan_lab(lab, k=1), ports, beside)
+        files = _files(plan_addresses(lab), ports, beside)
     else:
         missing.append(_UNPLANNED if simple else _UNWRITTEN)
     lines = [f"# {lab.name}, exported from testbed.", f"name: {flow_yaml(lab.name)}", "topology:", "  nodes:"]

@@ -3,8 +3,10 @@
 A packet is followed from node to node. Where it is routed, the node's kernel is asked for its route (`ip route get`).
 Of several next hops it takes that of its hash: the kernel's own, which the kernel is asked for, too; or the one that
 the ingress program of the port computes (`testbed.base.datapath.flow_hash`), with the seed that the port has now, which
-a run may have changed. Within a subnet bridges pass it on, and between the VTEPs of a tenant it is in a packet of the
-underlay.
+a run may have changed. Within a subnet bridges pass it on, between the VTEPs of a tenant it is in a packet of the
+underlay, and between tenants that talk it passes a wire from VRF to VRF.
+
+A port without a carrier ends the way that leads over it: routes within a subnet stay when their link goes.
 
 Not everything is known: balancing by flowlets, by packets or by queues takes all next hops, a link group chooses its
 member by a hash of its host, and a VXLAN device draws the source port of what it wraps. From there on all ways are
@@ -14,7 +16,7 @@ followed. Packet filters are not asked.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 from types import TracebackType
@@ -101,6 +103,8 @@ class _Place:
     target: IPv4Address | None = None
     has_ports: bool = True
     tunnel: _Tunnel | None = None
+    crossed: int = 0
+    """The wires between VRFs of this node that it has passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +148,13 @@ class FlowTracer:
         }
         vrfs = () if plan.overlay is None else plan.overlay.vrfs
         self._vrfs = vrfs
+        places = {vrf.place for vrf in vrfs}
+        self._wires = {
+            (near.node, near.ifindex): (far.node, far.ifindex)
+            for item in plan.operations
+            if isinstance(item, CreateVeth) and {item.a.node, item.b.node} <= places
+            for near, far in ((item.a, item.b), (item.b, item.a))
+        }
         self._vnis: dict[tuple[str, int], tuple[VrfPlan, VniPlan]] = {
             (vrf.place, vni.bridge_ifindex): (vrf, vni) for vrf in vrfs for vni in (vrf.l3, *vrf.l2)
         }
@@ -168,6 +179,7 @@ class FlowTracer:
         arrives = ""
         now = [_Place(node, place, None, packet)]
         seen = set(now)
+        carriers: dict[str, Mapping[tuple[str, str], bool]] = {}
         for number in range(1, MOST_HOPS + 1):
             following: list[_Place] = []
             for at in now:
@@ -179,6 +191,9 @@ class FlowTracer:
                     lost.append(f"{at.node}: {why}")
                 for step in steps:
                     hops.append(_hop(number, at, step))
+                    if not self._passes(step.port, carriers):
+                        lost.append(f"{step.port.node}: {step.port.name} has no carrier, or is not up")
+                        continue
                     beyond = self._beyond(step)
                     if beyond not in seen:
                         seen.add(beyond)
@@ -189,6 +204,12 @@ class FlowTracer:
         else:
             lost.append(f"it is still on its way after {MOST_HOPS} nodes")
         return FlowPath(hops=tuple(dict.fromkeys(hops)), arrives=arrives, lost=tuple(dict.fromkeys(lost)))
+
+    def _passes(self, port: PortPlan, carriers: dict[str, Mapping[tuple[str, str], bool]]) -> bool:
+        """Tell whether a port is up and has a carrier. `carriers` keeps what the kernel of each node has said of it."""
+        if port.node not in carriers:
+            carriers[port.node] = self._lab.link_states(port.node)
+        return carriers[port.node].get((port.node, port.name), False)
 
     def _beyond(self, step: _Step) -> _Place:
         """Return where a packet is once it has passed the link of the port that it left by."""
@@ -280,6 +301,11 @@ class FlowTracer:
             members = self._members[key]
             sure = certain and len(members) == 1
             return [_step(at, port, target, len(members), "link group", sure) for port in members], ""
+        if key in self._wires:
+            place, arrives = self._wires[key]
+            if at.crossed > len(self._vrfs):
+                return [], "it goes round between VRFs"
+            return self._routed(replace(at, place=place, crossed=at.crossed + 1), arrives)
         if key not in self._at:
             return [], f"its route leads to interface {hop.ifindex}, which is no port of the lab"
         return [_step(at, self._at[key], target, ways, by, certain)], ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 
@@ -54,6 +54,8 @@ class FaultSite:
     links: LinkControl
     kill_worker: Callable[[str], None]
     """Ends the worker of a host at once. Raises `ScenarioError` where the host has none."""
+    lasting: list[LabFault] = field(default_factory=list)
+    """The faults that last at the moment and change what others of their kind change, too; the latest is the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

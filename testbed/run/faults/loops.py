@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from ipaddress import IPv4Network
 
 from testbed.base.errors import DriverError, Finding
@@ -24,7 +24,8 @@ _GONE = (errno.ESRCH, errno.ENODEV)
 class RoutingLoop(LabFault):
     """Each of some switches has a static route for a prefix to the next one, and the last of them to the first.
 
-    Packets for it go round until their time to live is over, which `settings` gives to all that hosts send meanwhile.
+    Packets for it go round until their time to live is over, which `settings` gives to all that hosts send meanwhile;
+    of several loops at once that of the one that was begun last.
     Source: Hu et al., "Deadlocks in Datacenter Networks: Why Do They Form, and How to Avoid Them", HotNets 2016.
     """
 
@@ -84,18 +85,23 @@ class RoutingLoop(LabFault):
 
     def do(self, site: FaultSite) -> None:
         routes = self._routes(site.lab)
+        shared = self._shared(site)
+        site.lasting.append(self)
         self._set_ttl(site.lab, self.ttl)
 
         def add(place: str, route: RouteSocket) -> None:
             route.expect([routes[place]], [f"{place}: static route for {self._to}"])
 
-        ask_inside(site.lab.name, routes, RouteSocket, add)
+        ask_inside(site.lab.name, [place for place in routes if place not in shared], RouteSocket, add)
 
     def undo(self, site: FaultSite) -> None:
         try:
             routes = self._routes(site.lab)
         except DriverError:  # for which `do` has done nothing
             return
+        if self in site.lasting:
+            site.lasting.remove(self)
+        shared = self._shared(site)
 
         def remove(place: str, route: RouteSocket) -> None:
             failures = [one for one in route.submit([undone(routes[place])]) if one.errno not in _GONE]
@@ -103,9 +109,9 @@ class RoutingLoop(LabFault):
                 raise DriverError(f"{place} keeps its static route for {self._to}: {failures[0].reason}")
 
         try:
-            ask_inside(site.lab.name, routes, RouteSocket, remove)
+            ask_inside(site.lab.name, [place for place in routes if place not in shared], RouteSocket, remove)
         finally:
-            self._set_ttl(site.lab, DEFAULT_TTL)
+            self._set_ttl(site.lab, ttl_of(site.lasting))
 
     @property
     def may_lose(self) -> bool:
@@ -157,6 +163,12 @@ class RoutingLoop(LabFault):
             )
         return found
 
+    def _shared(self, site: FaultSite) -> set[str]:
+        """Return the places at which another loop that lasts has the same route."""
+        mine = self._routes(site.lab).items()
+        others = (one for one in site.lasting if isinstance(one, RoutingLoop) and one is not self)
+        return {place for one in others for place, _ in one._routes(site.lab).items() & mine}
+
     @staticmethod
     def _set_ttl(lab: RunningLab, ttl: int) -> None:
         """Raise the first error once all other hosts have it."""
@@ -168,6 +180,11 @@ class RoutingLoop(LabFault):
                 failed = failed or error
         if failed is not None:
             raise failed
+
+
+def ttl_of(lasting: Sequence[LabFault]) -> int:
+    """Return the time to live of what hosts send while these faults last: that of the loop that was begun last."""
+    return next((one.ttl for one in reversed(lasting) if isinstance(one, RoutingLoop)), DEFAULT_TTL)
 
 
 def _neighbours(lab: Lab, node: str) -> set[str]:

@@ -69,7 +69,7 @@ from testbed.workload.metrics.run_samples import (
     UplinkLoads,
     VictimRates,
 )
-from testbed.workload.oracles.fabric_graph import UPLINKS
+from testbed.workload.oracles.fabric_graph import UPLINKS, leads_up
 from testbed.workload.steps import fabric_bytes
 from testbed.workload.tenants import from_its_start, part_of_ranks
 
@@ -292,9 +292,15 @@ def _of_uplinks(run: RunData) -> Iterator[object]:
     if not uplinks:
         return
     by_switch: dict[str, list[float]] = defaultdict(list)
+    by_spine: dict[str, list[float]] = defaultdict(list)
     for port in uplinks:
         by_switch[port.node].append(float(port.tx_bytes))
-    yield UplinkLoads(bytes_by_switch=by_switch, utilisation=[port.utilisation for port in uplinks])
+    for port in run.ports:
+        if leads_up(port.tier) and port.node not in by_switch:
+            by_spine[port.node].append(float(port.tx_bytes))
+    yield UplinkLoads(
+        bytes_by_switch=by_switch, utilisation=[port.utilisation for port in uplinks], bytes_by_spine=by_spine
+    )
 
 
 def _of_queues(run: RunData) -> Iterator[object]:

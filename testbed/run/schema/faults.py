@@ -201,7 +201,9 @@ class LoopSpec(SpecModel):
         description="Names what never arrives: a NIC as HOST:IF, or a prefix such as 10.0.2.0/24."
     )
     ttl: Annotated[int, Whole(2, 255)] = Field(
-        default=64, description="Gives the time to live of what hosts send meanwhile: how many routers it passes."
+        default=64,
+        description="Gives the time to live of what hosts send meanwhile: how many routers it passes. Of several "
+        "loops at once the one that was begun last decides.",
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from ipaddress import IPv4Address
+from itertools import product
 
 from testbed.base.errors import ScenarioError
 from testbed.base.names import plane_of_switch
@@ -14,13 +15,12 @@ from testbed.lab.core.deploy.links.changes import LinkChange
 from testbed.lab.core.model import Lab, LinkKind
 from testbed.protocols.simulation import OutputPort
 from testbed.protocols.simulation.faults import Impairments
-from testbed.protocols.simulation.frame import DEFAULT_TTL
 from testbed.record.samples import RunEvent
 from testbed.run.faults.acts import Act, plan_acts
 from testbed.run.faults.kills import AgentKill, DaemonKill, NodeKill
 from testbed.run.faults.lab_fault import LabFault
 from testbed.run.faults.links import LinkDown, LinkSet, PfcStorm, link_change
-from testbed.run.faults.loops import RoutingLoop
+from testbed.run.faults.loops import RoutingLoop, ttl_of
 from testbed.run.faults.outcome import FaultOutcome
 from testbed.run.faults.planes import FabricPlaneDown
 from testbed.run.faults.registry import lab_fault
@@ -42,6 +42,8 @@ class SimulatedSite:
     fabric: SimulatedFabric
     links: FaultyLinks
     domains: SimulatedDomains
+    lasting: list[LabFault] = field(default_factory=list)
+    """As in `FaultSite`."""
 
 
 def check_fault(fault: Fault, lab: Lab) -> None:
@@ -260,38 +262,38 @@ class _Loop(_Fault):
     """Switches send what is for some NICs round, with the time to live that all NICs give to packets meanwhile."""
 
     def do(self, now: int) -> None:
-        network = self.site.fabric.network
-        for line in self._lines:
-            for address in self._addresses:
-                network.divert(self.site.fabric.ends[line][0], address, [line])
-        self._live(self._loop.ttl)
+        self.site.lasting.append(self._loop)
+        self._divert()
 
     def undo(self, now: int) -> None:
-        network = self.site.fabric.network
-        for line in self._lines:
-            for address in self._addresses:
-                network.divert(self.site.fabric.ends[line][0], address, [])
-        self._live(DEFAULT_TTL)
+        network, ends = self.site.fabric.network, self.site.fabric.ends
+        self.site.lasting.remove(self._loop)
+        for line, address in self._diverted(self._loop):
+            network.divert(ends[line][0], address, [])
+        self._divert()
 
-    def _live(self, ttl: int) -> None:
-        for nic in self.site.fabric.network.nics.values():
-            nic.ttl = ttl
+    def _divert(self) -> None:
+        """Have switches and NICs do as the loops that last now say; of several the one that was begun last."""
+        network, ends, lasting = self.site.fabric.network, self.site.fabric.ends, self.site.lasting
+        for loop in lasting:
+            for line, address in self._diverted(loop):
+                network.divert(ends[line][0], address, [line])
+        for nic in network.nics.values():
+            nic.ttl = ttl_of(lasting)
 
     @property
     def _loop(self) -> RoutingLoop:
         assert isinstance(self.fault, RoutingLoop)
         return self.fault
 
-    @property
-    def _lines(self) -> list[str]:
-        """The lines of the loop; none of a network that the run is not in."""
-        names = [f"{port.node}:{port.name}" for port in self._loop.ways(self.site.links.ports.values())]
-        return [name for name in names if name in self.site.fabric.ends]
-
-    @property
-    def _addresses(self) -> list[str]:
-        prefix = self._loop.prefix(self.site.links.ports.values())
-        return [address for address in self.site.fabric.network.nics if IPv4Address(address) in prefix]
+    def _diverted(self, loop: LabFault) -> Iterator[tuple[str, str]]:
+        """Yield each line of a loop with each address that goes round by it; none of a network without ranks."""
+        assert isinstance(loop, RoutingLoop)
+        ports = self.site.links.ports.values()
+        prefix = loop.prefix(ports)
+        addresses = [address for address in self.site.fabric.network.nics if IPv4Address(address) in prefix]
+        lines = (f"{port.node}:{port.name}" for port in loop.ways(ports))
+        return product((line for line in lines if line in self.site.fabric.ends), addresses)
 
 
 def _at_port(action: Callable[[int, str], None], name: str, now: int) -> None:

@@ -96,9 +96,10 @@ def mmr_uplinks(load_bytes: Sequence[float]) -> float | None:
     unit=MetricUnit.RATIO,
     better=Better.LESS,
     headline=True,
-    formula="the largest MMR among the uplinks of a single switch",
+    formula="the largest MMR among the uplinks of a single switch, be it a rail switch or a spine; the ideal is that of"
+    " rail switches",
     source=MMR,
-    takes=lambda run: (run[UplinkLoads].bytes_by_switch,),
+    takes=lambda run: ({**run[UplinkLoads].bytes_by_switch, **run[UplinkLoads].bytes_by_spine},),
 )
 def mmr_worst_switch(load_bytes_by_switch: Mapping[str, Sequence[float]]) -> float | None:
     """The largest max / mean among the uplinks of a single switch."""

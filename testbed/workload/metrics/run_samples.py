@@ -8,7 +8,7 @@ it; a metric takes what it needs: `run[FlowTimes].fct_s`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 Kind = TypeVar("Kind")
@@ -266,10 +266,11 @@ class NicPeers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UplinkLoads:
-    """The bytes sent and the utilisation (0..1) of every uplink, by its switch."""
+    """The bytes sent and the utilisation (0..1) of every uplink, by its switch; those of spines apart, in bytes."""
 
     bytes_by_switch: Mapping[str, Sequence[float]]
     utilisation: Sequence[float]
+    bytes_by_spine: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property
     def load_bytes(self) -> list[float]:

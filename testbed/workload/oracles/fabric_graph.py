@@ -20,6 +20,11 @@ UPLINKS = "uplink"
 """The tier whose loads are judged."""
 
 
+def leads_up(tier: str) -> bool:
+    """Tell whether links of a tier lead from a switch to a higher one: from rail switches, or from spines."""
+    return tier == UPLINKS or tier.endswith(f"-{UPLINKS}")
+
+
 class NoPath(ValueError):
     """The graph does not join two endpoints."""
 
@@ -77,10 +82,6 @@ class FabricGraph:
     @property
     def capacities(self) -> tuple[float, ...]:
         return tuple(link.capacity_bps for link in self.links)
-
-    def tier(self, name: str) -> tuple[int, ...]:
-        """The links of a tier."""
-        return tuple(number for number, link in enumerate(self.links) if link.tier == name)
 
     def leaving_bps(self, endpoint: str) -> float:
         """Return what its links carry from it."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from testbed.workload.metrics.flows import aggregate_share, jain_flows, slowest_share, tail_fct_ratio
 from testbed.workload.metrics.links import effective_paths, jain_links, mmr_uplinks, mmr_worst_switch
-from testbed.workload.oracles.fabric_graph import FabricGraph
+from testbed.workload.oracles.fabric_graph import FabricGraph, leads_up
 from testbed.workload.oracles.max_min import Floats, LinkUsage
 from testbed.workload.oracles.serialisation import UNFRAMED, pattern_ideal_s
 
@@ -101,17 +101,24 @@ def flow_metrics(
 
 
 def link_metrics(graph: FabricGraph, usage: LinkUsage, amounts: Floats, tier: str) -> dict[str, float | None]:
-    """Return how evenly the links of a tier are loaded when each flow sends `amounts`."""
+    """Return how evenly the links of a tier are loaded when each flow sends `amounts`.
+
+    The switch whose uplinks are loaded least evenly may be one of a higher tier.
+    """
     loads = usage.loads(amounts, len(graph.links))
     by_switch: defaultdict[str, list[float]] = defaultdict(list)
-    for number in graph.tier(tier):
-        by_switch[graph.links[number].source].append(float(loads[number]))
+    above: defaultdict[str, list[float]] = defaultdict(list)
+    for link, load in zip(graph.links, loads, strict=True):
+        if link.tier == tier:
+            by_switch[link.source].append(float(load))
+        elif leads_up(link.tier):
+            above[link.source].append(float(load))
     every = [load for each in by_switch.values() for load in each]
     if not every:
         return {}
     return {
         "mmr_uplinks": mmr_uplinks(every),
-        "mmr_worst_switch": mmr_worst_switch(by_switch),
+        "mmr_worst_switch": mmr_worst_switch({**by_switch, **above}),
         "jain_links": jain_links(every),
         "effective_paths": effective_paths([loads for loads in by_switch.values() if sum(loads)]),
     }

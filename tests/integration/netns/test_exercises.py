@@ -58,6 +58,32 @@ def test_it_is_broken_until_it_is_solved(name: str, sandbox: Any) -> None:
     assert not any(row["lab"] for row in json.loads(sandbox.cli("exercise", "list", "-f", "json").stdout))
 
 
+TALKS = "tenants.red.talks_to"
+ECN = "qos.classes.rdma.ecn"
+HALF_MENDS = {
+    "tenant-leak": [
+        ("apply", "--set", f"{TALKS}={{blue: [tcp/443]}}", "--allow", "restart"),
+    ],
+    "late-ecn": [
+        ("apply", "--set", f"{ECN}={{kmin: 290kB, kmax: 800kB, pmax: 1.0}}", "--allow", "restart"),
+        ("apply", "--set", f"{ECN}={{kmin: 60kB, kmax: 800kB, pmax: 1.0}}", "--allow", "restart"),
+    ],
+}
+"""By exercise, what makes its first symptom weaker or hides it, and leaves the fault, one after the other."""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", HALF_MENDS)
+def test_what_hides_the_symptom_alone_does_not_solve_it(name: str, sandbox: Any) -> None:
+    lab = sandbox.name()
+    assert sandbox.cli("exercise", "start", name, "-n", lab, "-q").returncode == 0
+    sandbox.note_daemons()
+    for words in HALF_MENDS[name]:
+        done = sandbox.cli(*words, "-n", lab)
+        assert done.returncode == 0, done.stderr
+        assert sandbox.cli("exercise", "check", "-n", lab).returncode == 1, words
+
+
 @pytest.mark.thorough
 def test_another_one_takes_its_place_and_a_lab_that_is_none_stays(sandbox: Any) -> None:
     lab = sandbox.name()

@@ -154,6 +154,19 @@ def test_a_link_that_goes_is_left_out(lab: RunningLab) -> None:
     until(lambda: has_session() and ports_of(traced(lab, packet)) == before, "the way of before")
 
 
+def test_within_a_subnet_a_link_that_is_down_is_the_end(lab: RunningLab) -> None:
+    packet = five_tuple(lab, 46_000, b="p1-s1-h2:rail1")
+    with LinkControl(lab) as control:
+        control.set("p1-s1-h2:rail1", LinkChange(up=False))
+        try:
+            path = traced(lab, packet, b="p1-s1-h2:rail1")
+        finally:
+            control.set("p1-s1-h2:rail1", LinkChange(up=True))
+    assert path.arrives == "" and path.hops[-1].port.node == "p1-s1-rail1"
+    assert path.lost and "no carrier" in path.lost[0]
+    until(lambda: traced(lab, packet, b="p1-s1-h2:rail1").arrives == "p1-s1-h2:rail1", "the carrier is back")
+
+
 def test_within_a_subnet_and_from_a_switch(lab: RunningLab) -> None:
     packet = five_tuple(lab, 46_000, b="p1-s1-h2:rail1")
     assert ports_of(traced(lab, packet, b="p1-s1-h2:rail1"))[0] == A
@@ -195,6 +208,9 @@ tenants:
     subnets:
       web: {{prefix: 172.30.0.0/24, nics: ["p1-s1-h1:rail1", "p1-s2-h1:rail1"]}}
       db: {{prefix: 172.30.1.0/24, nics: ["p1-s2-h2:rail1"]}}
+  blue:
+    talks_to: [red]
+    subnets: {{web: {{prefix: 172.31.0.0/24, nics: ["p1-s1-h2:rail1"]}}}}
 """
 
 
@@ -208,6 +224,14 @@ def test_between_vteps_all_ways_are_followed(tenants: RunningLab, end: str) -> N
     assert [hop.port.name for hop in sorted(up, key=lambda hop: hop.port.name)] == ["uplink1", "uplink2"]
     assert {hop.by for hop in up} == {"hash of an unknown port"}
     assert {hop.port.node for hop in path.hops if hop.number == 4} == {"p1-s2-rail1"}
+
+
+@pytest.mark.parametrize("source", ["p1-s1-h1:rail1", "p1-s2-h1:rail1"])
+def test_tenants_that_talk_are_joined_by_a_wire_in_their_switch(tenants: RunningLab, source: str) -> None:
+    packet = five_tuple(tenants, 48_000, a=source, b="p1-s1-h2:rail1")
+    path = traced(tenants, packet, a=source, b="p1-s1-h2:rail1")
+    assert path.arrives == "p1-s1-h2:rail1" and not path.lost
+    assert path.hops[-1].port.node == "p1-s1-rail1"
 
 
 @pytest.fixture(scope="module")

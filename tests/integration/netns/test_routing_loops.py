@@ -36,8 +36,8 @@ def lab(shared_sandbox: Any) -> Any:
     return shared_sandbox.deploy(load_topology_text(TEXT.format(name=shared_sandbox.name()), file="loop.yml")).lab
 
 
-def loop() -> RoutingLoop:
-    settings = {"through": SPINE, "to": TO, "ttl": TTL}
+def loop(ttl: int = TTL) -> RoutingLoop:
+    settings = {"through": SPINE, "to": TO, "ttl": ttl}
     return RoutingLoop(Fault(at=Duration(0), kind="routing-loop", target=LEAF, settings=settings))
 
 
@@ -73,3 +73,24 @@ def test_packets_go_round_until_their_time_is_over_and_the_check_says_so(lab: An
     assert in_namespace(namespace_name(lab.name, near.node), TTL_KEY.read_text).strip() == "64"
     report = check_lab(lab)
     assert report.exit_code == 0, str(report)
+
+
+def test_of_two_loops_with_the_same_routes_the_one_that_is_left_goes_on(lab: Any) -> None:
+    site = FaultSite(lab=lab, links=SimpleNamespace(), kill_worker=lambda host: None)  # type: ignore[arg-type]
+    near = lab.plan.hosts[0]
+    first, second = loop(16), loop(32)
+
+    def seen() -> tuple[CheckStatus, str]:
+        ttl = in_namespace(namespace_name(lab.name, near.node), TTL_KEY.read_text).strip()
+        return found(lab)["loops"][0], ttl
+
+    try:
+        first.do(site)
+        second.do(site)
+        assert seen() == (CheckStatus.FAIL, "32")
+        first.undo(site)
+        assert seen() == (CheckStatus.FAIL, "32"), "the routes of the second one are there still"
+    finally:
+        for one in (first, second):
+            one.undo(site)
+    assert seen() == (CheckStatus.PASS, "64")

@@ -72,3 +72,19 @@ def test_runs_become_a_table_of_their_scenario_and_a_row_of_all(gallery: ModuleT
 def test_what_was_not_run_again_keeps_its_table(gallery: ModuleType) -> None:
     once = gallery.with_results(PAGE, [runs(Backend.SIMULATION, 1.3)])
     assert gallery.with_results(once, []) == once
+
+
+def test_a_backend_that_was_not_run_again_keeps_its_column(gallery: ModuleType) -> None:
+    both = gallery.with_results(PAGE, [runs(Backend.SIMULATION, 1.3, 1.5), runs(Backend.EMULATION, 1.1, 1.4)])
+    again = gallery.with_results(both, [runs(Backend.EMULATION, 1.25)])
+    assert "Simulated: 2 of 2 runs pass.\nEmulated: 1 of 1 runs pass.\n" in again
+    assert "| `busbw` at `qps=4` | at least 1.2 | 1.4 (1.3 to 1.5) | 1.25 |" in again
+    assert "| `more` | 2 of 2 runs pass | 1 of 1 runs pass | yes |" in again
+    assert gallery.with_results(again, [runs(Backend.SIMULATION, 1.3, 1.5)]) == again
+
+
+def test_results_of_other_expectations_are_not_kept(gallery: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    once = gallery.with_results(PAGE, [runs(Backend.SIMULATION, 1.3)]).replace("at least 1.2", "at least 1.1")
+    again = gallery.with_results(once, [runs(Backend.EMULATION, 1.25)])
+    assert "Emulated: 1 of 1 runs pass.\n\n| expectation | band | emulated |" in again and "Simulated: 1" not in again
+    assert "more: it expects something else than when it was simulated" in capsys.readouterr().err

@@ -108,7 +108,7 @@ def test_uplinks_are_those_of_rail_switches() -> None:
     assert tiers["uplink"] + tiers["spine-uplink"] == fabric
     assert tiers["access"] == tiers["delivery"] == len(lab.links) - fabric
     roles = {node.name: node.role for node in lab.nodes if node.kind is NodeKind.SWITCH}
-    assert {str(roles[graph.links[number].source]) for number in graph.tier("uplink")} == {"rail"}
+    assert {str(roles[link.source]) for link in graph.links if link.tier == "uplink"} == {"rail"}
 
 
 def test_the_ports_of_a_host_that_speaks_bgp_are_one_endpoint() -> None:

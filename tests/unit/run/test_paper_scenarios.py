@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -38,6 +39,8 @@ def test_a_paper_is_a_scenario_that_can_be_run_and_says_what_it_expects(path: Pa
     assert scenario.name == path.stem
     assert scenario.description and path.read_text().startswith("# ")
     assert scenario.expect and all(item.source for item in scenario.expect)
+    for item in scenario.expect:
+        assert item.metric == "drops" or re.search(r"\d", item.source), f"{item.metric}: a paper's figure, or theory"
     for point in sweep.points:
         model = load_scenario_topology(point.scenario.topology)
         traffic = make_traffic(point.scenario, PlannedLab(model=model, plan=plan_lab(model, slot=0, k=1000.0)), seed=1)

@@ -183,6 +183,33 @@ def rtnetlink_kind(message: bytes) -> int:
     return kind
 
 
+@pytest.mark.parametrize("first_ends_first", [True, False])
+def test_of_two_loops_at_once_the_one_that_is_left_keeps_its_routes_and_its_ttl(
+    kernel: Kernel, first_ends_first: bool
+) -> None:
+    """The first leaf sends both to spine 2, so that this is one route; spine 2 sends each somewhere else."""
+    through = ("[p1-spine2]", "[p1-spine2, p1-s2-rail1, p1-spine1]")
+    first, second = (
+        happening(f'{{through: {names}, to: "p1-s2-h1:rail1", ttl: {ttl}}}')
+        for names, ttl in zip(through, (16, 32), strict=True)
+    )
+    where = site()
+    first.do(where)
+    second.do(where)
+    added = [place for place, _ in kernel.sent]
+    assert added == ["p1-s1-rail1", "p1-spine2", "p1-spine2", "p1-s2-rail1", "p1-spine1"]
+    assert set(kernel.ttls.values()) == {"32"}
+    ending, left, ttl = (first, second, "32") if first_ends_first else (second, first, "16")
+    kernel.sent.clear()
+    ending.undo(where)
+    assert set(kernel.ttls.values()) == {ttl}
+    assert "p1-s1-rail1" not in [place for place, _ in kernel.sent], "the other one has that route, too"
+    left.undo(where)
+    assert set(kernel.ttls.values()) == {"64"}
+    assert sorted(place for place, _ in kernel.sent) == sorted(added)
+    assert {rtnetlink_kind(message) for _, message in kernel.sent} == {rtnetlink.RTM_NEWROUTE + 1}
+
+
 def test_a_host_that_is_gone_does_not_keep_the_others_from_their_ttl(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

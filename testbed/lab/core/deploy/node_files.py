@@ -70,7 +70,8 @@ def _node_addresses(plan: LabPlan) -> dict[str, Address]:
         found |= {node: address.ip for node, address in plan.management.addresses.items()}
     for speaker in plan.speakers:
         found.setdefault(speaker.node, speaker.loopback.ip)
-    for port in sorted(plan.ports, key=lambda port: bool(port.tenant)):  # a tenant's address may be another's, too
+    nics = [nic for host in plan.hosts for nic in host.nics]  # of a link group its aggregate, which is no port
+    for port in sorted([*nics, *plan.ports], key=lambda port: bool(port.tenant)):  # a tenant's may be another's, too
         if port.address is not None and not port.vrf:
             found.setdefault(port.node, port.address.ip)
     return found

@@ -10,7 +10,9 @@ import jsonschema
 import pytest
 import yaml
 
+from testbed.base.errors import PlanError
 from testbed.lab.core.model import Lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology, load_topology_text
 from testbed.lab.formats.containerlab_file import write_containerlab
 from testbed.lab.formats.netlab_file import write_netlab
@@ -146,6 +148,16 @@ def test_every_node_of_the_lab_has_what_the_plan_gives_it(demo: Lab) -> None:
     assert nodes[host]["exec"][0] == "sh /etc/testbed/setup.sh"
     assert f"demo-files/{switch}/frr.conf:/etc/frr/frr.conf" in nodes[switch]["binds"]
     assert f"demo-files/{host}/frr.conf" not in exported.files
+
+
+def test_buffers_that_fit_at_no_full_rate_do_not_keep_a_lab_from_its_configuration() -> None:
+    """A lab of lossless classes runs at a time scale; what another tool is given has no queues."""
+    lab = load_topology(ROOT / "topologies" / "dcqcn.yml")
+    with pytest.raises(PlanError, match="of buffer at k = 1"):
+        plan_lab(lab, k=1)
+    files = write_containerlab(lab, beside="files").files
+    conf = files["files/p1-s1-rail1/frr.conf"]
+    assert "router bgp" in conf and conf.count("neighbor uplink") >= 1
 
 
 def test_without_a_folder_the_configuration_is_missed_aloud(demo: Lab) -> None:

@@ -44,6 +44,8 @@ class FakeRunningLab:
         self.name = self.model.name
         self.down: set[str] = set()
         """Ports that no route goes over."""
+        self.dark: set[str] = set()
+        """Ports without a carrier."""
         self._ports = {f"{port.node}:{port.name}": port for port in self.plan.ports}
         if self.plan.tables is not None:
             self._maps = maps_in_memory(len(self.plan.ports))
@@ -63,6 +65,9 @@ class FakeRunningLab:
 
     def node(self, name: str) -> Any:
         return self.model.node(name)
+
+    def link_states(self, only: str) -> dict[tuple[str, str], bool]:
+        return {(port.node, port.name): key not in self.dark for key, port in self._ports.items() if port.node == only}
 
     def port(self, node: str, interface: str) -> Any:
         return self._ports[f"{node}:{interface}"]
@@ -191,6 +196,20 @@ def test_the_kernel_is_believed_where_it_hashes(tracing: dict[str, Any]) -> None
     assert path.hops[1].by == "hash of the kernel" and path.is_certain
     plain = trace(tracing, FakeRunningLab("demo"), "p1-s1-h1", "p1-s2-h1")
     assert plain.hops[1].by == "hash of the kernel" and plain.is_certain
+
+
+@pytest.mark.parametrize(("dark", "passed"), [("p1-s1-h1:rail1", 1), ("p1-s1-rail1:down2", 2)])
+def test_within_a_subnet_nothing_arrives_over_a_link_that_is_down(
+    tracing: dict[str, Any], dark: str, passed: int
+) -> None:
+    """A route within a subnet is the link's own, and stays when the link, or the switch behind it, has no power."""
+    lab = FakeRunningLab("rail-qos")
+    assert trace(tracing, lab, "p1-s1-h1:rail1", "p1-s1-h2:rail1").arrives
+    lab.dark = {dark}
+    path = trace(tracing, lab, "p1-s1-h1:rail1", "p1-s1-h2:rail1")
+    node, port = dark.split(":")
+    assert path.arrives == "" and len(path.hops) == passed
+    assert path.lost == (f"{node}: {port} has no carrier, or is not up",)
 
 
 def test_a_flow_that_does_not_arrive_says_where_and_why(tracing: dict[str, Any]) -> None:

@@ -143,6 +143,10 @@ def test_links_of_the_uplink_tier() -> None:
     assert found["mmr_worst_switch"] == pytest.approx(2.0)
     assert found["effective_paths"] == pytest.approx(1.5)
     assert found["paths_used"] == pytest.approx(0.75)
+    spine = [port("s", f"up{number}", sent, "spine-uplink") for number, sent in enumerate((900, 0, 0), 1)]
+    higher = compute_metrics(data(ports=[*ports, *spine]))
+    assert higher["mmr_worst_switch"] == pytest.approx(3.0), "it may be a spine that spreads worst"
+    assert higher["mmr_uplinks"] == pytest.approx(2.0) and higher["paths_used"] == pytest.approx(0.75)
 
 
 def test_a_fault_is_seen_in_the_curve() -> None:

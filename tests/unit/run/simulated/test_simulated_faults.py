@@ -289,7 +289,7 @@ def test_a_loop_that_no_packet_of_the_run_can_come_by_is_none(there: bool) -> No
     diverted: list[Any] = []
     network = SimpleNamespace(nics={str(nic.ip): SimpleNamespace(ttl=64)}, divert=lambda *way: diverted.append(way))
     fabric = SimpleNamespace(network=network, ends=ways if there else {})
-    site: Any = SimpleNamespace(fabric=fabric, links=SimpleNamespace(ports=ports))
+    site: Any = SimpleNamespace(fabric=fabric, links=SimpleNamespace(ports=ports), lasting=[])
     made = faults._make(lab_fault(point.scenario.faults[0]), site)
     made.do(0)
     expected = [(source, str(nic.ip), [line]) for line, (source, _) in ways.items()] if there else []
@@ -297,6 +297,35 @@ def test_a_loop_that_no_packet_of_the_run_can_come_by_is_none(there: bool) -> No
     diverted.clear()
     made.undo(1)
     assert diverted == [(source, address, []) for source, address, _ in expected]
+
+
+@pytest.mark.parametrize("first_ends_first", [True, False])
+def test_of_two_loops_at_once_the_one_that_is_left_keeps_its_ways_and_its_ttl(first_ends_first: bool) -> None:
+    loops = [
+        f"{{at: 1s, until: 3s, node: p1-s1-rail1, loop: {{through: [p1-spine1], to: '{NIC}', ttl: {ttl}}}}}"
+        for ttl in (16, 32)
+    ]
+    sweep = read_sweep(SMALL.replace("{ROUTING}", "{bfd: off}").replace("FAULT", ", ".join(loops)))
+    [point] = sweep.points
+    ports = {f"{port.node}:{port.name}": port for port in planned_lab(sweep.lab_of(point), 20_000.0).plan.ports}
+    own = ports[NIC].address
+    assert own is not None
+    nic, now = SimpleNamespace(ttl=64), dict[tuple[str, str], list[str]]()
+    address = str(own.ip)
+    network = SimpleNamespace(nics={address: nic}, divert=lambda node, to, lines: now.update({(node, to): lines}))
+    ends = {UPLINK: ("p1-s1-rail1", "p1-spine1"), "p1-spine1:down1": ("p1-spine1", "p1-s1-rail1")}
+    fabric = SimpleNamespace(network=network, ends=ends)
+    site: Any = SimpleNamespace(fabric=fabric, links=SimpleNamespace(ports=ports), lasting=[])
+    first, second = (faults._make(lab_fault(one), site) for one in point.scenario.faults)
+    first.do(0)
+    second.do(1)
+    both = {(source, address): [line] for line, (source, _) in ends.items()}
+    assert nic.ttl == 32 and now == both
+    ending, left, ttl = (first, second, 32) if first_ends_first else (second, first, 16)
+    ending.undo(2)
+    assert nic.ttl == ttl and now == both
+    left.undo(3)
+    assert nic.ttl == 64 and not any(now.values())
 
 
 STORM = (

@@ -12,7 +12,7 @@ from clos_graphs import RATE_BPS, leaf_spine, permutation, shifted
 
 from testbed.workload.metrics import max_mean_ratio
 from testbed.workload.oracles.ecmp import hashed_choice, place_flows, predict_ecmp, random_choice
-from testbed.workload.oracles.fabric_graph import NoPath
+from testbed.workload.oracles.fabric_graph import DirectedLink, NoPath, shortest_path_graph
 from testbed.workload.oracles.linear_program import TooLarge, splittable_max_min
 from testbed.workload.oracles.prediction import Flow
 from testbed.workload.oracles.spraying import adaptive_shares, predict_spraying, spray_flows
@@ -69,6 +69,33 @@ def test_two_flows_on_one_uplink_have_half_each() -> None:
             "effective_paths": 1.0,
         }
     )
+
+
+def test_the_switch_that_spreads_worst_may_be_a_spine() -> None:
+    """Each leaf has one spine, which could take either super-spine and takes one for both flows."""
+    ways = [
+        ("a", "spine1"),
+        ("spine1", "ss1"),
+        ("spine1", "ss2"),
+        ("b", "spine2"),
+        ("spine2", "ss1"),
+        ("spine2", "ss2"),
+    ]
+    up = {"a": "uplink", "b": "uplink", "spine1": "spine-uplink", "spine2": "spine-uplink"}
+    hosts = [(f"{leaf}{number}", leaf) for leaf in "ab" for number in (1, 2)]
+    links = [
+        DirectedLink(
+            source=near, destination=far, capacity_bps=RATE_BPS, tier=up.get(near, "access") if first else "down"
+        )
+        for one, other in (*ways, *hosts)
+        for first, (near, far) in ((True, (one, other)), (False, (other, one)))
+    ]
+    graph = shortest_path_graph(links, [name for name, _ in hosts])
+    flows = [Flow(source=f"a{number}", destination=f"b{number}") for number in (1, 2)]
+    found = predict_ecmp(graph, lambda _: flows, seeds=[0], choice=lambda _: hashed_choice(lambda _f, _n: 0))
+    assert found.metrics["mmr_worst_switch"].mean == 2.0, "spine1"
+    assert found.metrics["mmr_uplinks"].mean == 2.0, "of a and b the first alone sends"
+    assert found.metrics["effective_paths"].mean == 1.0
 
 
 def test_the_tail_has_the_base_rtt_above_and_below() -> None:

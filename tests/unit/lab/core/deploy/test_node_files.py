@@ -26,6 +26,7 @@ from testbed.lab.core.schema.load import load_topology_text
 
 DEMO = "name: names\nfabric: {design: rail-optimized, segments: 2, hosts: 2, gpus: 2, spines: 2}\n"
 MANAGED = DEMO + "networks: {management: {design: out-of-band}}\n"
+MLAG = DEMO.replace("gpus: 2", "gpus: 2, nic: {ports: 2, multihoming: mlag}")
 TENANTS = """name: tenants
 fabric: {design: rail-optimized, segments: 2, hosts: 2, gpus: 1, spines: 2, overlay: evpn, mtu: 4200}
 tenants:
@@ -77,6 +78,15 @@ def test_a_node_is_called_by_its_address_of_management_where_it_has_one() -> Non
     nic = plan.hosts[0].nics[0]
     assert nic.address is not None
     assert names[str(nic.address.ip)][0] == f"{nic.name}.{nic.node}", "and a NIC by its own name"
+
+
+def test_a_host_whose_nics_are_link_groups_is_called_by_the_first_of_these() -> None:
+    _, plan = planned(MLAG)
+    names = names_of(hosts_text(plan))
+    for host in plan.hosts:
+        group = host.nics[0]
+        assert group.address is not None and group.name == "rail1"
+        assert names[str(group.address.ip)] == [host.node, f"{host.node}.names", f"rail1.{host.node}"]
 
 
 def test_an_address_that_several_nodes_have_is_called_by_none_of_them() -> None:
