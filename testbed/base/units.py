@@ -125,7 +125,7 @@ class Measure:
         if not unit:
             if self.bare or not value:
                 return value
-            number = _decimal(value)
+            number = number.removesuffix(".0")  # as YAML has 1.5e6
             *several, last = (number + one for one in self._units_for(value))
             wanted = f"{', '.join(several)} or {last}" if several else last
             message = f"the {self.noun} {number} has no unit"

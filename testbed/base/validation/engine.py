@@ -31,6 +31,8 @@ _ABOUT_A_WORD = frozenset({"bad-name", "unknown-key", "unknown-kind", "unknown-n
 """Codes of problems that are the same wherever the same word stands: they are told once."""
 _MOST_SECTIONS = 2
 """Sections that a hint names for a key that stands in another one."""
+_MISSPELT = 0.8
+"""From this likeness on, an unknown key is taken for a misspelt one rather than for a key of another section."""
 _DEEPEST = 4
 """How far below a section a key is looked for."""
 _LONG_HINT = 120
@@ -256,7 +258,8 @@ class _Place:
         known = _known_keys(self.around)
         meant = nearest(key, known) or nearest(key.lower(), known)
         hint = f"did you mean '{meant}'?" if meant else f"known here: {', '.join(known) or 'none'}"
-        hint = self._hint_elsewhere(key) or hint
+        if nearest(key, known, least=_MISSPELT) is None:
+            hint = self._hint_elsewhere(key) or hint
         if ":" in key:
             hint = "write a space after the colon"
         if key == "<<":
