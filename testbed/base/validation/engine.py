@@ -34,7 +34,7 @@ _MOST_SECTIONS = 2
 _MISSPELT = 0.8
 """From this likeness on, an unknown key is taken for a misspelt one rather than for a key of another section."""
 _DEEPEST = 4
-"""How far below a section a key is looked for."""
+"""The levels below a section on which a key is looked for."""
 _LONG_HINT = 120
 """Characters from which a hint is said only once."""
 
