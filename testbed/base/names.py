@@ -88,9 +88,9 @@ def fitting_name(name: str, longest: int = 48) -> str:
     return (word[: max(1, longest - len(rest))] or "n") + rest
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word a user most probably meant, for a hint."""
-    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+def nearest(word: str, known: Iterable[str], *, least: float = 0.6) -> str | None:
+    """The known word a user most probably meant, for a hint; `least` is the likeness that it must have, from 0 to 1."""
+    found = difflib.get_close_matches(word, list(known), n=1, cutoff=least)
     return found[0] if found else None
 
 

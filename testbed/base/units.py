@@ -26,6 +26,8 @@ _LONGEST = 40
 _DIGITS = "[0-9]+(?:_[0-9]+)*"
 _NUMBER = rf"[-+]?(?:{_DIGITS}(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][-+]?[0-9]{{1,2}})?"
 _FRACTION = r"[0-9]+/0*[1-9][0-9]*"
+_POWER = re.compile(r"\s*([1-9][0-9]?)\s*(?:\^|\*\*)\s*([-+]?[0-9]{1,2})\s*")
+_RATIO = re.compile(r"\s*([0-9]{1,9})\s*:\s*([1-9][0-9]{0,8})\s*")
 _WRITTEN = re.compile(rf"\s*({_FRACTION}(?![.\w])|{_NUMBER})\s*((?:[%‰]|[^\W\d_]).*?|)\s*", re.DOTALL)
 
 _SI: Factors = {
@@ -111,15 +113,19 @@ class Measure:
         match = _WRITTEN.fullmatch(text) if len(text) <= _LONGEST else None
         if match is None or ("/" in match[1] and not self._fractions):
             hint = "a point stands before decimals, and nothing between thousands" if "," in text else None
+            hint = hint or (_as_fraction(text) if self._fractions else None)
+            noun = f"{'an' if self.noun == 'MTU' else 'a'} {self.noun}"
             if self._plain:
-                message = f"must be a {self.noun}, not {shown}"
-                raise QuantityError(message, hint or f"for example {self.example}", code="wrong-type")
-            raise QuantityError(f"{shown} is not a {self.noun} such as {self.example}", hint)
+                raise QuantityError(
+                    f"must be {noun}, not {shown}", hint or f"for example {self.example}", code="wrong-type"
+                )
+            raise QuantityError(f"{shown} is not {noun} such as {self.example}", hint)
         number, unit = match.groups()
         value = Fraction(number)
         if not unit:
             if self.bare or not value:
                 return value
+            number = number.removesuffix(".0")  # as YAML has 1.5e6
             *several, last = (number + one for one in self._units_for(value))
             wanted = f"{', '.join(several)} or {last}" if several else last
             message = f"the {self.noun} {number} has no unit"
@@ -159,6 +165,15 @@ class Measure:
     def _meant(self, number: str, unit: str) -> str:
         meant = next((known for known in self.units if known.lower() == unit.lower()), None)
         return f"for example {self.example}" if meant is None else f"write {number}{meant}"
+
+
+def _as_fraction(text: str) -> str | None:
+    """Return a hint for a power, as 2^-3, or a ratio, as 1:8, which are not read."""
+    if found := _POWER.fullmatch(text):
+        return f"write {Fraction(int(found[1])) ** int(found[2])}"
+    if found := _RATIO.fullmatch(text):
+        return f"write {found[1]}/{found[2]}"
+    return None
 
 
 def _either(spellings: Iterable[str]) -> str:
@@ -222,11 +237,21 @@ _TIMES = {
     60 * 10**9: ("m", "min", "minute", "minutes"),
     3600 * 10**9: ("h", "hr", "hour", "hours"),
 }
+
+
+def _advise_time(number: str, unit: str) -> str | None:
+    """Words cut elsewhere than usual: microsec, nanos, msecs."""
+    found = re.fullmatch(r"(n|nano|u|µ|μ|micro|m|milli|)(?:s|secs?|seconds?)", unit.lower())
+    words = {"nano": "n", "µ": "u", "μ": "u", "micro": "u", "milli": "m"}
+    return None if found is None else f"write {number}{words.get(found[1], found[1])}s"
+
+
 TIME = Measure(
     "duration",
     "500ns",
     "ns, us, ms, s, min, h",
     ((_NO_PREFIX, {spelling: Fraction(size) for size, spellings in _TIMES.items() for spelling in spellings}),),
+    advise=_advise_time,
 )
 
 
@@ -254,7 +279,14 @@ BYTES = Measure(
     advise=_advise_bytes,
 )
 
-COUNT = Measure("whole number", "8", "k, M, G, T", ((_SI, _NO_PREFIX),), bare=True)
+COUNT = Measure(
+    "whole number",
+    "8",
+    "k, M, G, T",
+    ((_SI, _NO_PREFIX),),
+    bare=True,
+    advise=lambda number, unit: f"write {number}" if unit in ("x", "X", "×") else None,
+)
 _PERCENT: Factors = {"%": Fraction(1, 100), "percent": Fraction(1, 100)}
 NUMBER = Measure(
     "number", "0.5", "%, k, M, G, T", ((_NO_PREFIX, _PERCENT), (_SI, _NO_PREFIX)), bare=True, fractions=True

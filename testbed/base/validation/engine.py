@@ -29,6 +29,12 @@ _MOST_LINES = 8
 """Lines that are told of a word that is wrong in many."""
 _ABOUT_A_WORD = frozenset({"bad-name", "unknown-key", "unknown-kind", "unknown-node"})
 """Codes of problems that are the same wherever the same word stands: they are told once."""
+_MOST_SECTIONS = 2
+"""Sections that a hint names for a key that stands in another one."""
+_MISSPELT = 0.8
+"""From this likeness on, an unknown key is taken for a misspelt one rather than for a key of another section."""
+_DEEPEST = 4
+"""The levels below a section on which a key is looked for."""
 _LONG_HINT = 120
 """Characters from which a hint is said only once."""
 
@@ -137,6 +143,8 @@ class _Place:
     models: tuple[type[SpecModel], ...]
     field: FieldInfo | None
     around: tuple[type[SpecModel], ...]
+    root: type[SpecModel]
+    """The model of all that was read."""
 
     @classmethod
     def of(cls, model_class: type[SpecModel], document: Document, base: Path, detail: ErrorDetails) -> _Place:
@@ -167,6 +175,7 @@ class _Place:
             models=models,
             field=field,
             around=around,
+            root=model_class,
         )
 
     @property
@@ -249,6 +258,8 @@ class _Place:
         known = _known_keys(self.around)
         meant = nearest(key, known) or nearest(key.lower(), known)
         hint = f"did you mean '{meant}'?" if meant else f"known here: {', '.join(known) or 'none'}"
+        if nearest(key, known, least=_MISSPELT) is None:
+            hint = self._hint_elsewhere(key) or hint
         if ":" in key:
             hint = "write a space after the colon"
         if key == "<<":
@@ -266,6 +277,17 @@ class _Place:
                 value = str(self.detail["input"])
                 said, hint = f"{said}: {quote(value)}", by_value.get(value, by_value[""])
         return self._problem("unknown-key", f"unknown key {said}", hint, key=True)
+
+    def _hint_elsewhere(self, key: str) -> str | None:
+        """Return in which sections an unknown key belongs: those nearest below this one that have it, else of all."""
+        for models, below in ((self.around, True), ((self.root,), False)):
+            sections = _sections_with(key, models)
+            value = self.detail["input"]
+            if len(sections) == 1 and below and "NAME" not in sections[0] and not isinstance(value, dict | list):
+                return f"write {': {'.join((*sections[0], key))}: {quote(value)}{'}' * len(sections[0])}"
+            if 0 < len(sections) <= _MOST_SECTIONS:
+                return f"it is a key of {' and of '.join('.'.join(section) for section in sections)}"
+        return None
 
     def _description(self) -> str:
         """Return what the key's description says of it, as the end of a sentence."""
@@ -288,6 +310,27 @@ def _takes(model: type[SpecModel], key: str, value: object) -> bool:
 
 def _known_keys(models: Iterable[type[SpecModel]]) -> list[str]:
     return sorted({name for model in models for name in model.model_fields})
+
+
+def _sections_with(key: str, models: Iterable[type[SpecModel]]) -> list[tuple[str, ...]]:
+    """The sections nearest below these that have a key; NAME stands for what a file calls entries of a section.
+
+    Sections whose keys depend on their kind are not among them.
+    """
+    level: list[tuple[tuple[str, ...], type[SpecModel]]] = [((), model) for model in models]
+    for _ in range(_DEEPEST):
+        level = [below for path, model in level for below in _sections_below(path, model)]
+        if found := [path for path, model in level if key in model.model_fields]:
+            return found
+    return []
+
+
+def _sections_below(path: tuple[str, ...], model: type[SpecModel]) -> Iterator[tuple[tuple[str, ...], type[SpecModel]]]:
+    for name, field in model.model_fields.items():
+        for step in _unwrapped(_annotation(field)):
+            named = get_origin(step) in (dict, list)
+            inner = _unwrapped(get_args(step)[-1]) if named else (step,)
+            yield from (((*path, name, *(["NAME"] if named else [])), one) for one in _models(inner))
 
 
 def _models(steps: Iterable[Any]) -> tuple[type[SpecModel], ...]:

@@ -136,10 +136,15 @@ def share_hint(value: object, most: float) -> str | None:
 
 SWITCH_WORDS = {
     spelled: said
-    for word, said in (("true", True), ("yes", True), ("on", True), ("false", False), ("no", False), ("off", False))
+    for words, said in (
+        (("true", "yes", "on", "enabled", "enable"), True),
+        (("false", "no", "off", "disabled", "disable"), False),
+    )
+    for word in words
     for spelled in (word, word.title(), word.upper())
 }
-"""The words that readers of YAML 1.1 take for truth values; `on` and `off` are words of many keys."""
+"""The words that readers of YAML 1.1 take for truth values, and those of configurations of switches; `on` and `off` are
+words of many keys."""
 
 
 def switch_schema(*said: bool) -> JsonSchemaValue:
@@ -407,7 +412,8 @@ class AutoOff(OrShort):
         value = written_switch(value, ("off",))
         if value in ("auto", "off"):
             return value
-        hint = self.on_hint if switch_word(value) else None
+        meant = nearest(value, ("auto", "off")) if isinstance(value, str) else None
+        hint = f"did you mean {meant}?" if meant else self.on_hint
         raise refusal("unknown-value", f"must be auto, off or a mapping with {self.keys}, not {quote(value)}", hint)
 
     def short_schema(self) -> list[JsonSchemaValue]:

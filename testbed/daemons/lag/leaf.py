@@ -298,11 +298,13 @@ class LeafNode(GroupNode):
             tables.set_neighbours(neighbours.get(vlan, {}))
 
     def _serve(self, serving: bool) -> None:
-        """Take the gateways of the pair's own subnet, and the VTEP, down or up again."""
+        """Take the gateways of the pair's own subnet, and the VTEP, down or up again; at first as well: a process that
+        was killed may have left them either way."""
         for tables in self._tables.values():
-            if not tables.bridge.vlan and self._serving is not None:
+            if not tables.bridge.vlan:
                 tables.kernel.set_link(tables.bridge.ifindex, serving)
-                tables.taken_down()
+                if self._serving is not None:
+                    tables.taken_down()
         if self._leaf.vtep:
             self.kernel.set_address(_LOOPBACK_IFINDEX, IPv4Address(self._leaf.vtep), there=serving)
         self._serving = serving

@@ -48,6 +48,9 @@ def decode_alltoallv_matrix(
     elif len(rows) < columns:
         message = f"the matrix has {len(rows)} rows and {columns} columns"
         faults.add("not-square", message, at=last, hint="the file may be cut short")
+    if cut and not any(map(any, rows)):
+        message = f"no value times the scale {float(scale):g} is as much as {ALIGNMENT_BYTES} bytes: nothing would move"
+        faults.add("out-of-range", message, at=last, hint="values are bytes; scale: 1M multiplies them")
     faults.check()
     used = len(rows) if ranks is None else min(ranks, len(rows))
     pairs = [

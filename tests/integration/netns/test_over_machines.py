@@ -270,7 +270,12 @@ def test_whatever_is_killed_half_way_nothing_stays(
         text=True,
         start_new_session=True,
     ) as running:
-        until(lambda: "half-p1-s2-h1" in left_on(machines[1]), "nodes are there", timeout_s=120)
+        until(
+            lambda: running.poll() is not None or "half-p1-s2-h1" in left_on(machines[1]),
+            "nodes are there",
+            timeout_s=120,
+        )
+        assert running.poll() is None, f"it ended before: {running.communicate()[1]}"
         if victim == "the command":
             running.kill()
         else:

@@ -9,6 +9,8 @@ import pytest
 from outages import ports_down, short_outage, switch_gone
 from waiting import until
 
+from testbed.base.linux.processes import kill_processes
+from testbed.lab.core.deploy.routing import running_daemons, start_routing
 from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
 from testbed.lab.core.deploy.watch.sessions import missing_sessions
 from testbed.lab.core.schema.load import load_topology_text
@@ -54,6 +56,17 @@ def test_each_nic_is_one_link_group_of_its_two_switches(lab: Any) -> None:
     assert routes.count("nexthop") == 2, "both switches of rail 1 announce its subnet"
 
 
+def test_a_gateway_that_was_taken_down_by_a_process_that_was_killed_is_there_again(lab: Any) -> None:
+    """In a split brain the secondary takes its bridge down, and may be killed before it has taken it up again."""
+    leaf, route = "p1-s1-rail1b", "10.0.1.0/24 dev br-lag proto kernel"
+    kill_processes(running_daemons(lab, leaf))
+    lab.run(leaf, ["ip", "link", "set", "br-lag", "down"])
+    assert route not in lab.run(leaf, ["ip", "-4", "route"]).stdout
+    start_routing(lab, leaf)
+    until(lambda: _whole(lab), "the leaf is there again")
+    assert route in lab.run(leaf, ["ip", "-4", "route"]).stdout
+
+
 @pytest.mark.timed
 def test_a_link_of_one_nic_takes_no_flow_along(lab: Any) -> None:
     with short_outage(lab, _pairs(lab), _whole, "link", LIMIT_S) as flows, ports_down(lab, "p1-s1-rail1a:down1"):
@@ -62,7 +75,6 @@ def test_a_link_of_one_nic_takes_no_flow_along(lab: Any) -> None:
         flows.well()
 
 
-@pytest.mark.thorough
 @pytest.mark.timed
 def test_a_switch_of_a_rail_takes_no_flow_along(lab: Any) -> None:
     with short_outage(lab, _pairs(lab), _whole, "switch", 1) as flows, switch_gone(lab, "p1-s1-rail1b"):

@@ -73,9 +73,12 @@ REFUSED: list[tuple[Measure, str, str, str | None]] = [
     (RATE, "9" * 50, "bad-quantity", None),
     (TIME, "5", "no-unit", "write the unit, such as 5ns, 5us, 5ms or 5s"),
     (TIME, "5US", "bad-quantity", "write 5us"),
+    (TIME, "5microsec", "bad-quantity", "write 5us"),
+    (TIME, "500 Nanosecs", "bad-quantity", "write 500ns"),
     (TIME, "1:30", "bad-quantity", None),
     (TIME, "1m30s", "bad-quantity", "for example 500ns"),
     (BYTES, "5", "no-unit", "write the unit, such as 5MB"),
+    (BYTES, "1500000.0", "no-unit", "write the unit, such as 1500000B"),
     (BYTES, "64kbit", "bad-quantity", "a size is in bytes: write 8kB"),
     (BYTES, "64kb", "bad-quantity", "write 64kB, or 64KiB, which counts by 1024"),
     (BYTES, "256m", "bad-quantity", "write 256MB, or 256MiB, which counts by 1024"),
@@ -83,6 +86,10 @@ REFUSED: list[tuple[Measure, str, str, str | None]] = [
     (SHARE, "7‰", "bad-quantity", "for example 7%"),
     (SHARE, "much", "wrong-type", "for example 7%"),
     (SHARE, "1/0", "wrong-type", "for example 7%"),
+    (COUNT, "2x", "bad-quantity", "write 2"),
+    (NUMBER, "2^-3", "wrong-type", "write 1/8"),
+    (NUMBER, "1:8", "wrong-type", "write 1/8"),
+    (SHARE, "1:8", "wrong-type", "write 1/8"),
     (COUNT, "1/8", "wrong-type", "for example 8"),
     (COUNT, "1,000", "wrong-type", "a point stands before decimals, and nothing between thousands"),
     (COUNT, "7%", "bad-quantity", "for example 8"),
@@ -112,7 +119,7 @@ def test_another_is_refused_with_what_to_write_and_by_the_schema(
 
 @pytest.mark.parametrize(("measure", "text", "code", "hint"), [one for one in REFUSED if one[3]])
 def test_a_hint_that_rewrites_the_value_can_be_followed(measure: Measure, text: str, code: str, hint: str) -> None:
-    written = re.findall(r"(?<![\w.])[0-9][0-9.e]*[A-Za-z%/]+", hint)
+    written = re.findall(r"(?<![\w.])[0-9]+/[0-9]+|(?<![\w.])[0-9][0-9.e]*[A-Za-z%/]+|(?<=write )[0-9]+$", hint)
     assert all(measure.read(one) >= 0 for one in written)
     assert written or "point" in hint or hint == "for example 8"
 

@@ -56,7 +56,7 @@ class _OnOff(OrShort):
     def read(self, value: object) -> object:
         said = switch_word(value)
         if said is None:
-            raise refusal("unknown-value", f"must be on, off or a mapping of guards, not {quote(value)}")
+            raise refusal("unknown-value", f"must be on, off or a mapping of guards, not {quote(value)}", "write on")
         return GuardsSpec() if said else GuardsSpec(**dict.fromkeys(Guard, False))
 
     def short_schema(self) -> list[JsonSchemaValue]:

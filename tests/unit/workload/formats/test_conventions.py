@@ -262,3 +262,8 @@ def test_content_tells_the_format(text: str, known: FileFormat) -> None:
 def test_an_unknown_policy_has_a_place_and_all_that_are_known(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"file:1:1: unknown-policy(.|\n)*HYBRID_DLRM_ENHANCED"):
         load(tmp_path, f"SOME_POLICY\n1\n{ROW}")
+
+
+def test_a_policy_in_small_letters_is_told_which_was_meant(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"file:1:1: unknown-policy(.|\n)*did you mean MICRO\?"):
+        load(tmp_path, f"micro\n1\n{ROW}")

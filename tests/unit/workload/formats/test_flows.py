@@ -81,3 +81,13 @@ def test_the_matrix_of_nccl_tests_is_scaled_and_cut() -> None:
 def test_a_matrix_that_is_not_square_is_refused(text: str) -> None:
     with pytest.raises(SpecError):
         decode_alltoallv_matrix(text, file="m", name="m")
+
+
+def test_a_matrix_whose_values_all_come_to_nothing_is_refused() -> None:
+    """Ratios instead of bytes would be a workload that moves nothing without a word."""
+    with pytest.raises(SpecError) as refused:
+        decode_alltoallv_matrix("0 1\n2 0\n", file="m", name="m")
+    assert codes(refused.value) == ["out-of-range"]
+    assert "scale: 1M" in (refused.value.problems[0].hint or "")
+    assert len(decode_alltoallv_matrix("0 1\n2 0\n", file="m", name="m", scale=16).steps) == 2
+    assert decode_alltoallv_matrix("0 0\n0 0\n", file="m", name="m").steps == ()

@@ -64,10 +64,10 @@ ACCEPTED = [
     *(topology(f"uplink: {{delay: {delay}}}") for delay in ("5us", "5 µs", "5usec", "0.005ms")),
     *(topology(f"uplink: {{loss: {loss}}}") for loss in ("0.1%", "0.001", "1e-3", "1/1000", "10ppm")),
     *(topology(f"mtu: {mtu}") for mtu in ("9000", "9k", "9000B", '"9000"', "9e3")),
-    *(topology(f"guards: {word}") for word in ("on", "off", "true", "false", "yes", "No", "{mac: off}")),
-    *(topology(f"routing: {{bfd: {word}}}") for word in ("off", "false", "no", "auto")),
+    *(topology(f"guards: {word}") for word in ("on", "off", "true", "false", "yes", "No", "enabled", "{mac: off}")),
+    *(topology(f"routing: {{bfd: {word}}}") for word in ("off", "false", "no", "disabled", "auto")),
     *(topology(f"overlay: {word}") for word in ("none", "off", "false")),
-    *(classes(lossless=word) for word in ("yes", "on", "true")),
+    *(classes(lossless=word) for word in ("yes", "on", "true", "Enabled")),
     *(classes(weight=weight) for weight in ("50", "50%", '"50"')),
     *(classes(dscp=dscp) for dscp in ("26", "[26]", "cs6", "24-31", "[24-26, ef]")),
     *(classes(ecn=ecn) for ecn in ("false", "off", "no", "{kmin: 100B, kmax: 0.2 BDP, pmax: 7%}")),
@@ -107,6 +107,13 @@ REWRITTEN = [
     (topology, "nic: {{rate: {}}}", "50GB", "50GB/s"),
     (topology, "uplink: {{loss: {}}}", "5", "5%"),
     (topology, "uplink: {{delay: {}}}", "5US", "5us"),
+    (topology, "uplink: {{delay: {}}}", "5 microsec", "5us"),
+    (topology, "uplink: {{count: {}}}", "2x", "2"),
+    (topology, "routing: {{bfd: {}}}", "300", "{interval: 300ms, multiplier: 3}"),
+    *(
+        (lambda text: topology(qos=text), "{{preset: uec, buffer: {{alpha: {}}}}}", one, "1/8")
+        for one in ("2^-3", "1:8")
+    ),
     (lambda text: classes(ecn=text), "{{kmin: {}, kmax: 1bdp}}", "55%", "0.55bdp"),
     (lambda text: classes(ecn=text), "{{kmin: {}, kmax: 9MB}}", "10us", "500kB"),
     (lambda text: classes(ecn=text), "{{kmin: 1kB, kmax: 1MB, pmax: {}}}", "7", "7%"),
@@ -150,6 +157,22 @@ def test_what_is_not_plain_is_refused_with_the_value_rewritten(
     assert right in (problem.hint or "")
     assert problem.position is not None
     load(make(key.format(right)), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("written", "hint"),
+    [
+        (topology("ecmp: 128"), "write routing: {ecmp: 128}"),
+        (topology("delay: 500ns"), "it is a key of uplink and of core_uplink"),
+        (topology("spine: 2"), "did you mean 'spines'?"),
+        (topology() + "guards: on\n", "it is a key of fabric and of networks.NAME"),
+        (scenario() + "seed: 1\n", "write repeat: {seed: 1}"),
+    ],
+)
+def test_a_key_of_another_section_is_sent_there_unless_it_is_misspelt(written: str, hint: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError) as caught:
+        load(written, tmp_path)
+    assert [(one.code, one.hint) for one in caught.value.problems] == [("unknown-key", hint)]
 
 
 def test_values_are_what_they_say(tmp_path: Path) -> None:
