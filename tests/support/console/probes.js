@@ -72,3 +72,32 @@ window.pointOnLine = () => {
 window.seenNodes = () => [...document.querySelectorAll(".world .n")].filter(node => node.getClientRects().length).length;
 window.selection = () => consoleApp.address.get().selection;
 window.tableRows = () => [...document.querySelectorAll(".rows tbody tr")].map(row => [...row.cells].map(cell => cell.innerText.trim()).join("\t"));
+
+
+// --- how soon something is seen
+const afterFrame = () => new Promise(done => requestAnimationFrame(() => setTimeout(done)));
+
+// The time (ms since the epoch) of the first frame that shows a link as down (0) or up (1).
+window.frameOfLink = (place, word) => new Promise(done => {
+  const look = () => {
+    const {lab, state} = consoleApp.live.get();
+    if (state.links[lab.portNumber.get(place)] !== word) return;
+    end();
+    afterFrame().then(() => done(Date.now()));
+  };
+  const end = consoleApp.live.on(look);
+  look();
+});
+
+// From now on `echoes` has, for each key, the ms from its event to the frame after the text has changed.
+window.watchEcho = where => {
+  window.echoes = [];
+  let pressed = null;
+  addEventListener("keydown", event => { pressed = event.timeStamp; }, true);
+  new MutationObserver(() => {
+    if (pressed === null) return;
+    const begin = pressed;
+    pressed = null;
+    afterFrame().then(() => window.echoes.push(performance.now() - begin));
+  }).observe(document.querySelector(where), {childList: true, subtree: true, characterData: true});
+};

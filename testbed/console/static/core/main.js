@@ -30,7 +30,7 @@ const begin = async () => {
   await Promise.all(views.filter(one => one.module).map(async one => {
     try {
       if (one.style) addStyle(one.style);
-      const {default: view} = await import(one.module);
+      const {default: view} = await import(`../${one.module}`);
       app.addView({...one, ...view});
     } catch (error) {
       app.say(`The part "${one.title}" of this page does not load: ${error.message}`, {kind: "bad", lasts: 0});
@@ -42,7 +42,7 @@ const begin = async () => {
 
 const addStyle = href => {
   const link = document.createElement("link");
-  Object.assign(link, {rel: "stylesheet", href});
+  Object.assign(link, {rel: "stylesheet", href: new URL(`../${href}`, import.meta.url)});
   document.head.append(link);
 };
 

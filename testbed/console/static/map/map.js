@@ -25,8 +25,7 @@ const MapView = ({app}) => {
   useEffect(() => {
     const stop = new AbortController();
     setFailed(null);
-    const early = app.takeEarly();
-    Promise.all(early || [app.get("./map", stop.signal), app.get("./positions", stop.signal).catch(() => ({}))])
+    Promise.all([app.get("./map", stop.signal), app.get("./positions", stop.signal).catch(() => ({}))])
       .then(([found, positions]) => { app.live.set({layers: found.layers.length ? found.layers : null}); setMap({...found, positions, revision: lab.revision}); }, error => { if (error.name !== "AbortError") setFailed(error); });
     return () => stop.abort();
   }, [lab.revision, app.address.get().base]);
