@@ -40,6 +40,8 @@ window.gesture = async (kind, ms) => {
   return frames;
 };
 
+const afterFrame = () => new Promise(done => requestAnimationFrame(() => setTimeout(done)));
+
 // --- what tests of the map look at
 // The colours that the canvas has, as #rrggbb without the #: those of more than a few opaque pixels.
 window.painted = () => {
@@ -52,11 +54,12 @@ window.painted = () => {
   return [...seen].filter(([, count]) => count > 20).map(([key]) => key);
 };
 
-// Puts a value of a measure in the page's hand for all ports, instead of what the stream says.
+// Puts a value of a measure in the page's hand for all ports, instead of what the stream says; waits until it is drawn.
 window.setAll = (measure, value) => {
   const {shown} = consoleApp.live.get();
   consoleApp.stream.close();
   consoleApp.live.set({shown: {...shown, columns: {...shown.columns, [measure]: shown.columns[measure].map(() => value)}}});
+  return afterFrame();
 };
 
 const matrixNow = () => new DOMMatrix(getComputedStyle(document.querySelector(".world").firstChild).transform);
@@ -75,8 +78,6 @@ window.tableRows = () => [...document.querySelectorAll(".rows tbody tr")].map(ro
 
 
 // --- how soon something is seen
-const afterFrame = () => new Promise(done => requestAnimationFrame(() => setTimeout(done)));
-
 // The time (ms since the epoch) of the first frame that shows a link as down (0) or up (1).
 window.frameOfLink = (place, word) => new Promise(done => {
   const look = () => {

@@ -1,5 +1,5 @@
 // Where the page begins.
-import {html, render} from "./lib.js";
+import {afterFrame, html, render} from "./lib.js";
 import {App} from "./app.js";
 import {Failure} from "./ui.js";
 import {Frame} from "./frame.js";
@@ -26,6 +26,7 @@ const begin = async () => {
     app.live.set({failed: error});
     return;
   }
+  await afterFrame();  // the picture goes first
   const {views} = app.live.get().console;
   await Promise.all(views.filter(one => one.module).map(async one => {
     try {
