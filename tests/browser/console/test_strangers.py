@@ -20,10 +20,9 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from console_browser import chromium
+from console_browser import STRANGER
 
 SUPPORT = Path(__file__).parents[2] / "support/console"
-STRANGER = "stranger.example"
 MARKUP = "<img src=x onerror='window.attacked = 1'>"
 POST = """async at => {
   const words = {method: "POST", mode: "no-cors", credentials: "include", body: "{}"};
@@ -68,13 +67,6 @@ class Prey:
             page.close()
 
 
-@pytest.fixture(scope="module")
-def own_browser() -> Iterator[Any]:
-    """A browser for which the stranger's name is this machine."""
-    with chromium(f"--host-resolver-rules=MAP {STRANGER} 127.0.0.1") as found:
-        yield found
-
-
 @contextmanager
 def prey(browser: Any, guard: str) -> Iterator[Prey]:
     command = [sys.executable, str(SUPPORT / "guarded_app.py"), guard]
@@ -94,14 +86,14 @@ def prey(browser: Any, guard: str) -> Iterator[Prey]:
 
 
 @pytest.fixture(scope="module")
-def bare(own_browser: Any) -> Iterator[Prey]:
-    with prey(own_browser, "none") as found:
+def bare(browser: Any) -> Iterator[Prey]:
+    with prey(browser, "none") as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def guarded(own_browser: Any) -> Iterator[Prey]:
-    with prey(own_browser, "guard") as found:
+def guarded(browser: Any) -> Iterator[Prey]:
+    with prey(browser, "guard") as found:
         yield found
 
 

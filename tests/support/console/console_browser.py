@@ -19,12 +19,15 @@ from headless_browser import BROWSERS
 
 START_S = 60.0
 _LINK = re.compile(r"https?://\S+\?token=\S+")
+STRANGER = "stranger.example"
+"""A name that resolves to this machine: what DNS rebinding makes of a stranger's."""
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
     "--hide-scrollbars",
     "--disable-background-networking",
     "--force-color-profile=srgb",
+    f"--host-resolver-rules=MAP {STRANGER} 127.0.0.1",
 )
 
 
@@ -70,13 +73,13 @@ class ConsoleProcess:
 
 
 @contextmanager
-def chromium(*flags: str) -> Iterator[Any]:
+def chromium() -> Iterator[Any]:
     """A browser of Playwright's, without its download: Debian's, in software rendering."""
     from playwright.sync_api import sync_playwright
 
     program = next(filter(None, map(shutil.which, BROWSERS)))
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=[*FLAGS, *flags])
+        browser = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
         try:
             yield browser
         finally:
