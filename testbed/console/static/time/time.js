@@ -117,7 +117,7 @@ const Chart = ({app, lab, metric, found, ports, theme, moment, large, back, orde
     };
     self.over.addEventListener("mousedown", event => { self.mouseDownX = event.offsetX; });
     self.over.addEventListener("click", click);
-    const watch = new ResizeObserver(() => self.setSize(size()));
+    const watch = new ResizeObserver(() => { if (place.current) self.setSize(size()); });  // it is told of its end, too, before it is disconnected
     watch.observe(place.current);
     return () => { watch.disconnect(); self.destroy(); chart.current = null; };
   }, [theme, ports, metric, lab]);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -118,8 +119,7 @@ def test_two_records_are_compared(desk: Desk) -> None:
         expect(page.get_by_role("heading", name="Two records")).to_be_visible(timeout=SLOW)
     finally:
         for directory in directories:
-            (directory / RECORD_FILE).unlink()
-            directory.rmdir()
+            shutil.rmtree(directory)
 
 
 def _running(words: str) -> int:
