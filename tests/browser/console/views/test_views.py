@@ -227,6 +227,7 @@ def test_the_band_says_when_figures_are_worth_nothing(desk: Desk) -> None:
             "why": ["the machine is 97% busy (limit 90%)"],
         }
     )
+    page.evaluate("() => consoleApp.stream.close()")  # which tells of the machine as it is
     page.evaluate(f"() => consoleApp.live.set({{trust: {trust}}})")
     expect(page.locator(".trust-band")).to_contain_text(
         "Figures are worth nothing now: the machine is 97% busy (limit 90%)"
