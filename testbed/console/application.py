@@ -6,8 +6,6 @@ What is below a base (`/api/labs/NAME`, `/api/runs/DIRECTORY/POINT/RUN`) is decl
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from importlib.resources import files
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -15,7 +13,6 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
-from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
@@ -24,6 +21,7 @@ from testbed.console.action import answer_action, find_action, read_request
 from testbed.console.answers import RefusedRequest, body_of, error_answer, json_answer, not_found
 from testbed.console.console import MOST_STREAMS, Console
 from testbed.console.live.lab import WatchedLab
+from testbed.console.page_files import STATIC, PageFiles
 from testbed.console.queries import BASE_ROUTES, recorded_snapshot
 from testbed.console.sessions import Sessions
 from testbed.console.shells import serve_shell
@@ -32,44 +30,23 @@ from testbed.console.stream.events import FeedAnswer
 from testbed.console.stream.feed import Feed
 from testbed.console.view import ViewRoute, answer_call, get, post, put
 
-STATIC = Path(str(files("testbed.console"))) / "static"
-_GRAPH = Path(str(files("testbed.lab.graph")))
-_PICTURE = ("picture.js", "picture.css")
-"""Files that the pictures of `testbed graph` and the map have in common."""
 _LIVE, _RECORDED = "/api/labs/{name}", "/api/runs/{directory}/{point:int}/{run:int}"
 _LONGEST_FORM = 4_096
 _ONWARD = '<!doctype html><meta http-equiv="refresh" content="0; url=/"><title>testbed console</title>'
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-class _Files(StaticFiles):
-    """The files of the page. A browser asks each time whether one is another: it costs nothing here."""
-
-    def file_response(self, *arguments: Any, **settings: Any) -> Response:
-        response = super().file_response(*arguments, **settings)
-        response.headers["Cache-Control"] = "no-cache"
-        kind = _TYPES.get(Path(arguments[0]).suffix)
-        if kind is not None:
-            response.headers["Content-Type"] = f"{kind}; charset=utf-8"
-        return response
-
-
-_TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".json": "application/json"}
-"""A machine's own table of types may say anything, and a browser that is told not to guess runs no script of another
-type."""
-
-
 def application(console: Console, sessions: Sessions | None, *, secure: bool, told: Callable[[], None]) -> Starlette:
     """Make the application of a console, without its guard. `told` is called when a browser has logged in."""
-    pages = _Pages(sessions, secure, told)
+    files = PageFiles()
+    pages = _Pages(files, console.settings.opens, sessions, secure, told)
     return Starlette(
         routes=[
             Route("/", pages.index),
             Route("/login", pages.log_in, methods=["POST"]),
-            *(Route(f"/static/graph/{name}", _picture(name)) for name in _PICTURE),
             *_machine_routes(console),
             *_base_routes(console),
-            Mount("/static", _Files(directory=STATIC)),
+            Mount("/static", files),
         ],
     )
 
@@ -77,7 +54,11 @@ def application(console: Console, sessions: Sessions | None, *, secure: bool, to
 class _Pages:
     """The page, and how a browser logs in."""
 
-    def __init__(self, sessions: Sessions | None, secure: bool, told: Callable[[], None]) -> None:
+    def __init__(
+        self, files: PageFiles, opens: str | None, sessions: Sessions | None, secure: bool, told: Callable[[], None]
+    ) -> None:
+        self._files = files
+        self._opens = opens
         self._sessions = sessions
         self._secure = secure
         self._told = told
@@ -85,13 +66,13 @@ class _Pages:
     async def index(self, request: Request) -> Response:
         """Answer with the page; with the form to log in where somebody has not; take a token of the address."""
         if self._sessions is None:
-            return FileResponse(STATIC / "index.html")
+            return self._files.index(self._opens)
         token = request.query_params.get("token")
         if token is not None:
             return self._logged_in(token, by_page=request.headers.get("sec-fetch-site", "none") == "cross-site")
         if not self._sessions.knows(request.headers.get("cookie", "")):
             return FileResponse(STATIC / "login.html", status_code=401)
-        return FileResponse(STATIC / "index.html")
+        return self._files.index(self._opens)
 
     async def log_in(self, request: Request) -> Response:
         """Take a token of the form."""
@@ -117,15 +98,6 @@ class _Pages:
         if by_page:
             return HTMLResponse(_ONWARD, headers={"Set-Cookie": cookie})
         return RedirectResponse("/", 303, headers={"Set-Cookie": cookie})
-
-
-def _picture(name: str) -> Endpoint:
-    async def answer(_: Request) -> Response:
-        if not (_GRAPH / name).is_file():
-            return error_answer(not_found(f"there is no {name}"))
-        return FileResponse(_GRAPH / name, headers={"Cache-Control": "no-cache"})
-
-    return answer
 
 
 # --- the machine ------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import re
 from pathlib import Path
@@ -14,6 +15,7 @@ from testbed.base.names import known_names_hint
 from testbed.console.answers import RefusedRequest, encode, json_answer, not_found, number, whole_number
 from testbed.console.counters.history import PortSeries, thinned
 from testbed.console.counters.quantities import QUANTITIES
+from testbed.console.sources.shape import LabShape
 from testbed.console.sources.source import Source
 from testbed.console.tables.registry import TABLES
 from testbed.console.tables.table import MOST_ROWS, TableQuery, table_page
@@ -26,6 +28,8 @@ DEFAULT_POINTS = 600
 MOST_POINTS = 4_000
 MOST_SERIES = 256
 MOST_MOMENTS = 60
+MOST_DRAWN = 4
+"""Labs whose drawing is kept."""
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]")
 """Characters that are in no name of a file."""
 _REPORT_HEADERS = {
@@ -56,10 +60,16 @@ def _described(call: ViewCall) -> Response:
     return json_answer(document, headers={"ETag": tag})
 
 
-def _map(call: ViewCall) -> object:
+def _map(call: ViewCall) -> Response:
+    return Response(_drawn(call.base.shape), media_type="application/json")
+
+
+@functools.lru_cache(maxsize=MOST_DRAWN)
+def _drawn(shape: LabShape) -> bytes:
+    """Draw a lab once for all pages that look at it: of a large one it takes a while."""
     from testbed.lab.graph.console import console_map
 
-    return console_map(call.base.shape.model, k=call.base.shape.k)
+    return encode(console_map(shape.model, k=shape.k))
 
 
 def _positions_file(call: ViewCall) -> Path:

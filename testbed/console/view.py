@@ -90,7 +90,7 @@ class View:
     watch: Callable[[Source, Publish, threading.Event], None] | None = None
     snapshot: Callable[[Source], object] | None = None
     page: bool = True
-    """It has a module of the page: `/static/views/NAME.js`."""
+    """It has a module of the page: `views/NAME.js`."""
     style: bool = field(default=False)
     """It has a style sheet beside that."""
 
@@ -103,8 +103,8 @@ class View:
             "scope": self.scope,
             "live": self.live,
             "recorded": self.recorded,
-            "module": f"/static/views/{self.name}.js" if self.page else None,
-            "style": f"/static/views/{self.name}.css" if self.style else None,
+            "module": f"views/{self.name}.js" if self.page else None,
+            "style": f"views/{self.name}.css" if self.style else None,
         }
 
 

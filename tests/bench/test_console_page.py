@@ -7,6 +7,8 @@ loaded. Frames are those for which the browser asks the page, which it does as f
 
 from __future__ import annotations
 
+import os
+import statistics
 import subprocess
 import sys
 import time
@@ -25,14 +27,18 @@ FRAMES, LONG_TASK_MS = 30.0, 50.0
 GESTURE_S, LOOK_S = 4.0, 60.0
 GROWTH_BYTES = 2_000_000
 """What a page may have more after `LOOK_S` than after a third of it: the ring of charts and the last events fill up."""
+GROWTH_NODES = 200
+SAMPLES = 60
 WINDOW = {"width": 1280, "height": 720}
+
+InUse = dict[str, float]
 
 pytestmark = [
     pytest.mark.bench, pytest.mark.netns, pytest.mark.frr, pytest.mark.browser, pytest.mark.timeout(900),
 ]  # fmt: skip
 
 
-def testbed(*arguments: str) -> None:
+def run_testbed(*arguments: str) -> None:
     subprocess.run([sys.executable, "-m", "testbed", *arguments], check=True, stdin=subprocess.DEVNULL, timeout=600)
 
 
@@ -42,13 +48,13 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess
     text = (ROOT / "topologies/superpod-4su.yml").read_text().replace("name: superpod-4su", f"name: {LAB}")
     assert f"name: {LAB}\n" in text
     (directory / "lab.yml").write_text(text)
-    testbed("deploy", "-t", str(directory / "lab.yml"))
+    run_testbed("deploy", "-t", str(directory / "lab.yml"))
     served = ConsoleProcess(LAB, "--bind", "127.0.0.1:0", directory=directory)
     try:
         yield served
     finally:
         served.close()
-        testbed("destroy", "-n", LAB, "--yes")
+        run_testbed("destroy", "-n", LAB, "--yes")
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +91,23 @@ def at(console: ConsoleProcess, context: Any, where: str) -> Any:
 @pytest.mark.parametrize("look", ["map", "honeycomb"])
 def test_first_picture_and_interactive(look: str, console: ConsoleProcess, context: Any) -> None:
     page = at(console, context, f"map?p.look={look}")
-    marks = page.evaluate("marks()")
+    judge_marks(page, look)
     page.close()
+
+
+@pytest.mark.parametrize("look", ["map", "honeycomb"])
+def test_first_picture_of_a_browser_that_was_never_here(
+    look: str, console: ConsoleProcess, context: Any, browser: Any
+) -> None:
+    """It has none of the files yet, but for the cookie."""
+    new = browser.new_context(viewport=WINDOW)
+    new.add_cookies(context.cookies())
+    judge_marks(at(console, new, f"map?p.look={look}"), f"{look}, no file kept")
+    new.close()
+
+
+def judge_marks(page: Any, look: str) -> None:
+    marks = page.evaluate("marks()")
     ready = max(marks.values())
     judge(Figure(f"console, 1,024 NICs: first picture ({look})", marks["console-picture"], at_most=PICTURE_S, unit="s"))
     judge(Figure(f"console, 1,024 NICs: interactive ({look})", ready, at_most=READY_S, unit="s"))
@@ -123,3 +144,40 @@ def test_no_long_tasks_and_no_growth_while_one_looks(look: str, console: Console
     judge(
         Figure(f"console, 1,024 NICs: growth in {LOOK_S * 2 / 3:g} s ({look})", grown, at_most=GROWTH_BYTES, unit="B")
     )
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(3000)
+def test_no_growth_in_half_an_hour(console: ConsoleProcess, context: Any) -> None:
+    """Each view in a page of its own. Charts and rings are full after a quarter of an hour; from then on what a page
+    has in use after a collection stays as it is. `TESTBED_CONSOLE_LOOK_S` has it look for another while.
+    """
+    views = ("map?p.look=map", "map?p.look=honeycomb", "table", "time", "job", "pauses")
+    pages = {view: at(console, context, view) for view in views}  # none is hidden: such a one closes its stream
+    assert not any(page.evaluate("() => document.hidden") for page in pages.values())
+    sessions = {view: context.new_cdp_session(page) for view, page in pages.items()}
+    look_s = float(os.environ.get("TESTBED_CONSOLE_LOOK_S", "1800"))
+    begin, seen = time.monotonic(), {view: list[tuple[float, InUse]]() for view in views}
+    while time.monotonic() - begin < look_s:
+        for view, session in sessions.items():
+            pages[view].wait_for_timeout(1000 * look_s / SAMPLES / len(views))
+            seen[view].append((time.monotonic() - begin, in_use(session)))
+    for view, samples in seen.items():
+        half = [used for at_s, used in samples if at_s >= look_s / 2]
+        third = max(1, len(half) // 3)
+        first, last = half[:third], half[-third:]
+        for name, allowed in (("heap", GROWTH_BYTES), ("nodes", GROWTH_NODES), ("listeners", GROWTH_NODES)):
+            grown = median(last, name) - median(first, name)
+            judge(Figure(f"console: growth of {name} in {look_s / 120:.0f} min ({view})", grown, at_most=allowed))
+
+
+def in_use(session: Any) -> InUse:
+    """What a page has after a collection: bytes of its heap, nodes of documents, listeners."""
+    session.send("Performance.enable")
+    session.send("HeapProfiler.collectGarbage")
+    found = {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
+    return {"heap": found["JSHeapUsedSize"], "nodes": found["Nodes"], "listeners": found["JSEventListeners"]}
+
+
+def median(samples: list[InUse], name: str) -> float:
+    return statistics.median(sample[name] for sample in samples)

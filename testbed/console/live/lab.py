@@ -236,6 +236,8 @@ class WatchedLab(Source):
             self._want("links", "sessions")
         elif event.kind == "lab-destroyed":
             self._call(lambda: self._end("the lab was destroyed"))
+        elif event.kind == "thing-remade":
+            self._want("shape")
         elif event.kind.startswith(_NODES_CHANGED):
             self._want("nodes")
 
@@ -307,7 +309,8 @@ class WatchedLab(Source):
     def _read_shape(self) -> None:
         """Take up a lab that was changed, with its counters. Raises `LabNotFound`, and what opening it does."""
         lab = RunningLab.open(self.name, self._state_directory)
-        if lab.record == self._lab.record and self._counters is not None:
+        same = lab.record == self._lab.record and lab.identities == self._lab.identities  # or a node was made anew
+        if same and self._counters is not None:
             return
         counters = LabCounters(lab)
         shape = _shape(lab)

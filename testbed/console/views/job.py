@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 INTERVAL_S = 0.5
 OVER_S = 0.25
 """The time for which the load of the ports on a path is measured."""
+HELD_S = 5.0
+"""The time in which the deepest queue of a path is looked for: ten readings."""
 MOST_NOTED = 10
 """Runs that ended while a page looked, the latest of which are told."""
 _TRANSPORT_PROTOCOLS = {"tcp": 6, "roce": 17, "uet": 17}
@@ -181,21 +183,43 @@ def _path(call: ViewCall) -> dict[str, Any]:
     with FlowTracer(lab) as tracer:
         path = tracer.trace(near.node, near.place, far.node, packet)
     rows = trace_rows(lab, path, class_name=_held_class(lab, path), over_s=OVER_S)
-    waits = _waits(rows)
+    deepest = _deepest(call.base, rows)
+    waits = _waits(rows, deepest)
     worst = max(range(len(rows)), key=waits.__getitem__) if any(waits) else None
     return {
         "arrives": path.arrives,
         "certain": path.is_certain and bool(_port(call, "source_port")),
         "lost": path.lost,
-        "hops": [row_json(row) | {"wait_s": wait} for row, wait in zip(rows, waits, strict=True)],
+        "over_s": HELD_S,
+        "hops": [
+            row_json(row) | {"deepest_bytes": most, "wait_s": wait}
+            for row, most, wait in zip(rows, deepest, waits, strict=True)
+        ],
         "ports": [f"{row.node}:{row.interface}" for row in rows],
         "holds": None if worst is None else f"{rows[worst].node}:{rows[worst].interface}",
     }
 
 
-def _waits(rows: Sequence[TraceRow]) -> list[float]:
-    """Return how long what waits at each port takes to be sent, s."""
-    return [8 * row.queue_bytes / row.rate_bps if row.rate_bps else 0.0 for row in rows]
+def _deepest(source: Source, rows: Sequence[TraceRow]) -> list[int]:
+    """Return the deepest that the queue of each port has been within the last `HELD_S`, in bytes.
+
+    A queue that PFC stops and lets go, or that fills with each burst, is empty at many a moment.
+    """
+    deepest = [row.queue_bytes for row in rows]
+    span, places = source.span, source.shape.places
+    if span is None:
+        return deepest
+    ports = [places.get(f"{row.node}:{row.interface}") for row in rows]
+    known = [(at, port) for at, port in enumerate(ports) if port is not None]
+    seen = source.series(("queue",), [port for _, port in known], span[1] - HELD_S, span[1]).values["queue"]
+    for (at, _), values in zip(known, seen.T, strict=True):
+        deepest[at] = max(deepest[at], int(values.max(initial=0)))
+    return deepest
+
+
+def _waits(rows: Sequence[TraceRow], queues: Sequence[int]) -> list[float]:
+    """Return how long what waits at each port takes to be sent, s, where its queue is as deep as that."""
+    return [8 * queue / row.rate_bps if row.rate_bps else 0.0 for row, queue in zip(rows, queues, strict=True)]
 
 
 def _held_class(lab: RunningLab, path: FlowPath) -> str | None:
@@ -207,7 +231,8 @@ def _held_class(lab: RunningLab, path: FlowPath) -> str | None:
     longest: dict[str, float] = {}
     for name in {item.name for profile in profiles for item in profile.classes}:
         with suppress(NothingSelected):
-            longest[name] = max(_waits(trace_rows(lab, path, class_name=name, over_s=0.0)), default=0.0)
+            rows = trace_rows(lab, path, class_name=name, over_s=0.0)
+            longest[name] = max(_waits(rows, [row.queue_bytes for row in rows]), default=0.0)
     return max(longest, key=longest.__getitem__) if any(longest.values()) else None
 
 

@@ -19,6 +19,7 @@ from console_browser import ConsoleProcess
 from console_client import Page, Told
 from waiting import until
 
+from testbed.lab.core.deploy.changing.node import recreate_node
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.event_history import past_events
 
@@ -143,6 +144,33 @@ def test_what_is_done_from_a_page_is_an_event_of_the_lab(lab: RunningLab, starte
     undo = done["undo"]
     page.ask("POST", f"/api/labs/{lab.name}/actions/{undo['action']}", {**undo, "confirmed": True})
     until(lambda: lab.link_states()[nic.node, nic.name], "the link is up")
+
+
+def test_a_node_that_was_made_anew_is_seen_as_it_is_now(lab: RunningLab, started: Callable[..., Page]) -> None:
+    """It has another namespace: what was read of the one before would be read for ever."""
+    page = started()
+    nic, other = lab.plan.hosts[1].nics[0], lab.plan.hosts[0].nics[0]
+    assert other.address is not None
+    base = f"/api/labs/{lab.name}"
+    number = [f"{port.node}:{port.name}" for port in lab.plan.ports].index(f"{nic.node}:{nic.name}")
+    with page.stream(f"{base}/stream") as events:
+        next_of(events, lambda event: event.event == "tick")
+        recreate_node(RunningLab.open(lab.name, lab.state), nic.node, timeout_s=60)
+        next_of(events, lambda event: event.event == "event" and event.data["kind"] == "thing-remade")
+        anew = RunningLab.open(lab.name, lab.state)
+        process = anew.spawn(nic.node, ["ping", "-q", "-i", "0.01", "-s", "1400", "-c", "600", str(other.address.ip)])
+        try:
+            next_of(events, lambda event: event.event == "tick" and number in event.data["d"].get("use", [[]])[0])
+        finally:
+            process.terminate()
+            process.wait()
+        for up in (False, True):
+            anew.set_link(nic.node, nic.name, up=up)
+            next_of(
+                events,
+                lambda event, up=up: event.event == "state" and event.data.get("links", {}).get(str(number)) == int(up),  # type: ignore[misc]
+            )
+    until(lambda: set(page.get(f"{base}/moment?t={time.time()}")["state"]["nodes"]) == {"running"}, "all nodes run")
 
 
 def _hour_ago() -> Any:

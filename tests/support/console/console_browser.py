@@ -19,12 +19,15 @@ from headless_browser import BROWSERS
 
 START_S = 60.0
 _LINK = re.compile(r"https?://\S+\?token=\S+")
+STRANGER = "stranger.example"
+"""A name that resolves to this machine: what DNS rebinding makes of a stranger's."""
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
     "--hide-scrollbars",
     "--disable-background-networking",
     "--force-color-profile=srgb",
+    f"--host-resolver-rules=MAP {STRANGER} 127.0.0.1",
 )
 
 

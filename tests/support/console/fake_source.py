@@ -38,8 +38,8 @@ class FakeSource(Source):
     name = "demo"
     base = "/api/labs/demo"
 
-    def __init__(self, *, live: bool = True) -> None:
-        model = load_topology_text(TOPOLOGY, file="demo.yml", overrides={})
+    def __init__(self, *, live: bool = True, text: str = TOPOLOGY) -> None:
+        model = load_topology_text(text, file="demo.yml", overrides={})
         self.live = live  # type: ignore[misc]  # of this one alone
         self._plan = plan_lab(model, slot=0, k=1000.0)
         self._shape = shape_of(model, self._plan, k=1000.0, revision="r1", created="now")

@@ -40,6 +40,8 @@ window.gesture = async (kind, ms) => {
   return frames;
 };
 
+const afterFrame = () => new Promise(done => requestAnimationFrame(() => setTimeout(done)));
+
 // --- what tests of the map look at
 // The colours that the canvas has, as #rrggbb without the #: those of more than a few opaque pixels.
 window.painted = () => {
@@ -52,11 +54,12 @@ window.painted = () => {
   return [...seen].filter(([, count]) => count > 20).map(([key]) => key);
 };
 
-// Puts a value of a measure in the page's hand for all ports, instead of what the stream says.
+// Puts a value of a measure in the page's hand for all ports, instead of what the stream says; waits until it is drawn.
 window.setAll = (measure, value) => {
   const {shown} = consoleApp.live.get();
   consoleApp.stream.close();
   consoleApp.live.set({shown: {...shown, columns: {...shown.columns, [measure]: shown.columns[measure].map(() => value)}}});
+  return afterFrame();
 };
 
 const matrixNow = () => new DOMMatrix(getComputedStyle(document.querySelector(".world").firstChild).transform);
@@ -72,3 +75,30 @@ window.pointOnLine = () => {
 window.seenNodes = () => [...document.querySelectorAll(".world .n")].filter(node => node.getClientRects().length).length;
 window.selection = () => consoleApp.address.get().selection;
 window.tableRows = () => [...document.querySelectorAll(".rows tbody tr")].map(row => [...row.cells].map(cell => cell.innerText.trim()).join("\t"));
+
+
+// --- how soon something is seen
+// The time (ms since the epoch) of the first frame that shows a link as down (0) or up (1).
+window.frameOfLink = (place, word) => new Promise(done => {
+  const look = () => {
+    const {lab, state} = consoleApp.live.get();
+    if (state.links[lab.portNumber.get(place)] !== word) return;
+    end();
+    afterFrame().then(() => done(Date.now()));
+  };
+  const end = consoleApp.live.on(look);
+  look();
+});
+
+// From now on `echoes` has, for each key, the ms from its event to the frame after the text has changed.
+window.watchEcho = where => {
+  window.echoes = [];
+  let pressed = null;
+  addEventListener("keydown", event => { pressed = event.timeStamp; }, true);
+  new MutationObserver(() => {
+    if (pressed === null) return;
+    const begin = pressed;
+    pressed = null;
+    afterFrame().then(() => window.echoes.push(performance.now() - begin));
+  }).observe(document.querySelector(where), {childList: true, subtree: true, characterData: true});
+};

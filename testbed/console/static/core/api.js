@@ -1,4 +1,6 @@
 // Questions to the server, and its refusals as errors that can be shown.
+import {takeAhead} from "./early.js";
+
 export class ApiError extends Error {
   constructor(status, {message, hint = "", code = "", problems = []}) {
     super(message);
@@ -26,7 +28,7 @@ export const ask = async (method, path, body, signal) => {
   }
   let answer;
   try {
-    answer = await fetch(path, options);
+    answer = await ((method === "GET" && takeAhead(path)) || fetch(path, options));
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiError(0, {message: "the console does not answer", hint: "is `lab console` still running?"});

@@ -2,6 +2,7 @@
 // other. It draws nothing.
 import {ApiError, LOGGED_OUT, ask, logIn} from "./api.js";
 import {EMPTY, format, parse} from "./address.js";
+import {askAhead, neededOf} from "./early.js";
 import {Store} from "./store.js";
 import {Stream} from "./stream.js";
 
@@ -19,7 +20,6 @@ export class App {
     this.listeners = new Map();
     this.stream = new Stream((name, data) => this.told(name, data), connected => this.live.set(connected ? {connected, loggedOut: false} : {connected}), () => this.askWhetherKnown());
     this.moments = new Map();
-    this.early = null;
     this.kept = new Map();  // the parameters that views had when one left them
     this.asked = 0;
     addEventListener(LOGGED_OUT, () => this.live.set({loggedOut: true}));
@@ -107,7 +107,7 @@ export class App {
     this.live.set({lab: null, layers: null, columns: null, t: null, state: null, shown: null, events: [], failed: null, gone: null});
     if (!base) { this.stream.follow("/api/stream"); return; }
     this.stream.follow(base + "/stream");
-    if ((this.address.get().view || "map") === "map") this.early = {base, answers: [this.get(base + "/map"), this.get(base + "/positions").catch(() => ({}))]};
+    askAhead(neededOf(base, this.address.get().view));
     try {
       const lab = await this.get(base);
       if (mine !== this.asked) return;
@@ -118,13 +118,6 @@ export class App {
     } catch (error) {
       if (mine === this.asked) this.live.set({failed: error});
     }
-  }
-
-  // What the map needs, where it was asked for before there was a map.
-  takeEarly() {
-    const {early} = this;
-    this.early = null;
-    return early && early.base === this.address.get().base ? early.answers : null;
   }
 
   on(name, listener) {

@@ -6,7 +6,10 @@ const scaled = (value, units, base = 1000) => {
 };
 export const rateText = bps => scaled(bps, ["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s", "Pbit/s"]);
 export const bytesText = bytes => scaled(bytes, ["B", "kB", "MB", "GB", "TB"]);
-export const countText = count => count.toLocaleString("en");
+export const countText = count => {
+  const [whole, part] = String(+count.toFixed(3)).split(".");  // toLocaleString loads tables that take longer than the rest of a page
+  return whole.replace(/\B(?=(\d{3})+$)/g, ",") + (part ? `.${part}` : "");
+};
 export const shareText = permille => permille > 0 && permille < 10 ? `${permille / 10} %` : `${Math.round(permille / 10)} %`;
 export const plural = (count, one, many = one + "s") => `${countText(count)} ${count === 1 ? one : many}`;
 

@@ -8,6 +8,8 @@ import {ramp, stepTexts, themeNow} from "./scales.js";
 import {Panel} from "./panel.js";
 import {Strip} from "../time/strip.js";
 
+const ICON = new URL("icon.svg", import.meta.url).href;
+
 export const useTheme = () => {
   const [theme, setTheme] = useState(themeNow());
   useEffect(() => {
@@ -94,7 +96,7 @@ const Bar = ({app, view}) => {
   const [labs, lab, console, connected] = ["labs", "lab", "console", "connected"].map(key => useStore(app.live, l => l[key]));
   const here = labs.find(one => one.base === base);
   return html`<header class="bar">
-    <a class="brand" href="#/labs" title="All labs"><img src="/static/core/icon.svg" alt="" width="22" height="22" /><span>testbed</span></a>
+    <a class="brand" href="#/labs" title="All labs"><img src=${ICON} alt="" width="22" height="22" /><span>testbed</span></a>
     <div class="where">
       <select aria-label="Lab" value=${base || ""} onChange=${event => app.go({base: event.target.value || null, view: event.target.value ? (view === "labs" ? "map" : view) : "labs"})}>
         <option value="">Labs …</option>

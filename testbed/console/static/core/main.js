@@ -1,5 +1,5 @@
 // Where the page begins.
-import {html, render} from "./lib.js";
+import {afterFrame, html, render} from "./lib.js";
 import {App} from "./app.js";
 import {Failure} from "./ui.js";
 import {Frame} from "./frame.js";
@@ -26,11 +26,12 @@ const begin = async () => {
     app.live.set({failed: error});
     return;
   }
+  await afterFrame();  // the picture goes first
   const {views} = app.live.get().console;
   await Promise.all(views.filter(one => one.module).map(async one => {
     try {
       if (one.style) addStyle(one.style);
-      const {default: view} = await import(one.module);
+      const {default: view} = await import(`../${one.module}`);
       app.addView({...one, ...view});
     } catch (error) {
       app.say(`The part "${one.title}" of this page does not load: ${error.message}`, {kind: "bad", lasts: 0});
@@ -42,7 +43,7 @@ const begin = async () => {
 
 const addStyle = href => {
   const link = document.createElement("link");
-  Object.assign(link, {rel: "stylesheet", href});
+  Object.assign(link, {rel: "stylesheet", href: new URL(`../${href}`, import.meta.url)});
   document.head.append(link);
 };
 

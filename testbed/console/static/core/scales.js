@@ -1,10 +1,10 @@
-// The colours of values: inferno of matplotlib, from its end that is like the paper to the one that is not. Lightness changes
-// all the way, so that who sees no red and green, or prints it grey, reads the same order.
+// The colours of values: near inferno of matplotlib, from its end that is like the paper to the one that is not. Lightness changes
+// with each step, so that who sees no red, green or blue, or prints it grey, reads the same order (tests/unit/console/test_colours.py).
 import {METRICS} from "./format.js";
 
 const RAMPS = {
-  light: ["#c3ccd8", "#f2c037", "#f8900a", "#e8602d", "#c83c4b", "#93276a", "#4a0c6b"],
-  dark: ["#3d4959", "#7b3fa0", "#b3427e", "#dc5a5c", "#f4893a", "#fbbc3a", "#fcf5a0"],
+  light: ["#ccd4de", "#ecb82e", "#f0880d", "#dd5830", "#c23a4d", "#8f2569", "#4a0c6b"],
+  dark: ["#3d4959", "#7b3fa0", "#b9487e", "#e0605c", "#f58d3a", "#fbbf3a", "#fcf5a0"],
 };
 export const STEPS = 7;
 export const ramp = theme => RAMPS[theme === "dark" ? "dark" : "light"];

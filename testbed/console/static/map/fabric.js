@@ -13,14 +13,17 @@ import {View} from "./view.js";
 
 const MOST_LINKS = 64, STILL = 4, ARROWS = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1]};
 
+const boxOf = stage => ({width: stage.clientWidth, height: stage.clientHeight});
+
 export class Fabric {
   constructor(stage, app, lab, map, positions, {moved}) {
     Object.assign(this, {stage, app, lab, map, positions: {...positions}, moved, moving: false, hover: null, lit: null, chosen: new Set(), hidden: false});
+    const box = boxOf(stage);  // as long as it is empty, that costs nothing
     this.build();
     this.picture = new Picture(this.world, map.data, {isOff: number => this.isOff(number), arranged: () => this.arranged()});
     this.lines = null;
     this.nicPorts = this.findNicPorts();
-    this.view = new View(stage, [this.low, this.high], this.canvas, (paint, zoom) => this.paint(paint, zoom));
+    this.view = new View(box, [this.low, this.high], this.canvas, (paint, zoom) => this.paint(paint, zoom));
     for (const [name, [dx, dy]] of Object.entries(this.positions)) this.moveNode(name, dx, dy);
     this.picture.arrange();
     this.lines = new Lines(this.picture, map, lab);
@@ -102,7 +105,7 @@ export class Fabric {
     Object.assign(this, {theme, measure});
     this.markNodes();
     this.fillCells(measure, theme);
-    if (stale || !this.lines.looks({shown, measure}).same) this.view.redraw();
+    if (this.lines.update({shown, measure}) || stale) this.view.redraw();
   }
 
   // Closed cells have the colour of their host's worst port.
@@ -217,7 +220,10 @@ export class Fabric {
     on("keydown", event => this.keys(event));
     on("focusin", event => { const node = nodeAt(event.target); if (node !== null && event.target.matches(":focus-visible")) { this.hover = node; this.emphasise(); } });
     on("focusout", () => { if (this.hover !== null) { this.hover = null; this.emphasise(); } });
-    this.resize = new ResizeObserver(() => { if (this.view.untouched) this.fit(); else this.view.redraw(); });
+    this.resize = new ResizeObserver(() => {
+      const box = boxOf(stage), {width, height} = this.view.box;
+      if (box.width !== width || box.height !== height) this.view.resize(box);  // it is told once more in the beginning
+    });
     this.resize.observe(stage);
   }
 

@@ -73,8 +73,9 @@ export class Lines {
     return sum;
   }
 
-  // How each half is to be drawn, as one number: whether that changed says whether to draw at all.
-  looks({shown, measure}) {
+  // Finds how each half is to be drawn, as one number; returns whether one of them has changed.
+  update({shown, measure}) {
+    if (this.last && this.last.shown === shown && this.last.measure === measure) return false;
     const columns = (shown && shown.columns) || {}, column = columns[measure], use = columns.use, links = shown && shown.state ? shown.state.links : null;
     const looks = new Int16Array(this.all.length * 2);
     for (let at = 0; at < this.all.length; at++) {
@@ -86,14 +87,15 @@ export class Lines {
         looks[at * 2 + half] = (step + 1) * 32 + (step > 0 ? widthOf(this.sent(ports, use), this.most) : 0) * 4 + down;
       }
     }
-    const same = this.last !== undefined && this.last.length === looks.length && this.last.every((look, at) => look === looks[at]);
-    this.last = looks;
-    return {looks, same};
+    const before = this.last && this.last.looks;
+    this.last = {shown, measure, looks};
+    return !before || before.some((look, at) => look !== looks[at]);
   }
 
   // Draws all halves: `lit` tells which lines are (null: all), `chosen` which ports are selected.
   draw(paint, {shown, measure, theme, wire, bad, warn, focus, lit, chosen, zoom}) {
-    const {looks} = this.looks({shown, measure}), links = shown && shown.state ? shown.state.links : null;
+    this.update({shown, measure});
+    const {looks} = this.last, links = shown && shown.state ? shown.state.links : null;
     const colours = ramp(theme), batches = new Map(), scale = 1 / Math.max(.35, Math.min(1.6, zoom)), marks = [], selected = [];
     const batch = key => { if (!batches.has(key)) batches.set(key, new Path2D()); return batches.get(key); };
     for (let at = 0; at < this.all.length; at++) {

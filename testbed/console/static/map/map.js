@@ -1,5 +1,5 @@
 // The view "Map": the picture of all networks, or a honeycomb and a matrix where there is too much for one.
-import {html, useEffect, useRef, useState} from "../core/lib.js";
+import {afterFrame, html, useEffect, useLayoutEffect, useRef, useState} from "../core/lib.js";
 import {useStore} from "../core/store.js";
 import {Failure, Segments, Spinner} from "../core/ui.js";
 import {useTheme} from "../core/frame.js";
@@ -16,22 +16,27 @@ const LOOKS = [
 // The NICs of a lab: what its hosts have of ports on the back end.
 export const nicsOf = lab => lab.ports.node.reduce((sum, node, port) => sum + (lab.nodes.kind[node] === "host" && lab.ports.network[port] === 0 ? 1 : 0), 0);
 
+// Marks the moment when the first picture has been drawn.
+const markPicture = async () => {
+  await afterFrame();
+  if (!performance.getEntriesByName("console-picture").length) performance.mark("console-picture");
+};
+
 const MapView = ({app}) => {
   const lab = useStore(app.live, l => l.lab), chosen = useStore(app.address, a => a.params.look), off = useStore(app.address, a => a.off);
   const look = LOOKS.some(one => one.value === chosen) ? chosen : nicsOf(lab) >= MANY_NICS ? "honeycomb" : "map";
   const stage = useRef(null), fabric = useRef(null), theme = useTheme();
   const [map, setMap] = useState(null), [failed, setFailed] = useState(null), [moving, setMoving] = useState(false), [open, setOpen] = useState(false), [moved, setMoved] = useState(false);
 
-  useEffect(() => {
+  useLayoutEffect(() => {  // and not an effect, which waits for a frame
     const stop = new AbortController();
     setFailed(null);
-    const early = app.takeEarly();
-    Promise.all(early || [app.get("./map", stop.signal), app.get("./positions", stop.signal).catch(() => ({}))])
+    Promise.all([app.get("./map", stop.signal), app.get("./positions", stop.signal).catch(() => ({}))])
       .then(([found, positions]) => { app.live.set({layers: found.layers.length ? found.layers : null}); setMap({...found, positions, revision: lab.revision}); }, error => { if (error.name !== "AbortError") setFailed(error); });
     return () => stop.abort();
   }, [lab.revision, app.address.get().base]);
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!map || map.revision !== lab.revision || !stage.current) return undefined;
     const keep = async positions => {
       map.positions = positions;
@@ -40,7 +45,7 @@ const MapView = ({app}) => {
     };
     const now = look === "map" ? new Fabric(stage.current, app, lab, map, map.positions, {moved: keep}) : new Cells(stage.current, app, lab, map, look);
     fabric.current = now;
-    if (!performance.getEntriesByName("console-picture").length) performance.mark("console-picture");
+    markPicture();
     setMoved(Object.keys(map.positions).length > 0);
     setOpen(Boolean(now.open));
     if (now.relayer && look === "map") now.relayer();

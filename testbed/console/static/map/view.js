@@ -1,15 +1,19 @@
 // Panning and zooming of layers that lie above each other. While it moves, layers are moved as they are; when it rests, they are
-// drawn anew for the new place.
+// drawn anew for the new place: the canvas once for each frame, however much has changed.
 const LEAST = .08, MOST = 6, REST_MS = 140, OVERSCAN = .25, TOOLS = 120;
 
 export class View {
-  // `layers` are elements in the picture's pixels, `canvas` is drawn by `draw(paint, transform)` for what is seen.
-  constructor(stage, layers, canvas, draw) {
-    Object.assign(this, {stage, layers, canvas, draw, x: 0, y: 0, zoom: 1, drawn: null, untouched: true, frame: 0, timer: 0, moving: false});
+  // `layers` are elements in the picture's pixels, `canvas` is drawn by `draw(paint, transform)` for what is seen of `box`.
+  constructor(box, layers, canvas, draw) {
+    Object.assign(this, {box, layers, canvas, draw, x: 0, y: 0, zoom: 1, drawn: null, untouched: true, frame: 0, due: 0, timer: 0, moving: false});
     this.size = {width: 1, height: 1, top: 0};
   }
 
-  get box() { return {width: this.stage.clientWidth, height: this.stage.clientHeight}; }
+  // What is seen has another size.
+  resize(box) {
+    this.box = box;
+    if (this.untouched) this.fit(); else this.redraw();
+  }
 
   // Shows all of a picture of this size.
   fit(size = this.size, most = 1.6) {
@@ -76,11 +80,15 @@ export class View {
     const x = this.x - this.drawn.x * by - this.drawn.left * by, y = this.y - this.drawn.y * by - this.drawn.top * by;
     this.canvas.style.transform = `translate(${x}px, ${y}px) scale(${by})`;
     const beyond = x > 0 || y > 0 || x + this.drawn.width * by < width || y + this.drawn.height * by < height;
-    if (this.moving && beyond && (Math.abs(x + this.drawn.left) > this.drawn.left * 1.6 || Math.abs(y + this.drawn.top) > this.drawn.top * 1.6)) this.redraw();
+    if (this.moving && beyond && (Math.abs(x + this.drawn.left) > this.drawn.left * 1.6 || Math.abs(y + this.drawn.top) > this.drawn.top * 1.6)) this.drawNow();
   }
 
+  redraw() { if (!this.due) this.due = requestAnimationFrame(() => this.drawNow()); }
+
   // Draws the canvas for what is seen now, and some of what is around it.
-  redraw() {
+  drawNow() {
+    cancelAnimationFrame(this.due);
+    this.due = 0;
     const {width, height} = this.box;
     if (!width || !height) return;
     const ratio = Math.min(2, devicePixelRatio || 1), left = Math.round(width * OVERSCAN), top = Math.round(height * OVERSCAN);
@@ -103,5 +111,6 @@ export class View {
   close() {
     clearTimeout(this.timer);
     cancelAnimationFrame(this.frame);
+    cancelAnimationFrame(this.due);
   }
 }

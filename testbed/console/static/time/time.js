@@ -6,9 +6,9 @@ import {METRICS, timeText} from "../core/format.js";
 import {portsOf} from "../core/app.js";
 import {useTheme} from "../core/frame.js";
 import {worstPorts} from "../core/panel.js";
-import uPlot from "../vendor/uplot-1.6.32/uPlot.esm.js";
 
 const MOST_SERIES = 8, AGAIN_MS = 30e3, APART_MS = 40;
+let uPlot = null;  // is loaded with the first figures: most pages draw no chart
 // Okabe and Ito's colours for who sees no red or green, and dashes besides.
 const INKS = {
   light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#5d3a9b", "#4d4d4d"],
@@ -42,7 +42,9 @@ const TimeView = ({app}) => {
     const load = async () => {
       try {
         const end = lab.live ? null : lab.span && lab.span[1], from = back ? `&from=${(end || app.live.get().t || Date.now() / 1000) - Number(back)}` : "";
+        const drawing = import("../vendor/uplot-1.6.32/uPlot.esm.js");
         const answer = await app.get(`./history?ports=${ports.join(",")}&metrics=${lab.metrics.join(",")}&points=900${from}`, stop.signal);
+        ({default: uPlot} = await drawing);
         setFound({ports, ...answer});
         setFailed(null);
       } catch (error) {
@@ -115,7 +117,7 @@ const Chart = ({app, lab, metric, found, ports, theme, moment, large, back, orde
     };
     self.over.addEventListener("mousedown", event => { self.mouseDownX = event.offsetX; });
     self.over.addEventListener("click", click);
-    const watch = new ResizeObserver(() => self.setSize(size()));
+    const watch = new ResizeObserver(() => { if (place.current) self.setSize(size()); });  // it is told of its end, too, before it is disconnected
     watch.observe(place.current);
     return () => { watch.disconnect(); self.destroy(); chart.current = null; };
   }, [theme, ports, metric, lab]);

@@ -78,7 +78,7 @@ const told = (app, action, done) => {
     app.say(`${plain(action.title)}: done`, {action: undo, lasts: undo ? 30000 : 6000});
     return;
   }
-  if (done.undo) waiting.set(done.task, {title: plain(action.title), undo});
+  waiting.set(done.task, {title: plain(action.title), undo});
   app.say(`${plain(action.title)}: ${done.command.length === 1 ? done.command[0] : `${done.command.length} commands`}`, {lasts: 4000});
 };
 
@@ -92,20 +92,21 @@ const undoIt = async (app, {action, targets, values}) => {
   if (found) await perform(app, found, targets, values, true);
 };
 
-// A task that an action has started ends: say how, and offer the undo now that there is something to undo.
+// A task ends: say how, if it was started here, and offer the undo now that there is something to undo.
 const taskEnded = async (app, task) => {
   if (task.state === "running") return;
   const known = waiting.get(task.id);
   waiting.delete(task.id);
   if (task.state === "done") {
-    if (known) { latest = known.undo; app.say(`${known.title}: done`, {action: known.undo, lasts: 30000}); }
+    if (known && known.undo) latest = known.undo;
+    if (known) app.say(`${known.title}: done`, {action: known.undo, lasts: known.undo ? 30000 : 6000});
     return;
   }
   if (task.state === "failed") {
     const {lines} = await app.get(`/api/tasks/${task.id}`).catch(() => ({lines: []}));
     const from = lines.findLastIndex(line => line.startsWith("error:"));
     const why = from < 0 ? `it ended with status ${task.code}` : lines.slice(from, from + 3).map(line => line.trim()).join(" ").replace(/^error: /, "").replace(" hint: ", " — ");
-    const partly = known && lines.filter(line => line.startsWith("$ ")).length > 1;  // those before the one that failed are done
+    const partly = known && known.undo && lines.filter(line => line.startsWith("$ ")).length > 1;  // those before the one that failed are done
     if (partly) latest = known.undo;
     app.say(`${plain(task.title)}: ${why}`, {kind: "bad", lasts: 20000, action: partly ? known.undo : null});
   }

@@ -3,7 +3,6 @@ import {html, useEffect, useLayoutEffect, useRef, useState} from "../core/lib.js
 import {Store, useStore} from "../core/store.js";
 import {Button, Tabs} from "../core/ui.js";
 import {themeNow} from "../core/scales.js";
-import {openTerminal} from "../core/terminal.js";
 
 const open = new Store({list: [], shown: null, tall: false, folded: false});
 const MOST_LOG_LINES = 5000;
@@ -40,7 +39,7 @@ const Dock = ({app}) => {
 const Shell = ({app, tab, shown, tall}) => {
   const box = useRef(null), terminal = useRef(null), [ended, setEnded] = useState("");
   useEffect(() => {
-    const term = openTerminal(box.current, {theme: themeNow()});
+    const term = tab.openTerminal(box.current, {theme: themeNow()});
     terminal.current = term;
     term.fit();
     const address = new URL(`${tab.base}/shell/${encodeURIComponent(tab.node)}`, location.href);
@@ -99,6 +98,16 @@ const Log = ({app, tab}) => {
     <pre ref=${box} role="log" tabindex="0" aria-label=${`Log of ${tab.node}`} onScroll=${scrolled}>${shown.join("\n")}</pre>${said && html`<p class="dock-said" role="status">${said}</p>`}</div>`;
 };
 
+// A terminal is large, and is loaded with the first shell.
+const openShell = async (app, node, program) => {
+  try {
+    const {openTerminal} = await import("../core/terminal.js");
+    addTab(app, {kind: "shell", node, program, detail: program, openTerminal});
+  } catch (error) {
+    app.say(`The terminal does not load: ${error.message}`, {kind: "bad"});
+  }
+};
+
 const writes = app => {
   const {console, lab} = app.live.get();
   if (!lab || !lab.live) { app.say("This is a record: no node is there", {kind: "warn"}); return false; }
@@ -112,7 +121,7 @@ export default {
   order: 95,
   slots: {dock: Dock},
   start(app) {
-    app.services.shell = (node, program = "") => { if (writes(app)) addTab(app, {kind: "shell", node, program, detail: program}); };
+    app.services.shell = (node, program = "") => { if (writes(app)) openShell(app, node, program); };
     app.services.logs = (node, daemon = "") => { if (writes(app)) addTab(app, {kind: "log", node, daemon, detail: daemon}); };
     const one = () => app.targets().filter(target => target.kind === "node");
     app.key({key: "s", title: "Shell in the node", group: "What is selected", when: () => one().length > 0, run: () => one().forEach(target => app.serve("shell", target.name))});

@@ -107,6 +107,40 @@ def test_power_a_daemon_and_a_restart(desk: Desk) -> None:
     assert {"daemon-killed", "power-off", "power-on"} <= set(kinds)
 
 
+def test_a_node_that_is_recreated_comes_back_with_its_sessions(desk: Desk) -> None:
+    page = desk.open(f"/labs/{LAB}/map?sel=node:leaf3")
+    menu(page, "Recreate")
+    expect(page.get_by_role("dialog").locator("code")).to_have_text(f"testbed node recreate leaf3 -n {LAB}")
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_be_visible()
+    confirm(page)
+    page.wait_for_function(
+        "() => { const {lab, state} = consoleApp.live.get();"
+        " const runs = state.nodes[lab.nodeNumber.get('leaf3')] === 'running';"
+        " return runs && state.sessions_up === state.sessions_planned; }",
+        timeout=SLOW,
+    )
+
+
+def test_a_link_is_slow_late_and_silent(desk: Desk) -> None:
+    """What a link is made to do, all at once, and undone by a key."""
+    page = desk.open(f"/labs/{LAB}/map?sel=port:{PORT}")
+    page.keyboard.press("i")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Delay, one way").fill("5us")
+    dialog.get_by_label("Corruption").fill("0.1%")
+    dialog.get_by_label("Silent").check()
+    confirm(page)
+    changed = desk.changed()
+    assert set(changed) == {PORT, PEER}, "in both directions"
+    assert {"delay_ns", "corruption", "silent"} <= set(changed[PORT])
+    page.keyboard.press("z")
+    page.wait_for_function(
+        "() => consoleApp.live.get().tasks.every(task => task.state !== 'running')"
+        " && Object.keys(consoleApp.live.get().state.conditions).length === 0",
+        timeout=SLOW,
+    )
+
+
 def test_a_storm_is_a_root_of_the_tree_of_pauses(desk: Desk) -> None:
     page = desk.open(f"/labs/{LAB}/pauses?sel=port:{PEER}")
     expect(page.get_by_text("Nobody pauses anybody")).to_be_visible()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -79,6 +80,46 @@ def test_shells_and_logs_stand_in_tabs_and_end_with_them(desk: Desk) -> None:
         subprocess.run(["sleep", "0.1"], check=True)
     assert _running("sleep 4321") == 0, "a shell ends with its page"
     assert _running(f"logs leaf1 -F -n {LAB}") == 0, "and so does a log that is followed"
+
+
+def test_a_double_click_opens_a_shell_and_each_has_a_tab(desk: Desk) -> None:
+    page = desk.open(f"/labs/{LAB}/map")
+    for name in ("leaf2", "leaf3"):
+        page.locator(".world .n", has_text=name).first.dblclick()
+        tab = page.get_by_role("region", name="Shells and logs").get_by_role("tab", name=name)
+        expect(tab).to_have_attribute("aria-selected", "true", timeout=SLOW)
+        shown = page.locator(".dock-tab:not([hidden]) .xterm-rows")
+        expect(shown).to_contain_text("#", timeout=SLOW)
+        page.keyboard.type("echo in-$TESTBED_NODE\n")
+        expect(shown).to_contain_text(f"in-{name}", timeout=SLOW)
+    assert page.locator(".world").is_visible(), "the map stays in view"
+    page.get_by_role("tab", name="leaf2").click()
+    expect(page.locator(".dock-tab:not([hidden]) .xterm-rows")).to_contain_text("in-leaf2")
+    page.get_by_role("button", name="Close this tab").click()
+    expect(page.get_by_role("region", name="Shells and logs").get_by_role("tab")).to_have_count(1)
+
+
+def test_two_records_are_compared(desk: Desk) -> None:
+    source = load_record(ROOT / "tests/data/records/permutation.json")
+    directories = [desk.directory / "results" / name for name in ("compared-1", "compared-2")]
+    for directory, started in zip(directories, ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"), strict=True):
+        directory.mkdir(parents=True)
+        write_record(replace(source, started=started), directory / RECORD_FILE)
+    try:
+        page = desk.open("/results")
+        button = page.get_by_role("button", name="Compare two")
+        expect(button).to_be_disabled()
+        for directory in directories:
+            page.get_by_label(f"Compare {directory.name}").check()
+        button.click()
+        expect(page.get_by_role("heading", name="Two records")).to_be_visible(timeout=SLOW)
+        expect(page.get_by_role("region", name="Metrics")).to_contain_text("same", timeout=SLOW)
+        assert "p.base=" in page.url and "p.other=" in page.url
+        page.reload()
+        expect(page.get_by_role("heading", name="Two records")).to_be_visible(timeout=SLOW)
+    finally:
+        for directory in directories:
+            shutil.rmtree(directory)
 
 
 def _running(words: str) -> int:
@@ -186,6 +227,7 @@ def test_the_band_says_when_figures_are_worth_nothing(desk: Desk) -> None:
             "why": ["the machine is 97% busy (limit 90%)"],
         }
     )
+    page.evaluate("() => consoleApp.stream.close()")  # which tells of the machine as it is
     page.evaluate(f"() => consoleApp.live.set({{trust: {trust}}})")
     expect(page.locator(".trust-band")).to_contain_text(
         "Figures are worth nothing now: the machine is 97% busy (limit 90%)"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fake_source import FakeSource
 
 from testbed.console.views import job
 
@@ -54,3 +56,16 @@ def test_verdicts_of_before_stay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_is_told_again_where_nothing_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     assert published(monkeypatch, {"jobs": [JOB], "ended": []}, [JOB]) == []
+
+
+def test_a_queue_that_is_empty_now_holds_a_flow_up_if_it_was_deep_a_moment_ago() -> None:
+    source = FakeSource()
+    places = list(source.shape.places)
+    ports = [(*places[0].split(":"), 7), (*places[1].split(":"), 0), ("elsewhere", "eth1", 3)]
+    rows: Any = [
+        SimpleNamespace(node=node, interface=interface, queue_bytes=now, rate_bps=8_000)
+        for node, interface, now in ports
+    ]
+    deepest = job._deepest(source, rows)
+    assert deepest == [7, 640, 3]
+    assert job._waits(rows, deepest) == [0.007, 0.64, 0.003]

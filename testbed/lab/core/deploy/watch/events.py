@@ -151,18 +151,24 @@ class EventStream:
                 self.follow(directory, self._session_events)
 
     def _follow_change(self) -> None:
-        """Watch what an apply has made, too, and let go of what it removed: a socket would keep a namespace there."""
+        """Watch what was made meanwhile, too, also in the place of what was there before, and let go of what was
+        removed: a socket would keep a namespace there.
+        """
+        before = self._lab.identities
         try:
             self._lab = RunningLab.open(self._lab.name, self._lab.state)
         except LabNotFound:
             return  # destroyed meanwhile, which is told, too
         self._names = {(port.node, port.ifindex): port.name for port in self._lab.plan.ports}
+        anew = {node for node, identity in self._lab.identities.items() if before.get(node, identity) != identity}
         there = {node.name for node in self._lab.model.nodes} | {port.place for port in self._lab.plan.ports}
-        for place in self._places.keys() - there:
+        gone = [place for place, at in self._places.items() if place not in there or self._links[at][0] in anew]
+        for place in gone:
             descriptor = self._places.pop(place)
             self._epoll.unregister(descriptor)
             self._links.pop(descriptor)[1].close()
-        self._followed = {path: changed for path, changed in self._followed.items() if path.is_dir()}
+        others = {self._lab.run_directory(node) for node in anew}
+        self._followed = {at: changed for at, changed in self._followed.items() if at.is_dir() and at not in others}
         self._watch_nodes(self._lab.status())
         self._subscribe_features()
 
