@@ -197,6 +197,14 @@ def test_a_host_that_speaks_bgp_leaves_the_port_whose_session_is_gone() -> None:
     assert lost is not None and lost < 0.3, "not the four seconds for which bgpd is dead"
 
 
+def test_a_host_that_speaks_bgp_is_reached_by_its_other_leaf_when_one_has_lost_its_link() -> None:
+    sweep = dual_homed("routed", "link: 'fe-leaf1:down1', down: true")
+    check_supported(sweep)
+    [point] = run_simulated(sweep, RecordOptions(), processes=1).record.points
+    lost = point.runs[0].metrics["blackhole_time_loss"]
+    assert lost is not None and lost < 0.3, "not the four seconds for which the link is down"
+
+
 def test_a_loop_in_another_network_than_that_of_the_run_does_nothing_to_it() -> None:
     loop = "node: p1-s1-rail1, loop: {through: [p1-spine1], to: 'p1-s1-h1:rail1'}"
     outcome = run_simulated(dual_homed("routed", loop), RecordOptions(), processes=1)
