@@ -180,6 +180,7 @@ class _Storm(_Fault):
         if not self._raging or port is None:
             return
         network = self.site.fabric.network
+        self.site.fabric.storms[self.target, self._priority] += 1
         network.at(now + int(port.line.delay_ns), self._pause)
         network.at(now + max(1, PAUSE_QUANTA * 512 * 10**9 // int(port.line.rate_bps) // 2), self._ask)
 

@@ -318,6 +318,7 @@ def test_a_storm_stops_its_class_for_as_long_as_it_lasts() -> None:
         changes=(*STORM, ("kind: permutation, scope: inter-leaf", "kind: point-to-point")),
     )
     assert [event.kind for event in one.events] == ["pfc-storm", "undone-pfc-storm"]
+    assert one.metrics["pause_frames"] == 2, "that of the storm, and one of the leaf, whose port is full"
     alone = 2e6 * 8 / (100e9 / 20_000)
     assert alone + 1.4 < (one.metrics["tail_fct"] or 0) < alone + 2.6
 
