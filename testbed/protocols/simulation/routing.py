@@ -81,7 +81,7 @@ class FabricRouting:
         self._aside: defaultdict[str, set[str]] = defaultdict(set)
         """By line, the destinations that it is a detour to."""
         for switch, table in planned.items():
-            self._find_detours(switch, {one for one in self._announced & table.keys() if self._delivers(switch, one)})
+            self._find_detours(switch, {one for one in table if one in self._announced and self._delivers(switch, one)})
         for name in planned:
             network.fabric_switches[name].reroutes = True
 
