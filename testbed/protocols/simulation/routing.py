@@ -6,10 +6,10 @@ destination from the neighbours that come to it by this switch, and it announces
 is sent `reaction_ns` after what it is about, takes the delay of its line, and does not arrive by a line that is down:
 TCP sends it again, unless the session ends before. `install_ns` after it has arrived the table is another one.
 
-Switches of a tier share an AS number, but for leaves, so that BGP takes no path that would go up twice. So one way alone
-is longer than a planned one: a leaf that has lost its line to a host with another leaf, too, comes to it by its
-neighbours, as far as each has told it of a way by another leaf. It does that where its own is not the best of the
-neighbour's, which is taken to be the first.
+Switches of a tier share an AS number, but for leaves, so that BGP takes no path that would go up twice. So one way
+alone is longer than a planned one: a leaf that has lost its line to a host with another leaf, too, comes to it by its
+neighbours, as far as each has told it of a way by another leaf. A neighbour does so where its best way, which is taken
+to be the first, is not by this very leaf.
 
 Who loses a line, and when, is told from outside: carrier, BFD and timers are of links, not of routes.
 """

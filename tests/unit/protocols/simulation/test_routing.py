@@ -59,6 +59,7 @@ def fabric(
     ends = {f"{one}>{other}": (one, other) for pair in pairs for one, other in (pair, pair[::-1])}
     for name, (source, target) in ends.items():
         network.connect(name, source, target, LINK, out=PORT, into=PORT)
+    planned: dict[str, dict[str, tuple[str, ...]]]
     planned = {spine: {address: (f"{spine}>{leaf}",) for leaf, address in NICS.items()} for spine in SPINES}
     for leaf, address in NICS.items():
         other = next(one for one in NICS.values() if one != address)
