@@ -114,7 +114,7 @@ class Agent:
         if paced:
             rnic.unlimited_bps = float(config.link_rate_bps)
         pacer = Pacer(config.link_rate_bps, config.packet_bytes) if paced else None
-        self.loop.add(rnic, group, delay, pacer)
+        self.loop.add(rnic, group, delay, pacer, rnic.on_room)
         return rnic
 
     @property

@@ -79,16 +79,28 @@ class DatagramSockets(Protocol):
     def flush(self) -> None: ...
 
 
+def ignore_room(_: int) -> None:
+    """Do nothing about room, where an endpoint does not ask how late it is."""
+
+
 class _Port:
     """An endpoint with its sockets, and what the loop remembers of it."""
 
     def __init__(
-        self, endpoint: Endpoint, sockets: DatagramSockets, delay: DelayLine | None, pacer: Pacer | None
+        self,
+        endpoint: Endpoint,
+        sockets: DatagramSockets,
+        delay: DelayLine | None,
+        pacer: Pacer | None,
+        on_room: Callable[[int], None],
     ) -> None:
         self.endpoint = endpoint
         self.sockets = sockets
         self.delay = delay
         self.pacer = pacer
+        self.on_room = on_room
+        self.full = False
+        """Its sockets had no room when it was asked last."""
         self.touched = True
         """It must be asked what it has to send and when its timer is."""
         self.more = False
@@ -136,10 +148,12 @@ class Loop:
         sockets: DatagramSockets,
         delay: DelayLine | None = None,
         pacer: Pacer | None = None,
+        on_room: Callable[[int], None] = ignore_room,
     ) -> None:
         """Drive `endpoint` from the next turn on; `delay` is what its datagrams wait for after they were received,
-        `pacer` what keeps it from running ahead of its NIC."""
-        port = _Port(endpoint, sockets, delay, pacer)
+        `pacer` what keeps it from running ahead of its NIC. `on_room` is told the time when sockets that were full, as
+        they are while a class is paused, take datagrams again."""
+        port = _Port(endpoint, sockets, delay, pacer, on_room)
         self._ports.append(port)
         for fd in sockets.receivers:
             self._readers[fd] = port
@@ -399,12 +413,15 @@ class Loop:
         if sockets.retry_at and sockets.retry_at <= now:
             sockets.flush()
         port.touched = port.more = False
+        if port.full and not sockets.blocked:
+            port.on_room(now)
         if port.pacer is None:
             port.more = _pull(port, now)
         elif not sockets.blocked:
             _pull_paced(port, port.pacer, now, PULLS_OF_SMALL if self._gathers else 1)
         elif sockets.passes and port.endpoint.urgent:
             _pull_urgent(port, port.pacer, now)
+        port.full = sockets.blocked
         if sockets.blocked_fd != port.waiting_fd:
             self._stop_waiting(port)
             if sockets.blocked_fd >= 0:

@@ -18,6 +18,7 @@ from testbed.lab.features.machines.places import CutShare, cut_links, place_node
 from testbed.pool.machines import with_each
 from testbed.pool.over import messages
 from testbed.pool.over.agreement import SpreadAgreement, agree, as_spread, largest_packet, require_alike
+from testbed.pool.over.live import NOT_REACHED, SpreadRemoval, destroy_locked, machine_rows
 from testbed.pool.over.machines import ANSWER_S, PartMachine, reached
 from testbed.pool.over.part_server import mark_of, new_key
 from testbed.pool.over.records import SpreadExists, SpreadMachine, SpreadRecord, SpreadRecords, SpreadState
@@ -60,14 +61,16 @@ def deploy_spread(
 
     Raises `NotSpread` and whatever a machine says before anything is made. After any later error nothing of it is left
     on any machine that answers, but for `ConvergenceError`, which leaves it up for inspection; the record of a lab
-    stays as long as some machine may have a part of it.
+    stays as long as some machine may have a part of it. A lab that is replaced goes once all that the new one can be
+    refused for has been looked at: a refusal leaves it up and untouched.
     """
     places, cut = preview_spread(lab, machines)
     with records.lock(lab.name):
-        if records.exists(lab.name):
-            _make_room(lab.name, records, options, notify)
+        replaced = _find_replaced(lab.name, records, options) if records.exists(lab.name) else None
         with reached_with_step(as_spread(machines), notify) as parts:
-            agreement = _agree(lab, places, cut, parts, notify)
+            agreement = _agree(lab, places, cut, parts, replaced, notify)
+            if replaced is not None:
+                _require_gone(destroy_locked(replaced, records, notify))
             record = _record(lab, places, cut, parts, agreement)
             records.write(record)
             try:
@@ -93,23 +96,34 @@ def reached_with_step(machines: Sequence[SpreadMachine], notify: StepCallback) -
         yield parts
 
 
-def _make_room(name: str, records: SpreadRecords, options: SpreadOptions, notify: StepCallback) -> None:
+def _find_replaced(name: str, records: SpreadRecords, options: SpreadOptions) -> SpreadRecord:
+    """Return the lab of this name that is to make room. Raises `SpreadExists` where none is to, or a machine that has a
+    part of it does not answer."""
+    known = records.read(name)
     if not options.reconfigure:
-        known = records.read(name)
         where = ", ".join(machine.name for machine in known.machines)
         raise SpreadExists(
             f"a lab {name} is on {where} ({known.state})",
             hint=f"testbed destroy -n {name}; deploy --reconfigure replaces it; -n gives the new one another name",
         )
-    from testbed.pool.over.live import destroy_locked
+    silent = {row.machine: "" for row in machine_rows(known) if row.state == NOT_REACHED}
+    _require_gone(SpreadRemoval(lab=name, nodes=0, unreached=silent))
+    return known
 
-    left = destroy_locked(records.read(name), records, notify)
-    if left.unreached:
-        raise SpreadExists(f"{name} is still on {', '.join(left.unreached)}, which do not answer", hint=left.hint)
+
+def _require_gone(removal: SpreadRemoval) -> None:
+    if removal.unreached:
+        where = ", ".join(removal.unreached)
+        raise SpreadExists(f"{removal.lab} is still on {where}, which do not answer", hint=removal.hint)
 
 
 def _agree(
-    lab: Lab, places: Mapping[str, str], cut: CutShare, parts: Sequence[PartMachine], notify: StepCallback
+    lab: Lab,
+    places: Mapping[str, str],
+    cut: CutShare,
+    parts: Sequence[PartMachine],
+    replaced: SpreadRecord | None,
+    notify: StepCallback,
 ) -> SpreadAgreement:
     model = encode_lab(lab)
     underlay = {machine.name: machine.underlay for machine in lab.machines}
@@ -122,6 +136,7 @@ def _agree(
             places=places,
             underlay=underlay.get(part.name, ""),
             reached=part.reached_at,
+            replaces=None if replaced is None else replaced.mark,
         )
         return part.ask(asked, messages.LookAnswer)
 
@@ -212,8 +227,6 @@ def _carry_out(
 
 def _undo(record: SpreadRecord, parts: Sequence[PartMachine], records: SpreadRecords) -> None:
     """Have every machine remove what it has made, and forget the lab where all have."""
-    from testbed.pool.over.live import destroy_locked
-
     for part in parts:
         part.end()
     for part in parts:

@@ -18,6 +18,8 @@ from testbed.pool.over.machines import PartMachine, reached
 from testbed.pool.over.records import SpreadMachine, SpreadRecord, SpreadRecords, SpreadState
 
 _Answer = TypeVar("_Answer")
+NOT_REACHED = "not reached"
+"""The state of a part whose machine does not answer."""
 TRIES = 3
 """The number of readings of which one must show that nothing is lost: control packets are under way at any time."""
 
@@ -107,7 +109,7 @@ def machine_rows(record: SpreadRecord) -> list[PartRow]:
 
 def _row(machine: SpreadMachine, answer: messages.StateAnswer | TestbedError) -> PartRow:
     if isinstance(answer, TestbedError):
-        return PartRow(machine=machine.name, ssh=machine.ssh, address=machine.address, state="not reached")
+        return PartRow(machine=machine.name, ssh=machine.ssh, address=machine.address, state=NOT_REACHED)
     return PartRow(
         machine=machine.name,
         ssh=machine.ssh,
@@ -148,7 +150,7 @@ def _state(record: SpreadRecord) -> str:
     if record.state is not SpreadState.RUNNING:
         return record.state.value
     states = {row.state for row in machine_rows(record)}
-    worst = next((word for word in ("not reached", "gone") if word in states), "degraded")
+    worst = next((word for word in (NOT_REACHED, "gone") if word in states), "degraded")
     return "running" if states == {"running"} else worst
 
 

@@ -19,13 +19,15 @@ _T = TypeVar("_T")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
     """Asks what the machine would give its part of a lab, and whether anything speaks against that. `reached` is the
-    address at which SSH came to it, `underlay` the interface that the file names, or ""."""
+    address at which SSH came to it, `underlay` the interface that the file names, or "". `replaces` is the mark of the
+    lab of that name that goes first, which speaks against nothing; None: there is none."""
 
     lab: Mapping[str, Any]
     machine: str
     places: Mapping[str, str]
     underlay: str
     reached: str
+    replaces: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -126,15 +126,20 @@ class PartServer:
         about = about_this_machine(probed=False)
         scale = resolve_scale(here, state)
         address, device = _underlay(asked.underlay, asked.reached)
+        goes = {lab.name} if asked.replaces is not None and not self._is_another(lab.name, asked.replaces) else set()
         return messages.LookAnswer(
             testbed=__version__,
             sources=about.sources,
-            exists=state.exists(lab.name),
+            exists=state.exists(lab.name) and lab.name not in goes,
             k=scale.k,
             reason=scale.reason,
             delay_by="" if by.delay_by is None else by.delay_by.value,
             reaction_ns=planned_reaction_ns(lab, state),
-            taken=tuple(slot for name in state.names() if type(slot := state.salvage(name).get("slot")) is int),
+            taken=tuple(
+                slot
+                for name in state.names()
+                if name not in goes and type(slot := state.salvage(name).get("slot")) is int
+            ),
             address=address,
             device=device,
             mtu_bytes=int(_of_device(device, "mtu")),
@@ -205,7 +210,7 @@ class PartServer:
     def _destroy(self, asked: messages.Destroy) -> messages.Removed:
         end = time.monotonic() + BUSY_S
         while True:
-            if self._is_another(asked):
+            if self._is_another(asked.lab, asked.mark):
                 said = f"another lab is called {asked.lab} by now, and stays"
                 return messages.Removed(there=False, remaining=(said,))
             try:
@@ -219,15 +224,15 @@ class PartServer:
                 continue
             return messages.Removed(there=True, nodes=outcome.nodes, remaining=outcome.remaining)
 
-    def _is_another(self, asked: messages.Destroy) -> bool:
+    def _is_another(self, lab: str, mark: str) -> bool:
         """Tell whether the lab of that name is not the one that is meant, but somebody has deployed it since."""
-        if not asked.mark or not self._state.exists(asked.lab):
+        if not mark or not self._state.exists(lab):
             return False
         with suppress(FileNotFoundError):
-            key = (self._state.lab_directory(asked.lab) / KEY_NAME).read_bytes()
+            key = (self._state.lab_directory(lab) / KEY_NAME).read_bytes()
             if len(key) == KEY_BYTES:
-                return mark_of(key) != asked.mark
-        said = self._state.salvage(asked.lab)
+                return mark_of(key) != mark
+        said = self._state.salvage(lab)
         return bool(said) and said.get("part") is None  # a part without a key was cut short
 
     # --- while it lives ------------------------------------------------------------------------------

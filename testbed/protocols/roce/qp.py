@@ -408,7 +408,7 @@ class QueuePair(SendQueue):
         control = self.control
         control.update(now)
         if limiter.waiting:
-            limiter.go_on(now, self.mtu + _HEADER_BYTES, control.rate_bps)
+            limiter.go_on(now, self._rnic.room_at, self.mtu + _HEADER_BYTES, control.rate_bps)
         if datagrams is not None and self._has_datagram:
             return datagrams.next_packet(now)
         if self.responder.has_response:

@@ -2,8 +2,8 @@
 
 A NIC's limiter lets packets go to the nanosecond, and after a pause a small burst. One in software is asked when its
 worker takes a turn, and everything of a turn leaves at once. So what was waiting when its time came may be as far
-behind its rate as the turn is late, and the rate holds over any longer time; what had nothing to send saves up no more
-than the hardware's burst.
+behind its rate as the turn is late, and the rate holds over any longer time; what had nothing to send, or whose NIC was
+full since its class was paused, saves up no more than the hardware's burst.
 """
 
 from __future__ import annotations
@@ -54,11 +54,12 @@ class RateLimiter:
         self.waiting = True
         self._look_at = now + self._patience_ns
 
-    def go_on(self, now: int, packet_bytes: int, rate_bps: float) -> None:
-        """The packet that waited is asked for, its time having come: full packets have so many bytes."""
+    def go_on(self, now: int, room_at: int, packet_bytes: int, rate_bps: float) -> None:
+        """The packet that waited is asked for, its time having come: full packets have so many bytes. Before `room_at`
+        its NIC would not have taken it, however early it had been asked for."""
         self.waiting = False
         self._look_at = _NEVER
-        self._late_ns = min(now - self.next_at, MOST_LATE_PACKETS * packet_bytes * 8e9 / rate_bps)
+        self._late_ns = min(now - max(self.next_at, room_at), MOST_LATE_PACKETS * packet_bytes * 8e9 / rate_bps)
 
     def pause(self) -> None:
         """There is nothing to send."""

@@ -80,6 +80,8 @@ class Rnic:
         """Events, by name: `timeout`, `duplicate`, `malformed`, `cnp-sent`, ..."""
         self.unlimited_bps: float = math.inf
         """A queue pair of this rate needs no rate limiter, since the line of its NIC keeps to it."""
+        self.room_at: int = 0
+        """When its port, having been full, took packets again for the last time."""
         self.regions: Final[RegionTable] = RegionTable(random)
         self._random = random
         self._now = now
@@ -341,6 +343,10 @@ class Rnic:
     def urgent(self) -> int:
         """Answers that are there and go before all else."""
         return len(self._control)
+
+    def on_room(self, now: int) -> None:
+        """Its port was full, as while its class is paused, and takes packets again."""
+        self.room_at = now
 
     def transmit(self, now: int, limit: int = 64) -> list[Outgoing]:
         """Return what is to be sent now, at most `limit` datagrams; answers first, then queue pairs in turn.

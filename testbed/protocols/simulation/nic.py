@@ -120,6 +120,10 @@ class NicHost(Actor):
         """All its ways out."""
         self.usable: list[OutputPort] = []
         """The ways whose link has a carrier, as far as it knows: a flow takes one of them."""
+        self.guests: list[NicHost] = []
+        """Others of its host that send by its port, since theirs has no carrier."""
+        self._by_flows = False
+        """It has several ways out, or none but that of another one."""
         self.arrivals: PortArrivals | None = None
         self.completions: deque[Any] = deque()
         self.on_completions: Callable[[], None] = ignore_endings
@@ -177,12 +181,30 @@ class NicHost(Actor):
             self.port = port
         self.ports.append(port)
         self.usable.append(port)
+        self._by_flows = len(self.ports) > 1
         port.host = self
 
     def use(self, port: OutputPort, usable: bool) -> None:
         """Take one of its ways for lost, or for another one that may be used."""
         known = [one for one in self.ports if (usable if one is port else one in self.usable)]
         self.usable = known
+        self.wake()
+
+    def send_by(self, port: OutputPort | None) -> None:
+        """Send by the port of another NIC of its host, as long as its only one has no carrier; None: by its own again.
+
+        The other one is asked first when the line is free.
+        """
+        own, before = self.port, self.usable[0]
+        now = own if port is None else port
+        if now is None or now is before:
+            return
+        if before is not own and before.host is not None:
+            before.host.guests.remove(self)
+        if now is not own and now.host is not None:
+            now.host.guests.append(self)
+        self._by_flows = now is not own
+        self.usable = [now]
         self.wake()
 
     def way_of(self, frame: Frame) -> OutputPort:
@@ -199,6 +221,8 @@ class NicHost(Actor):
             self._arm(now)
             if self.completions:
                 self.on_completions()
+        for guest in self.guests:
+            guest.ask(now)
 
     def wake(self) -> None:
         """Ask the endpoint for datagrams and its timer, in an event of its own: the endpoint itself may call this."""
@@ -242,7 +266,7 @@ class NicHost(Actor):
         return 0
 
     def _pull(self, now: i64) -> None:
-        if len(self.ports) > 1:
+        if self._by_flows:
             self._pull_by_flows(now)
             return
         port = self.port
@@ -258,7 +282,8 @@ class NicHost(Actor):
                 port.offer(now, frame, None)
 
     def _pull_by_flows(self, now: i64) -> None:
-        """Do that with several ways, of which each flow takes one; all are dead ends where none is usable."""
+        """Do that with several ways, of which each flow takes one, or with that of another NIC; all are dead ends where
+        none is usable."""
         ways = self.usable or self.ports
         while any(not port.draining and port.free <= now for port in ways) and (
             max(port.waiting for port in ways) < NIC_PACKETS or self._urgent()

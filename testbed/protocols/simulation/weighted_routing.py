@@ -83,15 +83,11 @@ class WeightedRouting(FabricRouting):
         own, taken = self._bandwidths.get(line, (0, 0))
         return taken or own or self._told[line].get(destination, 0)
 
-    def _delivers(self, switch: str, destination: str) -> bool:
-        lines = self._planned[switch].get(destination, ())
-        return any(self._ends[line][1] not in self._planned for line in lines)
-
     def _sum(self, switch: str, destination: str) -> int:
         shares = [self._share(line, destination) for line in super().routes(switch, destination)]
         return sum(shares) if all(shares) else 0
 
-    def _apply(self, switch: str, destinations: Iterable[str], had: set[str]) -> None:
+    def _apply(self, switch: str, destinations: Iterable[str], had: Mapping[str, str]) -> None:
         changed = list(destinations)
         super()._apply(switch, changed, had)
         sums = {
@@ -125,7 +121,7 @@ class WeightedRouting(FabricRouting):
             return
         source = self._ends[line][0]
         changed = sorted(sums)
-        had = self._reached(source, changed)
+        had = self._best_of(source, changed)
         self._told[line].update(sums)
         self._apply(source, changed, had)
 

@@ -68,6 +68,9 @@ def count_fabric(fabric: SimulatedFabric, lab: LiveLab) -> LabMaps:
             pause["paused_ns"] = port.paused_ns(queue.priority, network.now)
             pause["watchdog_events"], pause["ignored"] = queue.watched.frees, queue.watched.freed
         _count_arrivals(maps, numbers[peers[name]], name, port, fabric)
+    for (name, priority), frames in fabric.storms.items():
+        if name in numbers:
+            pauses[numbers[name], priority]["xoff_sent"] += frames
     for index, buffer in enumerate(qos.buffers):
         found = fabric.buffers.get(buffer.node)
         if found is not None and buffer.node:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address
@@ -65,6 +65,8 @@ class SimulatedFabric:
     """By line, the nodes of the network that it leads from and to: a switch by its name, a NIC by its address."""
     delays: dict[str, int] = field(default_factory=dict)
     """By line, its propagation as it was built, ns."""
+    storms: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """By port and priority, the pause frames of storms."""
     planned: Callable[[], Mapping[str, Mapping[str, tuple[str, ...]]]] = dict
     """Gives the lines by which each switch reaches each NIC, by their names and addresses."""
 

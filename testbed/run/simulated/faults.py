@@ -64,12 +64,6 @@ def check_fault(fault: Fault, lab: Lab) -> None:
             f"--backend simulation has links of a constant delay, and that of {fault.target} is to vary",
             hint=f"a link-set without jitter, or {INSTEAD}",
         )
-    if _is_cut_off(found, lab, LinkKind.HOMED):
-        raise ScenarioError(
-            f"--backend simulation has no ways that are longer than the planned ones, by which switches come to"
-            f" {fault.target} after its {fault.kind}",
-            hint=f"node: LEAF, kill: true, or {INSTEAD}",
-        )
     if _needs_peer_link(found, lab):
         raise ScenarioError(
             f"--backend simulation has no peer links and no LACP, by which a pair of leaves goes on after {fault.kind}"
@@ -188,6 +182,7 @@ class _Storm(_Fault):
         if not self._raging or port is None:
             return
         network = self.site.fabric.network
+        self.site.fabric.storms[self.target, self._priority] += 1
         network.at(now + int(port.line.delay_ns), self._pause)
         network.at(now + max(1, PAUSE_QUANTA * 512 * 10**9 // int(port.line.rate_bps) // 2), self._ask)
 

@@ -267,7 +267,7 @@ class FaultyLinks:
         left = [port for one, port in ports.items() if one not in self._gone]
         for one, port in ports.items():
             if port.host is not None:
-                port.host.usable = left[:1] if one in self._gone and left else [port]
+                port.host.send_by(left[0] if one in self._gone and left else None)
 
     def _end_pauses(self, now: int, name: str) -> None:
         """A port that has no carrier obeys no pause that came before."""

@@ -254,6 +254,29 @@ def test_a_machine_that_is_not_reached_keeps_its_part_until_it_is(
     assert left_on(*machines) == []
 
 
+def test_a_lab_is_replaced_when_nothing_speaks_against_the_new_one_and_else_stays(
+    room: MachineRoom, machines: tuple[NamespaceMachine, NamespaceMachine], work: Path
+) -> None:
+    deployed(room, work, "wide", machines)
+    asked = ("deploy", "-t", "wide.yml", "--over", over(*machines), "--reconfigure", "-q")
+    before = left_on(*machines)
+    machines[1].run("ip", "link", "set", "eth0", "mtu", "4600")  # enough for what is there, and not for larger packets
+    try:
+        refused = room.run(*asked, "--set", "fabric.mtu=8000", directory=work)
+    finally:
+        machines[1].run("ip", "link", "set", "eth0", "mtu", "9000")
+    assert refused.returncode == 3 and "has an MTU of 4600 bytes" in refused.stderr
+    assert left_on(*machines) == before, "the same processes, namespaces and interfaces"
+    assert listed(room, work, "wide")["state"] == "running"
+    done = room.run(*asked, "--set", "fabric.hosts=3", directory=work)
+    assert done.returncode == 0, done.stderr
+    assert (listed(room, work, "wide")["hosts"], listed(room, work, "wide")["state"]) == (6, "running")
+    machines[1].die()
+    lost = room.run(*asked, directory=work)
+    assert lost.returncode != 0 and "wide is still on" in lost.stderr and machines[1].address in lost.stderr
+    assert any("wide-p1-s1-h3" in found for found in left_on(machines[0])), "what answers was not destroyed"
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("victim", ["the command", "a machine's process"])
 def test_whatever_is_killed_half_way_nothing_stays(

@@ -434,16 +434,21 @@ def test_no_more_is_pulled_until_there_is_room(host: Host) -> None:
         sockets = FullSockets(10, ours.fileno())
         endpoint = FakeEndpoint()
         endpoint.outbox = [datagram("127.0.0.1", number) for number in range(150)]
-        host.loop.add(endpoint, cast(SocketGroup, sockets))
+        told: list[tuple[int, int]] = []
+        host.loop.add(endpoint, cast(SocketGroup, sockets), on_room=lambda at: told.append((at, endpoint.pulls)))
         endpoint.timer = time.monotonic_ns() + MS
         run_until(host.loop, lambda: bool(endpoint.fired))
         assert (len(sockets.sent), endpoint.pulls, sockets.flushes) == (10, 1, 0)
+        assert not told
+        emptied = time.monotonic_ns()
         sockets.room = 1000
         while filler:
             filler -= len(theirs.recv(1 << 20))
         run_until(host.loop, lambda: len(sockets.sent) == 150)
         assert sockets.sent == [datagram("127.0.0.1", number) for number in range(150)]
         assert sockets.flushes == 1
+        [(at, asked)] = told
+        assert at > emptied and asked == 1, "it is told before it is asked again"
         pulls = endpoint.pulls
         host.loop.run_once()
         assert endpoint.pulls == pulls  # writable is no event any more

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.api.sweeps import read_sweep
+from testbed.run.sweeps import read_sweep
 from testbed.base.datapath.flow_hash import ROCE_PORT, FiveTuple
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.run.ideals.fabric_graph import fabric_graph

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from testbed.lab.core.deploy.lifecycle import DestroyOutcome
+from testbed.lab.core.deploy.records.lab_record import encode_lab
+from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.machines.wires import KEY_NAME
 from testbed.pool.over import messages, part_server
 from testbed.pool.over.messages import ANSWERS, line_of, read_line
@@ -69,6 +71,42 @@ def test_another_lab_of_the_name_is_not_destroyed(
     assert isinstance(answer, messages.Removed)
     assert (answer.there, destroyed) == ((True, ["wide"]) if gone else (False, []))
     assert gone or "another lab is called wide" in answer.remaining[0]
+
+
+LOOKED_AT = "name: wide\nfabric: {design: rail-optimized, segments: 2, hosts: 2, gpus: 1, spines: 2}\n"
+
+
+@pytest.mark.parametrize(
+    ("replaces", "there"),
+    [(None, True), (mark_of(OURS), False), (mark_of(THEIRS), True)],
+    ids=["nothing", "it", "another lab of the name"],
+)
+def test_a_lab_that_is_to_be_replaced_speaks_against_nothing_while_it_is_up(
+    replaces: str | None, there: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its name is free, and its slot; those of any other lab are taken."""
+    monkeypatch.setenv("TESTBED_STATE_DIR", str(tmp_path))
+    for name in ("require_root", "find_frr", "require_rdma", "require_machine"):
+        monkeypatch.setattr(part_server, name, lambda *_: None)
+    monkeypatch.setattr(part_server, "about_this_machine", lambda **_: SimpleNamespace(sources="s"))
+    monkeypatch.setattr(part_server, "choose_mechanisms", lambda *_: SimpleNamespace(delay_by=None))
+    monkeypatch.setattr(part_server, "resolve_scale", lambda *_: SimpleNamespace(k=1000.0, reason=""))
+    monkeypatch.setattr(part_server, "planned_reaction_ns", lambda *_: 100)
+    monkeypatch.setattr(part_server, "_underlay", lambda *_: ("10.0.0.1", "lo"))
+    monkeypatch.setattr(part_server, "_of_device", lambda *_: "9000")
+    for name, slot in (("wide", 3), ("other", 4)):
+        directory = tmp_path / "labs" / name
+        directory.mkdir(parents=True)
+        (directory / KEY_NAME).write_bytes(OURS)
+        (directory / "lab.json").write_text(json.dumps({"slot": slot, "part": {}}))
+    lab = load_topology_text(LOOKED_AT, file="<text>")
+    places = {node.name: "a" for node in lab.nodes}
+    asked = messages.Look(
+        lab=encode_lab(lab), machine="a", places=places, underlay="", reached="10.0.0.1", replaces=replaces
+    )
+    [answer] = answers_to(line_of(asked))
+    assert isinstance(answer, messages.LookAnswer), answer
+    assert answer.exists is there and sorted(answer.taken) == ([3, 4] if there else [4])
 
 
 def test_a_mark_is_the_same_for_a_key_and_does_not_say_it() -> None:

@@ -8,7 +8,7 @@ from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.protocols.datagram import Incoming, Outgoing, Priority
 from testbed.protocols.simulation import FabricNetwork, FabricPortSettings, LinkSettings, SwitchSettings
 
-A, B = "10.0.0.1", "10.0.0.2"
+A, B, C = "10.0.0.1", "10.0.0.2", "10.0.0.3"
 LINK = LinkSettings(rate_bps=10**9, delay_ns=1000)
 PORT = FabricPortSettings(classes=(ClassPlan(priority=3),), priority_of=(3, 3, 3, 3, 3))
 
@@ -75,6 +75,46 @@ def test_a_way_that_is_lost_is_left_and_taken_again() -> None:
     nic.use(left, True)
     network.run()
     assert network.lines[f"{A}>left"].frames > before and len(b.got) == 640 == network.accounted()
+
+
+def two_subnets(own: int, other: int) -> tuple[FabricNetwork, Talker]:
+    """A and C are ports of one host with a leaf each, and have so much to send to B behind both leaves."""
+    a, b, c = Talker(A, B, own), Talker(B), Talker(C, B, other)
+    network = FabricNetwork([a, b, c], seed=1)
+    for name in ("left", "right", "spine"):
+        network.add_fabric_switch(name, SwitchSettings(seed=5))
+    for one, to in [(A, "left"), (C, "right"), ("left", "spine"), ("right", "spine"), ("spine", B), (B, "spine")]:
+        network.connect(f"{one}>{to}", one, to, LINK, out=PORT, into=PORT)
+    for leaf in ("left", "right"):
+        network.route(leaf, B, [f"{leaf}>spine"])
+    network.route("spine", B, [f"spine>{B}"])
+    return network, b
+
+
+def test_a_port_without_a_carrier_sends_by_another_one_of_its_host_and_by_its_own_again() -> None:
+    """It has a hundred packets; eight microseconds each, 30 are sent by a time, and as many later."""
+    network, b = two_subnets(100, 0)
+    network.run(until=240_000)
+    nic = network.nics[A]
+    assert (network.lines[f"{A}>left"].frames, network.lines[f"{C}>right"].frames) == (30, 0)
+    network.set_up(f"{A}>left", up=False)
+    nic.send_by(network.outputs[f"{C}>right"])
+    network.run(until=480_000)
+    assert network.lines[f"{C}>right"].frames in (30, 31), "at the rate of the line, and not at its own events alone"
+    network.set_up(f"{A}>left", up=True)
+    nic.send_by(None)
+    network.run()
+    assert len(b.got) == 100 == network.accounted()
+    assert network.lines[f"{A}>left"].frames + network.lines[f"{C}>right"].frames == 100
+    assert not network.nics[C].guests
+
+
+def test_who_lends_its_port_is_asked_first() -> None:
+    network, b = two_subnets(50, 50)
+    network.nics[A].send_by(network.outputs[f"{C}>right"])
+    network.run()
+    assert network.lines[f"{A}>left"].frames == 0 and len(b.got) == 100
+    assert [item.remote for item in b.got[10:50]] == [C] * 40 and b.got[-1].remote == A
 
 
 def test_each_line_counts_what_came_by_it() -> None:

@@ -46,20 +46,29 @@ class Talker:
     def handle_timer(self, now: int) -> None: ...
 
 
-def fabric(announced: tuple[str, ...] = ()) -> tuple[FabricNetwork, FabricRouting, Talker, Talker]:
-    """Two leaves with a NIC each, and two spines."""
+def fabric(
+    announced: tuple[str, ...] = (), homed: Talker | None = None
+) -> tuple[FabricNetwork, FabricRouting, Talker, Talker]:
+    """Two leaves with a NIC each, and two spines. `homed`: a host of both leaves."""
     a, b = Talker(A), Talker(B)
-    network = FabricNetwork([a, b], seed=1, overhead_bytes=42)
+    network = FabricNetwork([a, b, *([homed] if homed else [])], seed=1, overhead_bytes=42)
     for name in (*LEAVES, *SPINES):
         network.add_fabric_switch(name, SwitchSettings(balancing=BalancingMode.FLOW, seed=3))
     pairs = [*NICS.items(), *((leaf, spine) for leaf in LEAVES for spine in SPINES)]
+    pairs += [(leaf, homed.address) for leaf in LEAVES if homed]
     ends = {f"{one}>{other}": (one, other) for pair in pairs for one, other in (pair, pair[::-1])}
     for name, (source, target) in ends.items():
         network.connect(name, source, target, LINK, out=PORT, into=PORT)
+    planned: dict[str, dict[str, tuple[str, ...]]]
     planned = {spine: {address: (f"{spine}>{leaf}",) for leaf, address in NICS.items()} for spine in SPINES}
     for leaf, address in NICS.items():
         other = next(one for one in NICS.values() if one != address)
         planned[leaf] = {address: (f"{leaf}>{address}",), other: tuple(f"{leaf}>{spine}" for spine in SPINES)}
+    if homed:
+        for spine in SPINES:
+            planned[spine][homed.address] = tuple(f"{spine}>{leaf}" for leaf in LEAVES)
+        for leaf in LEAVES:
+            planned[leaf][homed.address] = (f"{leaf}>{homed.address}",)
     for switch, table in planned.items():
         for address, lines in table.items():
             network.route(switch, address, lines)
@@ -143,3 +152,50 @@ def test_a_leaf_goes_on_to_announce_the_subnet_of_a_port_that_is_down_but_not_a_
         routing.lose(f"leaf2>{B}")
         network.run(until=10 * UPDATE_NS)
         assert routing.routes("leaf2", B) == () and routing.routes("leaf1", B) == left
+
+
+C = "10.0.0.3"
+
+
+def test_a_leaf_comes_to_a_host_of_another_leaf_by_its_spines_when_its_own_line_is_lost() -> None:
+    """Of both spines leaf1 is the best way to the host: it hears of the other one when it has withdrawn its own."""
+    c = Talker(C)
+    network, routing, a, _ = fabric((C,), c)
+    routing.lose(f"leaf1>{C}")
+    assert routing.routes("leaf1", C) == (), "nobody has told it of another"
+    network.run(until=2 * UPDATE_NS - 1)
+    assert routing.routes("spine1", C) == ("spine1>leaf2",) and routing.routes("leaf1", C) == ()
+    network.run(until=2 * UPDATE_NS)
+    assert routing.routes("leaf1", C) == ("leaf1>spine1", "leaf1>spine2")
+    a.give(C, 50)
+    network.nics[A].wake()
+    network.run()
+    assert c.got == 50 and network.lines[f"leaf2>{C}"].frames == 50
+    routing.regain(f"leaf1>{C}")
+    assert routing.routes("leaf1", C) == (f"leaf1>{C}",)
+    network.run(until=network.now + 4 * UPDATE_NS)
+    assert routing.routes("spine1", C) == ("spine1>leaf1", "spine1>leaf2")
+    routing.lose(f"leaf1>{C}")
+    assert routing.routes("leaf1", C) == (), "the spines have taken back what they said"
+
+
+def test_a_leaf_that_is_not_the_best_way_has_another_one_at_once_and_loses_it_with_its_session() -> None:
+    network, routing, _, _ = fabric((C,), Talker(C))
+    routing.lose(f"leaf2>{C}")
+    assert routing.routes("leaf2", C) == ("leaf2>spine1", "leaf2>spine2")
+    routing.lose("leaf2>spine1")
+    assert routing.routes("leaf2", C) == ("leaf2>spine2",)
+    routing.lose(f"leaf1>{C}")
+    network.run(until=10 * UPDATE_NS)
+    assert all(routing.routes(switch, C) == () for switch in (*LEAVES, *SPINES)), "no leaf is told of its own way"
+    routing.regain("leaf2>spine1")
+    routing.regain(f"leaf1>{C}")
+    network.run(until=20 * UPDATE_NS)
+    assert routing.routes("leaf2", C) == ("leaf2>spine1", "leaf2>spine2")
+
+
+def test_no_leaf_makes_a_detour_to_a_subnet() -> None:
+    network, routing, _, _ = fabric((), Talker(C))
+    routing.lose(f"leaf2>{C}")
+    network.run(until=10 * UPDATE_NS)
+    assert routing.routes("leaf2", C) == ()

@@ -197,6 +197,14 @@ def test_a_host_that_speaks_bgp_leaves_the_port_whose_session_is_gone() -> None:
     assert lost is not None and lost < 0.3, "not the four seconds for which bgpd is dead"
 
 
+def test_a_host_that_speaks_bgp_is_reached_by_its_other_leaf_when_one_has_lost_its_link() -> None:
+    sweep = dual_homed("routed", "link: 'fe-leaf1:down1', down: true")
+    check_supported(sweep)
+    [point] = run_simulated(sweep, RecordOptions(), processes=1).record.points
+    lost = point.runs[0].metrics["blackhole_time_loss"]
+    assert lost is not None and lost < 0.3, "not the four seconds for which the link is down"
+
+
 def test_a_loop_in_another_network_than_that_of_the_run_does_nothing_to_it() -> None:
     loop = "node: p1-s1-rail1, loop: {through: [p1-spine1], to: 'p1-s1-h1:rail1'}"
     outcome = run_simulated(dual_homed("routed", loop), RecordOptions(), processes=1)
@@ -339,6 +347,7 @@ def test_a_storm_stops_its_class_for_as_long_as_it_lasts() -> None:
         changes=(*STORM, ("kind: permutation, scope: inter-leaf", "kind: point-to-point")),
     )
     assert [event.kind for event in one.events] == ["pfc-storm", "undone-pfc-storm"]
+    assert one.metrics["pause_frames"] == 2, "that of the storm, and one of the leaf, whose port is full"
     alone = 2e6 * 8 / (100e9 / 20_000)
     assert alone + 1.4 < (one.metrics["tail_fct"] or 0) < alone + 2.6
 

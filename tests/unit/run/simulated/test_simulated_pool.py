@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from testbed.api.sweeps import read_sweep
+from testbed.run.sweeps import read_sweep
 from testbed.base.errors import ScenarioError, SpecError
 from testbed.record.record import RunResult
 from testbed.run.simulated.sweep import run_simulated
