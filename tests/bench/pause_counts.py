@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
-from testbed.run.sweeps import read_sweep
 from testbed.base.compiled.finder import is_pure
 from testbed.protocols.datagram import NIC_PACKETS
 from testbed.protocols.roce.rate_limiter import BURST_PACKETS, RateLimiter
 from testbed.protocols.simulation.nic import NicHost
 from testbed.run.simulated.point import SimulatedPoint
+from testbed.run.sweeps import read_sweep
 
 SCENARIO = Path(__file__).parents[2] / "scenarios" / "dcqcn-thresholds.yml"
 MADE_UP_PACKETS = 16

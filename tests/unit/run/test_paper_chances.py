@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from testbed.run.sweeps import read_sweep
 from testbed.base.datapath.flow_hash import ROCE_PORT, FiveTuple
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.run.ideals.fabric_graph import fabric_graph
@@ -23,6 +22,7 @@ from testbed.run.placed.channels import plan_channels
 from testbed.run.placed.lab import PlannedLab
 from testbed.run.placed.traffic import make_traffic
 from testbed.run.schema.file import load_scenario_topology
+from testbed.run.sweeps import read_sweep
 from testbed.workload.oracles.ecmp import place_flows
 from testbed.workload.oracles.prediction import Flow
 

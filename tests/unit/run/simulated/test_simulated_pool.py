@@ -6,11 +6,11 @@ import shutil
 
 import pytest
 
-from testbed.run.sweeps import read_sweep
 from testbed.base.errors import ScenarioError, SpecError
 from testbed.record.record import RunResult
 from testbed.run.simulated.sweep import run_simulated
 from testbed.run.sweep.runner import RecordOptions
+from testbed.run.sweeps import read_sweep
 
 pytestmark = [
     pytest.mark.process,
