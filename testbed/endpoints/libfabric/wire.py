@@ -68,6 +68,7 @@ class WireFlag(IntFlag):
     OWN_KEY = 1024
 
 
+_DONE: Final = int(ReplyKind.DONE)
 REQUEST: Final = struct.Struct("<HHIQQQQQHH16sHH")
 REPLY: Final = struct.Struct("<HHIQQQQQHH16sHH")
 PLACE: Final = struct.Struct("<QQ")
@@ -120,6 +121,22 @@ class ProviderReply(NamedTuple):
     def encode(self) -> bytes:
         """Return it as bytes."""
         return REPLY.pack(*self[:10], *self.peer)
+
+
+def encode_done(
+    id: int,
+    *,
+    error: int = 0,
+    flags: int = 0,
+    length: int = 0,
+    tag: int = 0,
+    data: int = 0,
+    offset: int = 0,
+    code: int = 0,
+    peer: PeerName = NOBODY,
+) -> bytes:
+    """Return the reply that an operation has ended: what most replies are, so no object is made of it."""
+    return REPLY.pack(_DONE, flags, error, id, length, tag, data, offset, 0, code, *peer)
 
 
 class ProviderWireError(Exception):
