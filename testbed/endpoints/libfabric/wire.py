@@ -147,7 +147,7 @@ def decode_places(body: bytes, count: int) -> tuple[Place, ...]:
     """Return the places that a body consists of. Raises `ProviderWireError`."""
     if count > PLACES or len(body) != count * PLACE.size:
         raise ProviderWireError(f"{len(body)} bytes are not {count} places")
-    return tuple(PLACE.iter_unpack(body))
+    return (PLACE.unpack(body),) if count == 1 else tuple(PLACE.iter_unpack(body))
 
 
 @lru_cache(maxsize=4096)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shlex
 import shutil
@@ -34,7 +35,7 @@ ENDS_WITHIN_S = 5.0
 CHECKS = (
     *("messages", "vectors", "tags", "peeks", "cancel", "truncation", "several messages in a buffer"),
     *("remote memory", "atomics", "waits", "many at a time", "order of closing"),
-    *("a forked child", "all"),
+    *("forked children", "all"),
 )
 ONE_SIDED = """
 from mpi4py import MPI
@@ -137,7 +138,7 @@ def test_mpi_sums_and_reaches_memory_over_it(lab: RunningLab) -> None:
 @pytest.mark.thorough
 @pytest.mark.may_skip
 @pytest.mark.skipif(not OPENMPI.exists(), reason="apt-get install openmpi-bin python3-mpi4py")
-def test_openmpi_of_debian_goes_over_it(lab: RunningLab) -> None:
+def test_openmpi_of_debian_goes_over_it(shared_sandbox: Any, lab: RunningLab) -> None:
     """By its component for libfabric (MTL ofi). One rank of the launch calls mpirun, and ends the others in the end."""
     near, far = lab.plan.hosts[0].node, lab.plan.hosts[-1].node
     passed = [word for name in ("FI_PROVIDER", "FI_PROVIDER_PATH", "LAB_UET_SOCKET") for word in ("-x", name)]
@@ -145,10 +146,15 @@ def test_openmpi_of_debian_goes_over_it(lab: RunningLab) -> None:
     program = ["/usr/bin/python3", "-c", PLAIN_ALL_REDUCE, "65536", "3"]
     mpirun = shlex.join([str(OPENMPI), *passed, *ofi, "--host", f"{near},{far}", "-n", "2", *program])
     script = f"test $LAB_RANK = 0 || exec sleep 100; {mpirun}; exit $((42 + $?))"
-    result, lines = launched(lab, ["sh", "-c", script], hosts=(near, far))
-    assert result.exit_code == 42, [line.text for line in lines]
-    assert {line.text for line in lines} >= {f"all-reduce 2 {host} Open" for host in (near, far)}
-    assert result.rail_bytes > 2 * 3 * 65536
+    done = shared_sandbox.cli(
+        *("launch", "-n", lab.name, "--hosts", f"{near},{far}", "--transport", "libfabric", "--timeout", "100"),
+        *("-f", "json", "--", "sh", "-c", script),
+        timeout_s=120,
+    )
+    assert done.returncode == 42, done.stderr
+    for host in (near, far):
+        assert f"all-reduce 2 {host} Open" in done.stderr + done.stdout
+    assert json.loads(done.stdout)["rail_bytes"] > 2 * 3 * 65536
 
 
 def test_one_launch_has_the_endpoints_of_a_lab_at_a_time(lab: RunningLab) -> None:
