@@ -313,9 +313,6 @@ class Loop:
             if end == deadline:
                 return []
         if deadline is not None:
-            if self._gathers and deadline - now <= self._tick_ns:  # what comes before it waits for it anyway
-                time.sleep(max(0, deadline - now) / 1e9)
-                return self._epoll.poll(0, self._most_events)
             self._timer.wake_by(deadline)
         return self._epoll.poll(-1, self._most_events)
 
