@@ -123,7 +123,7 @@ class ProviderReply(NamedTuple):
         return REPLY.pack(*self[:10], *self.peer)
 
 
-def encode_done(
+def encode_done(  # noqa: PLR0913  # the fields of a reply
     id: int,
     *,
     error: int = 0,
