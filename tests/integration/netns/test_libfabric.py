@@ -100,7 +100,7 @@ def check(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def launched(lab: RunningLab, command: list[str], **options: Any) -> tuple[LaunchResult, list[RankLine]]:
     lines: list[RankLine] = []
-    given = {"timeout_s": 120.0, "transport": "libfabric"} | options
+    given: dict[str, Any] = {"timeout_s": 120.0, "transport": "libfabric"} | options
     result = launch_ranks(lab, command, LaunchOptions(**given), on_line=lines.append)
     return result, lines
 
@@ -182,7 +182,7 @@ def test_the_end_of_a_process_of_ours_ends_the_ranks(lab: RunningLab) -> None:
     thread = threading.Thread(target=launch)
     thread.start()
     try:
-        until(lambda: len(lines) == len(nics), 30)
+        until(lambda: len(lines) == len(nics), "ranks are up", 30)
         for pid in _provider_processes(os.getpid()):
             os.kill(pid, signal.SIGKILL)
     finally:
@@ -226,8 +226,10 @@ def test_a_rank_that_is_killed_leaves_nothing_at_the_endpoint(lab: RunningLab, c
         peers = ",".join(str(nic.address.ip) for nic in nics if nic.address is not None)
         environment = os.environ | dict(served.environment(nics[0])) | {"LAB_RANK": "0", "LAB_PEERS": peers}
         process = lab.spawn(nics[0].node, [str(check)], env=environment, stdout=subprocess.DEVNULL)
-        until(lambda: served.counters()["open"] == 1, 20)  # it waits for its peer, which never comes
+        until(
+            lambda: served.counters()["open"] == 1, "it has connected", 20
+        )  # it waits for its peer, which never comes
         process.kill()
         process.wait()
-        until(lambda: served.counters()["open"] == 0, 5)
+        until(lambda: served.counters()["open"] == 0, "its connection is closed", 5)
         assert served.counters()["broken"] == 0
