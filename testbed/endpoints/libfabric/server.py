@@ -54,7 +54,7 @@ class ProviderServer:
         self._listeners: list[tuple[socket.socket, Path]] = []
         self._namespaces: list[int] = []
         self.buffer = memoryview(bytearray(_CHUNK))
-        """What programs say is read into it: to make as large a buffer for each time takes longer than to read."""
+        """Requests of programs are read into it: to make as large a buffer for each time takes longer than to read."""
         self.connections = 0
         """The number of those that programs have opened."""
         self.broken = 0
