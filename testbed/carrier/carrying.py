@@ -27,6 +27,7 @@ from testbed.daemons.kit import lock
 from testbed.daemons.kit.line_process import LineProcess, stop_all
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import CARRIER_LOCK
+from testbed.lab.core.drivers.probing.machine import require_root
 from testbed.lab.core.plan.lab_plan import PortPlan
 
 START_TIMEOUT_S = 120.0
@@ -80,11 +81,12 @@ def carry(lab: RunningLab, nics: Sequence[PortPlan], kind: str) -> Iterator[Runn
     """Carry TCP between these NICs of different hosts over `kind`, "uet" or "roce", until the context is left.
 
     Connections between them that are there already break. Raises `CarrierBusy` where it is carried already,
-    `CarrierRefused` for NICs that cannot be, `CapabilityError` without what it needs, and `DriverError` where something
-    does not work: all is undone then.
+    `CarrierRefused` for NICs that cannot be, `CapabilityError` without a right or a program that it needs, and
+    `DriverError` where something does not work: all is undone then.
     """
     if kind not in KINDS:
         raise CarrierRefused(f"TCP is carried over {' or '.join(KINDS)}, not {kind}")
+    require_root()
     steering_object()  # once, before processes want it
     held = lock.hold(lab.processes_directory / CARRIER_LOCK, create=True)
     if held is None:

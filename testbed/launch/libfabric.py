@@ -75,6 +75,8 @@ def serve_provider(lab: RunningLab, nics: Sequence[PortPlan]) -> Iterator[Served
             yield ServedProvider(directory, processes)
         finally:
             stop_all(processes, STOP_TIMEOUT_S)
+            for socket in directory.glob("*.sock"):  # of a process that was killed
+                socket.unlink(missing_ok=True)
             shutil.rmtree(provider, ignore_errors=True)
 
 

@@ -1,5 +1,6 @@
 """TCP carried over UET against what was promised of it: iperf3 at the rate of a NIC of 20 Mbit/s, the bytes of the four
-uplinks, and the CPU time of a packet, with both ends and all that is between program and wire."""
+uplinks, the CPU time of a packet, with both ends and all that is between program and wire, and an all-reduce of gloo
+against the ring of our own workers over UET."""
 
 from __future__ import annotations
 
@@ -7,9 +8,12 @@ import contextlib
 import json
 import subprocess
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
 
 import pytest
 from figures import Figure, judge
+from rank_programs import GLOO_STEPS
 from waiting import until
 
 from testbed.api import Lab
@@ -17,6 +21,11 @@ from testbed.carrier.carrying import carry
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.plan.lab_plan import PortPlan
+from testbed.launch import LaunchOptions, LaunchOrder, RankLine, launch_ranks
+from testbed.run.emulated.workload_runner import WorkloadRunner
+from testbed.run.schema.model import Transport, TransportKind
+from testbed.workload.collectives.algorithms import generate_collective
+from testbed.workload.collectives.operation import CollectiveOperation
 
 pytestmark = [pytest.mark.bench, pytest.mark.netns, pytest.mark.frr]
 
@@ -39,6 +48,10 @@ SECONDS = 15
 LEAST_MBIT_S = 18.5
 MOST_CPU_US = 120.0
 MOST_UNEVEN = 0.15
+GRADIENTS, STEPS = 2_368_000, 9
+"""Bytes of an all-reduce, a whole number for each of 8 ranks, and how many there are."""
+MOST_OVER_OUR_RING = 1.25
+TORCH = "/usr/bin/python3"
 
 
 @pytest.fixture(scope="module")
@@ -117,4 +130,40 @@ def test_four_flows_use_four_uplinks_alike(lab: RunningLab) -> None:
             at_most=MOST_CPU_US,
             unit="us",
         ),
+    )
+
+
+def ring_of_ours(lab: RunningLab) -> float:
+    """The time of an all-reduce by our own workers' ring over UET, in s; neighbours are in different segments."""
+    near, far = ([host.nics[0] for host in lab.plan.hosts[begin : begin + 4]] for begin in (0, 4))
+    nics = [nic for pair in zip(near, far, strict=True) for nic in pair]
+    operation = CollectiveOperation(kind="all_reduce", size_bytes=GRADIENTS, algorithm="ring")
+    workload = generate_collective(operation, ranks=len(nics), iterations=STEPS)
+    with WorkloadRunner(lab, Transport(kind=TransportKind.UET)) as runner:
+        result = runner.run(workload, nics)
+    assert result.complete and all(item.wrong == 0 for item in result.collectives), result.failure
+    return max(end for end in result.transfers.end_s if end is not None) / STEPS
+
+
+def steps_of_gloo(lab: RunningLab) -> list[float]:
+    """The times of gloo's all-reduces of as many bytes, carried over UET, between the same neighbours."""
+    lines: list[RankLine] = []
+    options = LaunchOptions(order=LaunchOrder.INTERLEAVE, transport="uet", timeout_s=240.0)
+    command = [TORCH, "-c", GLOO_STEPS, str(GRADIENTS), str(STEPS)]
+    result = launch_ranks(lab, command, options, on_line=lines.append)
+    assert result.exit_code == 0, (result.failure, lines)
+    return [float(line.text.split()[2]) for line in lines if line.text.startswith("step ")]
+
+
+@pytest.mark.skipif(
+    not Path("/usr/lib/python3/dist-packages/torch").exists(),
+    reason="PyTorch is not installed: apt-get install python3-torch",
+)
+@pytest.mark.timeout(600)
+def test_gloo_takes_hardly_longer_than_our_own_ring(lab: RunningLab) -> None:
+    """Both on the same eight hosts, their ranks interleaved over two segments; the first step makes connections."""
+    ours, gloo = ring_of_ours(lab), steps_of_gloo(lab)
+    ratio = median(gloo[1:]) / ours
+    judge(
+        Figure("carrier: gloo's step over our own ring's, both over UET", ratio, at_most=MOST_OVER_OUR_RING, ratio=True)
     )

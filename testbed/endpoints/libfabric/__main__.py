@@ -19,6 +19,9 @@ from testbed.endpoints.libfabric.settings import ProviderSettings
 from testbed.endpoints.loop import Loop
 from testbed.protocols.errors import UsageError
 
+COLLECT_AT_OBJECTS = 50_000
+"""Garbage is looked for when there are so many objects more: operations under way are thousands, and hardly any of what
+they leave refers to itself."""
 CLOSE_PATIENCE_NS = 1_000_000_000
 """The time that peers may take to acknowledge the end."""
 
@@ -42,6 +45,7 @@ def main() -> int:
     loop.watch(commands.fileno(), commands.on_event, touches=False)
     gc.collect()
     gc.freeze()  # what was imported lives as long as the process
+    gc.set_threshold(COLLECT_AT_OBJECTS)
     say_ready()
     while not commands.ended:
         server.turn()

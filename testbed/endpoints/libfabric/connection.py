@@ -35,6 +35,7 @@ from testbed.endpoints.libfabric.wire import (
     WireFlag,
     address_bytes,
     decode_places,
+    encode_done,
     encode_rail,
 )
 from testbed.protocols.errors import UsageError
@@ -57,6 +58,15 @@ _ACCESS: Final = int(Access.REMOTE_READ | Access.REMOTE_WRITE | Access.REMOTE_AT
 _INLINE, _HAS_DATA, _DIRECTED, _MULTI, _CLAIM, _DISCARD, _FETCH, _COMPARE, _ORDERED, _LAST, _OWN_KEY = map(
     int, WireFlag
 )
+_SEND: Final = int(RequestKind.SEND)
+_TAGGED_SEND: Final = int(RequestKind.TAGGED_SEND)
+_TAGGED_RECEIVE: Final = int(RequestKind.TAGGED_RECEIVE)
+_PEEK: Final = int(RequestKind.PEEK)
+_CANCEL: Final = int(RequestKind.CANCEL)
+_READ: Final = int(RequestKind.READ)
+_ATOMIC: Final = int(RequestKind.ATOMIC)
+_TRANSMITS: Final = frozenset({_SEND, _TAGGED_SEND, int(RequestKind.WRITE), _READ, _ATOMIC})
+_RECEIVES: Final = frozenset({int(RequestKind.RECEIVE), _TAGGED_RECEIVE, _PEEK})
 # Numbers: the `&` of IntFlag makes an object, and takes as long as ten of the lines around it.
 
 
@@ -140,11 +150,11 @@ class ProgramConnection:
             self._receives += 1
             if self._receives > RECEIVES:
                 raise ProviderWireError(f"more than {RECEIVES} receives that wait")
-            if kind == RequestKind.PEEK:
+            if kind == _PEEK:
                 self._peek(request, body, now)
             else:
                 self._post(request, body, now)
-        elif kind == RequestKind.CANCEL:
+        elif kind == _CANCEL:
             self._cancel(request, now)
         elif kind in _QUESTIONS:
             if self._rail is None and kind not in _GREETINGS:
@@ -266,9 +276,9 @@ class ProgramConnection:
         self.loaded_bytes += length
         try:
             peer = self._rail.peer(request.peer)
-            if request.kind == RequestKind.ATOMIC:
+            if request.kind == _ATOMIC:
                 self._atomic(endpoint, request, body, sent, peer, now)
-            elif request.kind == RequestKind.READ:
+            elif request.kind == _READ:
                 self._read(endpoint, request, body, sent, peer, now)
             else:
                 self._send(endpoint, request, body, sent, peer, now)
@@ -287,7 +297,7 @@ class ProgramConnection:
 
     def _end_transmit(self, id: int, error: int, code: int = 0) -> None:
         self._transmits -= 1
-        self._tell(ProviderReply(kind=ReplyKind.DONE, id=id, error=error, code=code))
+        self.output += encode_done(id, error=error, code=code)
 
     def _data(self, request: ProviderRequest, body: bytes) -> bytes:
         """The bytes that an operation sends: those that came with it, or those in the program's memory."""
@@ -314,9 +324,9 @@ class ProgramConnection:
         data = self._data(request, body)
         told = request.data if request.flags & _HAS_DATA else None
         core, mode = endpoint.core, endpoint.mode
-        if request.kind == RequestKind.TAGGED_SEND:
+        if request.kind == _TAGGED_SEND:
             core.tsend(peer, TaggedMessage(data, request.tag, told), now, mode=mode, context=sent)
-        elif request.kind == RequestKind.SEND:
+        elif request.kind == _SEND:
             core.send(peer, data, now, mode=mode, header_data=told, context=sent)
         else:
             core.write(peer, data, remote_buffer(request, peer), now, mode=mode, header_data=told, context=sent)
@@ -367,7 +377,7 @@ class ProgramConnection:
         length = sum(size for _, size in places)
         if length != request.length:
             raise ProviderWireError(f"places that are not {request.length} bytes")
-        posted = ProgramReceive(request.id, places, tagged=request.kind == RequestKind.TAGGED_RECEIVE)
+        posted = ProgramReceive(request.id, places, tagged=request.kind == _TAGGED_RECEIVE)
         if request.flags & _MULTI:
             if posted.tagged or len(places) != 1:
                 raise ProviderWireError("a receive of several messages is one buffer, without a tag")
@@ -410,7 +420,7 @@ class ProgramConnection:
     def _end_receive(self, posted: ProgramReceive, error: int) -> None:
         self._receives -= 1
         flags = _LAST if posted.least_room else 0
-        self._tell(ProviderReply(kind=ReplyKind.DONE, id=posted.id, error=error, flags=flags))
+        self.output += encode_done(posted.id, error=error, flags=flags)
 
     def _peek(self, request: ProviderRequest, body: bytes, now: int) -> None:
         endpoint = self._endpoints.get(request.endpoint)
@@ -436,21 +446,17 @@ class ProgramConnection:
                 return
             endpoint.core.claim(found)
             endpoint.claimed[request.data] = found
-        has_data = message.header_data is not None
-        self._tell(
-            ProviderReply(
-                kind=ReplyKind.DONE,
-                id=request.id,
-                flags=_HAS_DATA if has_data else 0,
-                length=message.total,
-                tag=found.tag,
-                data=message.header_data if has_data else 0,
-                peer=name_of(message.source),
-            )
+        self.output += encode_done(
+            request.id,
+            flags=0 if message.header_data is None else _HAS_DATA,
+            length=message.total,
+            tag=found.tag,
+            data=message.header_data or 0,
+            peer=name_of(message.source),
         )
 
     def _end_peek(self, request: ProviderRequest, error: int) -> None:
-        self._tell(ProviderReply(kind=ReplyKind.DONE, id=request.id, error=error, tag=request.tag))
+        self.output += encode_done(request.id, error=error, tag=request.tag)
 
     def _cancel(self, request: ProviderRequest, now: int) -> None:
         endpoint = self._endpoints.get(request.endpoint)
@@ -548,19 +554,16 @@ class ProgramConnection:
         if last:
             self._receives -= 1
             endpoint.posted.pop(posted.id, None)
-        self._tell(
-            ProviderReply(
-                kind=ReplyKind.DONE,
-                id=posted.id,
-                error=error,
-                flags=flags,
-                length=0 if error else length,
-                tag=operation.tag,
-                data=operation.header_data or 0,
-                offset=operation.excess if error else at,
-                code=code,
-                peer=name_of(operation.source),
-            )
+        self.output += encode_done(
+            posted.id,
+            error=error,
+            flags=flags,
+            length=0 if error else length,
+            tag=operation.tag,
+            data=operation.header_data or 0,
+            offset=operation.excess if error else at,
+            code=code,
+            peer=name_of(operation.source),
         )
         if not last:
             posted.post(endpoint.core, now)
@@ -584,10 +587,6 @@ class ProgramConnection:
 
 
 _Question = Callable[[ProgramConnection, ProviderRequest, bytes, int], None]
-_TRANSMITS: Final = frozenset(
-    {RequestKind.SEND, RequestKind.TAGGED_SEND, RequestKind.WRITE, RequestKind.READ, RequestKind.ATOMIC}
-)
-_RECEIVES: Final = frozenset({RequestKind.RECEIVE, RequestKind.TAGGED_RECEIVE, RequestKind.PEEK})
 _GREETINGS: Final = frozenset({RequestKind.RAIL, RequestKind.HELLO})
 _QUESTIONS: Final[dict[int, _Question]] = {
     RequestKind.RAIL: ProgramConnection._tell_rail,

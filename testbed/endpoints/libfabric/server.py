@@ -53,6 +53,8 @@ class ProviderServer:
         self._clients: dict[int, _Client] = {}
         self._listeners: list[tuple[socket.socket, Path]] = []
         self._namespaces: list[int] = []
+        self.buffer = memoryview(bytearray(_CHUNK))
+        """Requests of programs are read into it: to make as large a buffer for each time takes longer than to read."""
         self.connections = 0
         """The number of those that programs have opened."""
         self.broken = 0
@@ -182,24 +184,25 @@ class _Client:
 
     def _read(self, mask: int) -> None:
         ended = False
+        buffer = self._server.buffer
         for _ in range(_CHUNKS_PER_TURN):
             try:
-                data = self._socket.recv(_CHUNK)
+                count = self._socket.recv_into(buffer)
             except BlockingIOError:
                 break
             except OSError:
                 ended = True
                 break
-            if not data:
+            if not count:
                 ended = True
                 break
             try:
-                self._connection.receive(data, time.monotonic_ns())
+                self._connection.receive(bytes(buffer[:count]), time.monotonic_ns())
                 self._touch()
             except ProviderWireError as error:
                 self._break(error)
                 return
-            if len(data) < _CHUNK or len(self._connection.output) > MOST_OUTPUT_BYTES:
+            if count < _CHUNK or len(self._connection.output) > MOST_OUTPUT_BYTES:
                 ended = False
                 break
         if ended:

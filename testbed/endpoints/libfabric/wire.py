@@ -68,6 +68,7 @@ class WireFlag(IntFlag):
     OWN_KEY = 1024
 
 
+_DONE: Final = int(ReplyKind.DONE)
 REQUEST: Final = struct.Struct("<HHIQQQQQHH16sHH")
 REPLY: Final = struct.Struct("<HHIQQQQQHH16sHH")
 PLACE: Final = struct.Struct("<QQ")
@@ -122,6 +123,22 @@ class ProviderReply(NamedTuple):
         return REPLY.pack(*self[:10], *self.peer)
 
 
+def encode_done(  # noqa: PLR0913  # the fields of a reply
+    id: int,
+    *,
+    error: int = 0,
+    flags: int = 0,
+    length: int = 0,
+    tag: int = 0,
+    data: int = 0,
+    offset: int = 0,
+    code: int = 0,
+    peer: PeerName = NOBODY,
+) -> bytes:
+    """Return the reply that an operation has ended: what most replies are, so no object is made of it."""
+    return REPLY.pack(_DONE, flags, error, id, length, tag, data, offset, 0, code, *peer)
+
+
 class ProviderWireError(Exception):
     """A provider says what none of ours does: its connection ends."""
 
@@ -130,7 +147,7 @@ def decode_places(body: bytes, count: int) -> tuple[Place, ...]:
     """Return the places that a body consists of. Raises `ProviderWireError`."""
     if count > PLACES or len(body) != count * PLACE.size:
         raise ProviderWireError(f"{len(body)} bytes are not {count} places")
-    return tuple(PLACE.iter_unpack(body))
+    return (PLACE.unpack(body),) if count == 1 else tuple(PLACE.iter_unpack(body))
 
 
 @lru_cache(maxsize=4096)

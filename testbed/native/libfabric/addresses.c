@@ -238,7 +238,6 @@ static int vector_close(struct fid *fid)
 	if (is_held(&vector->users))
 		return -FI_EBUSY;
 	let_go(&vector->domain->users);
-	pthread_mutex_destroy(&vector->lock);
 	free(vector->names);
 	free(vector->table);
 	free(vector);

@@ -57,6 +57,8 @@ ssize_t begin(struct endpoint *endpoint, struct wire_request *request, const str
 	size_t parts = 0;
 	int error;
 
+	if (!connection_is_own(connection))
+		return -FI_ENODEV;
 	if (count > WIRE_PLACES || length > WIRE_MESSAGE_BYTES || (flags & FI_INJECT && !fetches && length > INJECT_BYTES))
 		return -FI_EINVAL;
 	if (!endpoint->enabled)
@@ -112,6 +114,8 @@ static ssize_t post(struct endpoint *endpoint, struct wire_request *request, con
 	bool peeks = request->kind == WIRE_PEEK;
 	int error;
 
+	if (!connection_is_own(connection))
+		return -FI_ENODEV;
 	if (count > WIRE_PLACES)
 		return -FI_EINVAL;
 	if (!endpoint->enabled)
@@ -428,6 +432,8 @@ static ssize_t endpoint_cancel(fid_t fid, void *context)
 	struct connection *connection = &endpoint->domain->connection;
 	struct wire_request request = {.kind = WIRE_CANCEL, .endpoint = endpoint->name.index};
 
+	if (!connection_is_own(connection))
+		return -FI_ENODEV;
 	pthread_mutex_lock(&connection->lock);
 	for (struct operation *one = endpoint->posted; one; one = one->next)
 		if (one->context == context && !one->peeks) { /* the oldest is the last */

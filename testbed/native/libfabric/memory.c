@@ -312,6 +312,8 @@ static ssize_t atomic(struct fid_ep *fid, const struct fi_msg_atomic *message, c
 	size_t most = most_elements(endpoint->domain, message->datatype, message->op, call->call), bytes, length, parts;
 	int error;
 
+	if (!connection_is_own(connection))
+		return -FI_ENODEV;
 	if (!most)
 		return -FI_EOPNOTSUPP;
 	if (call->operand_count > WIRE_PLACES || call->compared_count > WIRE_PLACES || call->result_count > WIRE_PLACES ||

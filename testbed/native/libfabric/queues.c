@@ -278,8 +278,6 @@ static int queue_close(struct fid *fid)
 	let_go(&queue->domain->users);
 	if (queue->event >= 0)
 		close(queue->event);
-	pthread_mutex_destroy(&queue->lock);
-	pthread_cond_destroy(&queue->more);
 	free(queue->ring);
 	free(queue);
 	return 0;
@@ -414,8 +412,6 @@ static int counter_close(struct fid *fid)
 	if (is_held(&counter->users))
 		return -FI_EBUSY;
 	let_go(&counter->domain->users);
-	pthread_mutex_destroy(&counter->lock);
-	pthread_cond_destroy(&counter->changed);
 	free(counter);
 	return 0;
 }

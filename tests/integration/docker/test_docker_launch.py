@@ -14,6 +14,7 @@ from rank_programs import DAEMON, RING
 from sandbox import Sandbox
 from waiting import until
 
+from testbed.base.errors import CapabilityError
 from testbed.base.interrupt import Interrupt
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.launch import LaunchOptions, LaunchResult, RankLine, launch_ranks
@@ -51,6 +52,26 @@ def test_ranks_in_containers_and_namespaces_are_of_one_program(lab: RunningLab) 
     assert result.exit_code == 0, (result.failure, lines)
     assert lines == [f"ring {rank}" for rank in range(4)]
     assert result.rail_bytes > 4 * SIZE
+
+
+@pytest.mark.parametrize("transport", ["uet", "roce"])
+def test_sockets_in_containers_are_carried(lab: RunningLab, transport: str) -> None:
+    """A container has no UDP of its own on the rails: datagrams that it receives are those of the endpoints."""
+    counted = """
+rows = [line.split() for line in open("/proc/self/net/snmp") if line.startswith("Udp:")]
+print(dict(zip(*rows))["InDatagrams"])
+"""
+    _, before = launched(lab, counted)
+    result, lines = launched(lab, RING, str(SIZE), transport=transport)
+    assert result.exit_code == 0, (result.failure, lines)
+    assert lines == [f"ring {rank}" for rank in range(4)]
+    _, after = launched(lab, counted)
+    assert all(int(new) - int(old) > SIZE / 4096 for old, new in zip(before, after, strict=True)), (before, after)
+
+
+def test_the_provider_of_libfabric_does_not_reach_into_containers(lab: RunningLab) -> None:
+    with pytest.raises(CapabilityError, match="p1-s1-h1 is a container"):
+        launched(lab, RING, transport="libfabric")
 
 
 def test_a_container_has_its_own_environment_with_the_ranks(lab: RunningLab) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+import subprocess
 import sys
 import time
 import uuid
@@ -99,6 +100,22 @@ def test_whatever_is_killed_all_ends_and_nothing_is_left(shared_sandbox: Any, la
     assert not Journal(lab.state_directory).read().steered
     for host in lab.hosts:
         assert "lookup 300" not in lab.run(host, ["ip", "rule"]).stdout
+
+
+def test_without_the_right_to_change_networks_it_is_refused_at_once(shared_sandbox: Any, lab: RunningLab) -> None:
+    """And not when hosts are half steered, nor by what could not be undone."""
+    words = ["launch", "-n", lab.name, "--transport", "uet", "--", *python(WAITS)]
+    done = subprocess.run(
+        ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin", sys.executable, "-m", "testbed", *words],
+        env=shared_sandbox.environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 3 and "stripped of CAP_NET_ADMIN" in done.stderr and "hint:" in done.stderr, done.stderr
+    assert not Journal(lab.state_directory).read().steered
 
 
 def carriers_of(pid: int) -> list[int]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from launch_lab import marked, parent_of, python
-from rank_programs import ALL_REDUCE, RING
+from rank_programs import ALL_REDUCE, PLAIN_ALL_REDUCE, RING
 from sandbox import Sandbox
 from waiting import until
 
@@ -40,6 +40,8 @@ FAST_K = 1000.0
 needs_mpi = pytest.mark.skipif(
     importlib.util.find_spec("mpi4py") is None, reason="mpi4py is not installed: pip install 'testbed[programs]'"
 )
+
+OPENMPI = Path("/usr/bin/mpirun.openmpi")
 
 
 @pytest.fixture(scope="module")
@@ -323,3 +325,23 @@ def test_mpiexec_starts_ranks_on_other_hosts_by_our_shell(shared_sandbox: Any, l
     assert "[0] all-reduce 2 " in done.stdout
     document = shared_sandbox.cli("exec", "-n", lab.name, H1, "--", "lab_rsh", "-x", H3, "hostname; echo $LAB_HOST")
     assert document.stdout.split() == [H3, H3], document.stderr
+
+
+@pytest.mark.thorough
+@pytest.mark.may_skip
+@pytest.mark.skipif(not OPENMPI.exists(), reason="apt-get install openmpi-bin python3-mpi4py")
+@pytest.mark.parametrize("told", ["environment", "option"])
+def test_mpirun_of_openmpi_starts_ranks_on_other_hosts_by_our_shell(
+    shared_sandbox: Any, lab: RunningLab, told: str
+) -> None:
+    """The launch has told it of our shell, or whoever calls it does, as its manual says."""
+    shell = Path(sys.executable).with_name("lab_rsh")
+    option = ["--mca", "plm_rsh_agent", str(shell)] if told == "option" else []
+    wanted = ["env", *(["-u", "OMPI_MCA_plm_rsh_agent"] if option else []), str(OPENMPI), *option]
+    done = shared_sandbox.cli(
+        *("launch", "-n", lab.name, "--hosts", H1, "--timeout", "60", "--"),
+        *(*wanted, "--host", f"{H1},{H3}", "-n", "2", "/usr/bin/python3", "-c", PLAIN_ALL_REDUCE, "65536", "3"),
+    )
+    assert done.returncode == 0, done.stderr
+    said = {line for line in done.stdout.splitlines() if "all-reduce" in line}
+    assert said == {f"[0] all-reduce 2 {host} Open" for host in (H1, H3)}

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import threading
+import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
-from launch_lab import python
-from rank_programs import ALL_REDUCE
+from launch_lab import marked, python
+from rank_programs import ALL_REDUCE, PLAIN_ALL_REDUCE
 from sandbox import Sandbox
 from waiting import until
 
@@ -22,14 +25,17 @@ from testbed.base.datapath.build import compile_c
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.launch import LaunchOptions, LaunchRefused, LaunchResult, RankLine, launch_ranks
 from testbed.launch.libfabric import serve_provider
+from testbed.launch.result import UNDONE
 
 CHECK = Path(__file__).parents[2] / "support" / "libfabric" / "fabric_check.c"
 HEADERS = Path("/usr/include/rdma/fi_tagged.h")
+OPENMPI = Path("/usr/bin/mpirun.openmpi")
 FAST_K = 1000.0
+ENDS_WITHIN_S = 5.0
 CHECKS = (
     *("messages", "vectors", "tags", "peeks", "cancel", "truncation", "several messages in a buffer"),
     *("remote memory", "atomics", "waits", "many at a time", "order of closing"),
-    *("a forked child", "all"),
+    *("forked children", "all"),
 )
 ONE_SIDED = """
 from mpi4py import MPI
@@ -94,7 +100,7 @@ def check(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def launched(lab: RunningLab, command: list[str], **options: Any) -> tuple[LaunchResult, list[RankLine]]:
     lines: list[RankLine] = []
-    given = {"timeout_s": 120.0, "transport": "libfabric"} | options
+    given: dict[str, Any] = {"timeout_s": 120.0, "transport": "libfabric"} | options
     result = launch_ranks(lab, command, LaunchOptions(**given), on_line=lines.append)
     return result, lines
 
@@ -129,6 +135,28 @@ def test_mpi_sums_and_reaches_memory_over_it(lab: RunningLab) -> None:
     assert result.rail_bytes > 100_000 and one_sided.rail_bytes > 4 * 8000
 
 
+@pytest.mark.thorough
+@pytest.mark.may_skip
+@pytest.mark.skipif(not OPENMPI.exists(), reason="apt-get install openmpi-bin python3-mpi4py")
+def test_openmpi_of_debian_goes_over_it(shared_sandbox: Any, lab: RunningLab) -> None:
+    """By its component for libfabric (MTL ofi). One rank of the launch calls mpirun, and ends the others in the end."""
+    near, far = lab.plan.hosts[0].node, lab.plan.hosts[-1].node
+    passed = [word for name in ("FI_PROVIDER", "FI_PROVIDER_PATH", "LAB_UET_SOCKET") for word in ("-x", name)]
+    ofi = ["--mca", "pml", "cm", "--mca", "mtl", "ofi"]
+    program = ["/usr/bin/python3", "-c", PLAIN_ALL_REDUCE, "65536", "3"]
+    mpirun = shlex.join([str(OPENMPI), *passed, *ofi, "--host", f"{near},{far}", "-n", "2", *program])
+    script = f"test $LAB_RANK = 0 || exec sleep 100; {mpirun}; exit $((42 + $?))"
+    done = shared_sandbox.cli(
+        *("launch", "-n", lab.name, "--hosts", f"{near},{far}", "--transport", "libfabric", "--timeout", "100"),
+        *("-f", "json", "--", "sh", "-c", script),
+        timeout_s=120,
+    )
+    assert done.returncode == 42, done.stderr
+    for host in (near, far):
+        assert f"all-reduce 2 {host} Open" in done.stderr + done.stdout
+    assert json.loads(done.stdout)["rail_bytes"] > 2 * 3 * 65536
+
+
 def test_one_launch_has_the_endpoints_of_a_lab_at_a_time(lab: RunningLab) -> None:
     nics = [host.nics[0] for host in lab.plan.hosts]
     with serve_provider(lab, nics) as served:
@@ -141,7 +169,7 @@ def test_one_launch_has_the_endpoints_of_a_lab_at_a_time(lab: RunningLab) -> Non
 
 
 def test_the_end_of_a_process_of_ours_ends_the_ranks(lab: RunningLab) -> None:
-    """And a provider whose process is gone lets a program know."""
+    """And a provider whose process is gone lets a program know. No socket of it is left."""
     nics = [host.nics[0] for host in lab.plan.hosts]
     waits = "import time; print('up', flush=True); time.sleep(600)"
     results: list[LaunchResult] = []
@@ -154,19 +182,37 @@ def test_the_end_of_a_process_of_ours_ends_the_ranks(lab: RunningLab) -> None:
     thread = threading.Thread(target=launch)
     thread.start()
     try:
-        until(lambda: len(lines) == len(nics), 30)
-        for pid in _provider_processes():
+        until(lambda: len(lines) == len(nics), "ranks are up", 30)
+        for pid in _provider_processes(os.getpid()):
             os.kill(pid, signal.SIGKILL)
     finally:
         thread.join(30)
     assert not thread.is_alive()
-    assert results[0].exit_code and "libfabric provider" in results[0].failure
+    assert results[0].exit_code == UNDONE and "libfabric provider" in results[0].failure
+    assert list((lab.processes_directory / "libfabric").glob("*.sock")) == []
 
 
-def _provider_processes() -> list[int]:
-    """Our children that serve the provider."""
+def test_when_the_launch_is_killed_ranks_and_endpoints_end(shared_sandbox: Any, lab: RunningLab) -> None:
+    mark = uuid.uuid4().hex
+    output = shared_sandbox.root / "out-launch"
+    waits = "import time; print('up', flush=True); time.sleep(600)"
+    with output.open("wb") as stream:
+        command = ("launch", "-n", lab.name, "--transport", "libfabric", "--env", f"MARK={mark}", "--", *python(waits))
+        process = shared_sandbox.start(*command, stdout=stream, stderr=stream)
+        until(lambda: output.read_bytes().count(b"] up") == len(lab.plan.hosts), "ranks are up", 60)
+        providers = _provider_processes(process.pid)
+        assert providers
+        process.kill()
+        process.wait()
+        until(lambda: not marked(mark), "ranks are gone", ENDS_WITHIN_S)
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in providers), "endpoints are gone", ENDS_WITHIN_S)
+    assert list((lab.processes_directory / "libfabric").glob("*.sock")) == []
+
+
+def _provider_processes(parent: int) -> list[int]:
+    """The children of a launch that serve the provider."""
     found = subprocess.run(
-        ["pgrep", "-P", str(os.getpid()), "-f", "testbed.endpoints.libfabric"],
+        ["pgrep", "-P", str(parent), "-f", "testbed.endpoints.libfabric"],
         capture_output=True,
         text=True,
         check=False,
@@ -180,8 +226,10 @@ def test_a_rank_that_is_killed_leaves_nothing_at_the_endpoint(lab: RunningLab, c
         peers = ",".join(str(nic.address.ip) for nic in nics if nic.address is not None)
         environment = os.environ | dict(served.environment(nics[0])) | {"LAB_RANK": "0", "LAB_PEERS": peers}
         process = lab.spawn(nics[0].node, [str(check)], env=environment, stdout=subprocess.DEVNULL)
-        until(lambda: served.counters()["open"] == 1, 20)  # it waits for its peer, which never comes
+        until(
+            lambda: served.counters()["open"] == 1, "it has connected", 20
+        )  # it waits for its peer, which never comes
         process.kill()
         process.wait()
-        until(lambda: served.counters()["open"] == 0, 5)
+        until(lambda: served.counters()["open"] == 0, "its connection is closed", 5)
         assert served.counters()["broken"] == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import signal
 from pathlib import Path
@@ -12,6 +13,10 @@ import pytest
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
+needs_mpi = pytest.mark.skipif(
+    importlib.util.find_spec("mpi4py") is None, reason="mpi4py is not installed: pip install 'testbed[programs]'"
+)
+HEADERS = Path("/usr/include/rdma/fi_tagged.h")
 PASS, FAIL, INVALID, NOT_STARTED = 0, 1, 2, 3
 BYTES = 200_000
 RING = '''\
@@ -46,6 +51,22 @@ for step in range(4):
     time.sleep(0.2)
     print(f"step {step} took 0.0010 s", flush=True)
 '''
+MPI = '''\
+"""All-reduces of so many bytes, over MPI."""
+import sys, time
+import numpy as np
+from mpi4py import MPI
+mine = np.full(int(sys.argv[2]) // 8, MPI.COMM_WORLD.rank + 1.0)
+for step in range(int(sys.argv[1])):
+    begin = time.monotonic()
+    assert (MPI.COMM_WORLD.allreduce(mine) == 6.0).all()
+    print(f"step {step} took {time.monotonic() - begin:.4f} s", flush=True)
+'''
+COUNTED = """
+rows = [line.split() for line in open("/proc/self/net/snmp") if line.startswith("Udp:")]
+print("this host has received", dict(zip(*rows))["InDatagrams"], "datagrams", flush=True)
+"""
+"""Ends a program by what UDP has brought to its host: what endpoints in user space send are datagrams."""
 BREAKS = '''\
 """Rank 1 breaks after its second step."""
 import os, sys, time
@@ -66,6 +87,7 @@ def run(
     arguments: str = "",
     faults: str = "",
     more: str = "",
+    transport: str = "tcp",
     expect: str = "",
 ) -> tuple[int, dict[str, Any], Path]:
     """The exit code, the record and the results of a scenario with three hosts on one switch, at 20 Mbit/s."""
@@ -75,6 +97,7 @@ def run(
         f"""name: own
 topology:
   inline: {{name: {sandbox.name()}, scale: {{time: 10000}}, fabric: {{design: single-switch, hosts: 3, gpus: 1}}}}
+transport: {{kind: {transport}}}
 workload:
   kind: program
   command: [{command}{arguments}]
@@ -120,6 +143,47 @@ def test_a_program_is_measured_by_its_steps(sandbox: Any) -> None:
     assert "carry over to the real fabric" in told and "Computing is not scaled" in told
     page = (results / "report.html").read_text()
     assert "The program" in page and "Steps of the program" in page and "step 7 took" in page
+    broken = [check for check in found["checks"] if not check["ok"]]
+    assert code == (INVALID if broken else PASS), (record["verdict"], broken)
+
+
+def datagrams(program: dict[str, Any]) -> list[int]:
+    """What each rank has said that its host has received."""
+    return [int(rank["last_lines"][-1].split()[-2]) for rank in program["ranks"]]
+
+
+@pytest.mark.parametrize("transport", ["tcp", "uet", "roce"])
+def test_its_sockets_go_over_the_transport_of_the_scenario(sandbox: Any, transport: str) -> None:
+    steps = 5
+    code, record, _ = run(sandbox, RING + COUNTED, arguments=f', "{steps}", "{BYTES}"', transport=transport)
+    found = the_run(record)
+    program, checks = found["program"], {check["name"]: check for check in found["checks"]}
+    assert program["exit_code"] == 0, program
+    assert len(program["steps"]["number"]) == steps and checks["fabric-used"]["ok"], checks["fabric-used"]
+    assert 1.0 <= found["metrics"]["program_ratio"] < 4.0, found["metrics"]
+    least = steps * BYTES / 4096
+    assert all(count < least / 4 if transport == "tcp" else count >= least for count in datagrams(program))
+    assert program["sent_again"] is not None
+    broken = [check for check in found["checks"] if not check["ok"]]
+    assert code == (INVALID if broken else PASS), (record["verdict"], broken)
+
+
+@needs_mpi
+@pytest.mark.skipif(not HEADERS.exists(), reason="libfabric's headers: apt-get install libfabric-dev")
+def test_mpi_goes_over_libfabric_in_a_scenario(sandbox: Any) -> None:
+    steps = 4
+    code, record, _ = run(
+        sandbox,
+        MPI + COUNTED,
+        arguments=f', "{steps}", "{BYTES}"',
+        more="pmi: true\n  polls: true\n  libfabric: true",
+        transport="uet",
+    )
+    found = the_run(record)
+    program, checks = found["program"], {check["name"]: check for check in found["checks"]}
+    assert program["exit_code"] == 0, program
+    assert len(program["steps"]["number"]) == steps and checks["fabric-used"]["ok"], checks["fabric-used"]
+    assert all(count >= BYTES / 4096 for count in datagrams(program)), program
     broken = [check for check in found["checks"] if not check["ok"]]
     assert code == (INVALID if broken else PASS), (record["verdict"], broken)
 

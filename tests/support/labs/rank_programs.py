@@ -84,3 +84,36 @@ for step in range(int(sys.argv[2])):
         print("step", step, took, flush=True)
 """
 """All-reduces of so many bytes, each with its time as the last rank to end has it; every element is checked."""
+
+GLOO_STEPS = """
+import sys, time
+import torch
+import torch.distributed as dist
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+rank, size, count = dist.get_rank(), dist.get_world_size(), int(sys.argv[1]) // 4
+mine = torch.empty(count)
+for step in range(int(sys.argv[2])):
+    mine.fill_(rank + 1)
+    dist.barrier()
+    begin = time.perf_counter()
+    dist.all_reduce(mine)
+    took = torch.tensor(time.perf_counter() - begin)
+    assert (mine == size * (size + 1) / 2).all()
+    dist.all_reduce(took, dist.ReduceOp.MAX)
+    if rank == 0:
+        print("step", step, took.item(), flush=True)
+"""
+"""The same by PyTorch, over gloo."""
+
+PLAIN_ALL_REDUCE = """
+import array, sys
+from mpi4py import MPI
+comm, count = MPI.COMM_WORLD, int(sys.argv[1]) // 4
+mine, total = array.array("f", [comm.rank + 1]) * count, array.array("f", [0]) * count
+for _ in range(int(sys.argv[2])):
+    comm.Allreduce(mine, total)
+    assert set(total) == {comm.size * (comm.size + 1) / 2}
+print("all-reduce", comm.size, MPI.Get_processor_name(), MPI.Get_library_version().split()[0], flush=True)
+"""
+"""All-reduces of so many bytes, so often, without numpy; each rank says where it is and whose MPI it has."""

@@ -609,22 +609,42 @@ static void close_all(void)
 	MUST(fi_close(&fabric->fid));
 }
 
-/* A child that closes what it has of its parent closes nothing of the parent's. */
+/* Children that close what they have of their parent close nothing of the parent's, and none waits for a lock that the
+ * parent's thread had when it was forked: messages end meanwhile. */
 static void check_fork(void)
 {
-	pid_t child = fork();
+	enum { CHILDREN = 24, COUNT = 256, BYTES = 8 };
+	struct fi_cq_tagged_entry entry;
+	pid_t children[CHILDREN];
 	int status;
 
-	if (!child) {
-		alarm(PATIENCE_S / 2);
-		CHECK(fi_send(ep, out, 8, NULL, peer, out) == -FI_ENODEV);
-		close_all();
-		_exit(0);
-	}
-	CHECK(child > 0 && waitpid(child, &status, 0) == child);
-	CHECK(WIFEXITED(status) && !WEXITSTATUS(status));
+	if (me)
+		for (int i = 0; i < COUNT; i++)
+			MUST(fi_recv(ep, in + i * BYTES, BYTES, NULL, FI_ADDR_UNSPEC, in));
 	meet();
-	done("a forked child");
+	fill(out, BYTES, 4);
+	for (int i = 0; !me && i < COUNT; i++)
+		MUST(fi_send(ep, out, BYTES, NULL, peer, out));
+	for (int i = 0; i < CHILDREN; i++) {
+		children[i] = fork();
+		if (!children[i]) {
+			alarm(PATIENCE_S / 2);
+			CHECK(fi_send(ep, out, 8, NULL, peer, out) == -FI_ENODEV);
+			CHECK(fi_recv(ep, in, 8, NULL, FI_ADDR_UNSPEC, in) == -FI_ENODEV);
+			CHECK(fi_cancel(&ep->fid, in) == -FI_ENODEV);
+			close_all();
+			_exit(0);
+		}
+		CHECK(children[i] > 0);
+	}
+	for (int i = 0; i < COUNT; i++)
+		CHECK(!next(me ? received : sent, &entry, NULL));
+	for (int i = 0; i < CHILDREN; i++) {
+		CHECK(waitpid(children[i], &status, 0) == children[i]);
+		CHECK(WIFEXITED(status) && !WEXITSTATUS(status));
+	}
+	meet();
+	done("forked children");
 }
 
 int main(int argc, char **argv)
