@@ -99,11 +99,12 @@ class ChangeExecution:
         self.record = self._record()
 
     def _record(self) -> LabRecord:
-        """The record of the lab as it is to be."""
+        """The record of the lab as it is to be, by the releases of FRR that its nodes have now."""
+        now = RunningLab.planned(self.running.record, self._state, self.running.model, self.running.plan)
         lab, new, record = self.changes.lab, self.changes.new, self.changes.record
         if record is None:
             raise ValueError(f"{lab.name} is not deployed")
-        version_of = self.running.frr_version if record.frr == self.running.record.frr else lambda _: record.frr
+        version_of = now.frr_version if record.frr == self.running.record.frr else lambda _: record.frr
         return replace(
             record,
             environment={node.name: more for node in lab.nodes if (more := environment_of(new, self._run, node.name))},
@@ -121,6 +122,8 @@ class ChangeExecution:
             running=self.running,
             lab=changes.lab,
             plan=changes.new,
+            record=self.record,
+            timeout_s=self._manner.timeout_s,
             state=self._state,
             journal=self._journal,
             notify=self._notify,
@@ -314,7 +317,7 @@ class ChangeExecution:
 
         Raises `unconverged`, where there is one, and `DriverError` for a command of a new node that fails.
         """
-        changes, record = self.changes, self.record
+        changes, record = self.changes, self._record()
         if COMMANDS not in self._steps_before and not self._manner.undoes:
             before = {node.name for node in self.running.model.nodes}
             created |= {node.name for node in changes.lab.nodes} - before
