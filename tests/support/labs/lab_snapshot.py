@@ -57,7 +57,10 @@ _UNSTABLE_DETAIL = re.compile(
     r"timer|(^|_)id$|^no$|designated|pending|topology_change|root_|_port$|_cost$|fdb_n_learned|age$|^state$"
 )
 """Keys of a link's details that are times, numbers in the order of joining, or states of a protocol that is off."""
-_ROUTE_KEYS = ("type", "gateway", "via", "dev", "protocol", "scope", "prefsrc", "metric", "table", "nexthops", "flags")
+_ROUTE_KEYS = (
+    *("type", "gateway", "via", "dev", "weight", "protocol", "scope", "prefsrc", "metric", "table"),
+    *("nexthops", "flags"),
+)
 _UNSTABLE_SETTING = re.compile(
     r"stable_secret|random|fastopen_key|/flush$|conntrack|nf_log|netdev_rss_key|/neigh/|unix/|/mptcp/|vs/|"
     r"tcp_available|tcp_allowed|retrans_time|base_reachable_time"
