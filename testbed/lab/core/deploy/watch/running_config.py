@@ -66,6 +66,11 @@ def note_configurations(run: Path, daemons: Mapping[str, Sequence[str]]) -> None
         raise state_error(directory, error) from error
 
 
+def forget_configuration(run: Path, node: str) -> None:
+    """Forget what was noted of a node that runs no routing daemons any more."""
+    (run / DIRECTORY / "config" / node).unlink(missing_ok=True)
+
+
 def read_configuration(directory: Path, daemons: Sequence[str]) -> dict[str, list[str]]:
     """The lines of what each routing daemon runs whose sockets are in `directory`, without secrets.
 

@@ -46,6 +46,7 @@ from testbed.lab.core.deploy.records.labdir import write_lab_directory
 from testbed.lab.core.deploy.routing import bgp_password, daemon_sets, running_daemons, start_daemons, stop_routing
 from testbed.lab.core.deploy.steps import StepCallback, step
 from testbed.lab.core.deploy.watch.converge import ConvergenceWatch
+from testbed.lab.core.deploy.watch.running_config import forget_configuration
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.drivers.probing.machine import find_frr
 from testbed.lab.core.drivers.routing.frr import DaemonLauncher
@@ -297,6 +298,7 @@ class ChangeExecution:
         before, after = ({speaker.node for speaker in plan.speakers} for plan in (changes.old, changes.new))
         for node in sorted((before - after) & known.keys()):
             stop_routing(self.running, node)
+            forget_configuration(self._run, node)
         self._data_path.take_back(kernel, changes.kernel.removed)
         kernel.apply(changes.kernel.settled, replacing=True)
         leave_attachment(changes.old, changes.new, self._state.run, self._run, self.running.state_directory)
