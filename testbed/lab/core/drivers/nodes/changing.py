@@ -89,14 +89,15 @@ class KernelChanges:
     """All that is done to the kernel so that a lab of one plan is one of another, in this order.
 
     Nodes are `created`, what is `remade` is taken back (`first`), things are `made`, rules are taken back whose tables
-    are another interface's from now on (`outdated`), things are `changed` where they are, and when no route leads there
-    any more, things are `removed`, filters `settled`, and nodes `gone`.
+    are another interface's from now on, and addresses whose subnets routing is to lead elsewhere (`outdated`), things
+    are `changed` where they are, and when no route leads there any more, things are `removed`, filters `settled`, and
+    nodes `gone`.
     """
 
     created: tuple[CreateNode | CreateVrf, ...]
     first: tuple[Operation, ...]
     made: tuple[Operation, ...]
-    outdated: tuple[AddRule, ...]
+    outdated: tuple[AddRule | AddAddress, ...]
     changed: tuple[tuple[Operation, Operation], ...]
     removed: tuple[Operation, ...]
     gone: tuple[str, ...]
@@ -185,7 +186,12 @@ def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
     lost = taken | ends_of(before)
     removed = [item for item in before if id(item) not in elsewhere and not _vanishes(item, gone, lost)]
     rerouted = {item.node for _, item in moved}
-    outdated = {id(item): item for item in removed if isinstance(item, AddRule) and item.node in rerouted}
+    outdated: dict[int, AddRule | AddAddress] = {
+        id(item): item
+        for item in _led_elsewhere(before, new)
+        if id(item) not in first and item.node not in gone and not is_on(item, taken)
+    }
+    outdated |= {id(item): item for item in removed if isinstance(item, AddRule) and item.node in rerouted}
     pairs += _in_other_masters(old, new, taken)
     renewed = _renewed(old, (*there, *(item for _, item in pairs)), taken)
     made = [item for item in new.operations if id(item) in wanted or id(item) in renewed]
@@ -211,6 +217,15 @@ def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
         renewed=tuple(renewed.values()),
         tables=tables,
     )
+
+
+def _led_elsewhere(before: Iterable[Operation], new: LabPlan) -> Iterator[AddAddress]:
+    """Yield the addresses that go of switches that stay, whose subnets routing brings these from now on: a route to a
+    subnet of one's own comes before any other, and the other would be waited for in vain."""
+    brought = {node: {route.prefix for route in routes} for node, routes in new.expected_routes.items()}
+    for item in before:
+        if isinstance(item, AddAddress) and item.address.network in brought.get(item.node, ()):
+            yield item
 
 
 def _claims(operation: Operation) -> Iterator[Hashable]:
