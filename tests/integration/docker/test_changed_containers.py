@@ -100,7 +100,7 @@ topology:
     p1-s1-h3: {last}
     p1-spine2: {{runtime: docker, env: {{COLOUR: {colour}}}}}
 """
-GREEN = {"colour": "green", "last": "{}"}
+GREEN = {"colour": "green", "last": "{runtime: netns}"}
 BLUE = {"colour": "blue", "last": "{runtime: docker}"}
 """A host and a switch are other containers, and a host becomes one."""
 
