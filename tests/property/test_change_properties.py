@@ -6,34 +6,24 @@ That is so for all that the kernel in memory has of a lab, and for all that the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from fake_kernel import FakeKernel, FakeMachine, NodeContent
+from changed_in_memory import Changed, planned, scale_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lab_snapshot import describe_ports, differences
+from lab_snapshot import differences
 from lab_texts import BESIDE, MANAGED, PLAIN, QOS, SCALE_UP, SESSIONS, SIZES, WITH_QOS, Choices, two_labs
-from memory_maps import maps_in_memory
 
-from testbed.base.datapath.maps import LabMaps
 from testbed.base.errors import PlanError
 from testbed.base.names import namespace_name
-from testbed.lab.core.deploy.links.wires import change_losses, fill_wires, lead_to_delays
-from testbed.lab.core.drivers.netlink.port_programs import fill_maps, forget_ports, write_maps
-from testbed.lab.core.drivers.nodes.changing import KernelChanges, kernel_changes
+from testbed.lab.core.drivers.nodes.changing import kernel_changes
 from testbed.lab.core.feature import keep
-from testbed.lab.core.model import DelayBy, Lab, LinkKind
-from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.lab_plan import LabPlan
-from testbed.lab.core.plan.management_plan import StartService
-from testbed.lab.core.plan.operations import CreateNode, CreateVeth, InstallPort, Operation, StartRouting
-from testbed.lab.core.plan.qos.numbers import DataPathNumbers, keep_numbers, numbers_of
+from testbed.lab.core.model import Lab, LinkKind
+from testbed.lab.core.plan.operations import CreateVeth
 from testbed.lab.features.scale_up.plan.domains import domain_nodes
 
-MOST_PORTS, MOST_TABLES = 512, 64
 KINDS: dict[str, Choices] = {
     "plain": {**PLAIN, **SESSIONS, **BESIDE},
     "qos": WITH_QOS,
@@ -41,85 +31,6 @@ KINDS: dict[str, Choices] = {
     "managed": {**SIZES, **MANAGED},
     "scale-up": {**SIZES, **SCALE_UP},
 }
-
-
-class Changed:
-    """A lab in memory: its kernel, the maps of its data path, and the plan that both are of."""
-
-    def __init__(self, plan: LabPlan) -> None:
-        self.plan = plan
-        self.machine = FakeMachine()
-        kernel = FakeKernel(plan.lab, machine=self.machine)
-        self.identities = dict(kernel.create_nodes([item for item in plan.operations if isinstance(item, CreateNode)]))
-        kernel.publish()
-        kernel.apply(
-            [item for item in plan.operations if not isinstance(item, CreateNode | StartRouting | StartService)]
-        )
-        self.maps = maps_in_memory(MOST_PORTS, profiles=MOST_TABLES, buffers=MOST_TABLES)
-        if plan.tables is not None:
-            fill_maps(self.maps, plan.tables, installs(plan))
-            fill_wires(self.maps, plan)
-
-    def change(self, lab: Lab, k: float) -> KernelChanges:
-        """Do what `apply` does to the kernel and the maps, in its order."""
-        old, new = self.plan, self.planned(lab, k)
-        changes = kernel_changes(old, new)
-        kernel = FakeKernel(old.lab, self.identities, machine=self.machine)
-        self.identities |= kernel.create_nodes(changes.created)
-        kernel.publish({item.node for item in changes.created})
-        if new.tables is not None:
-            write_maps(self.maps, new.tables, changes.installs)
-            change_losses(self.maps, old, new)
-        self.undo(kernel, changes.first)
-        kernel.apply(changes.made, replacing=True)
-        lead_to_delays(self.maps, changes.made, there=True)
-        kernel.change(changes)
-        self.undo(kernel, changes.removed)
-        kernel.apply(changes.settled, replacing=True)
-        forget_ports(self.maps, sorted(set(old.port_numbers.values()) - set(new.port_numbers.values())))
-        for node in changes.gone:
-            FakeKernel(new.lab, machine=self.machine).remove({node: self.identities.pop(node)})
-        self.plan = new
-        return changes
-
-    def undo(self, kernel: FakeKernel, operations: Sequence[Operation]) -> None:
-        lead_to_delays(self.maps, operations, there=False)
-        kernel.undo(operations)
-
-    def planned(self, lab: Lab, k: float) -> LabPlan:
-        plan = planned(lab, k)
-        return keep_numbers(plan, recorded(self.plan)) if plan.tables is not None else plan
-
-    @property
-    def nodes(self) -> dict[str, NodeContent]:
-        return dict(self.machine.published)
-
-    @property
-    def ports(self) -> dict[str, str]:
-        return described(self.maps, self.plan)
-
-
-def installs(plan: LabPlan) -> list[InstallPort]:
-    return [item for item in plan.operations if isinstance(item, InstallPort)]
-
-
-def planned(lab: Lab, k: float) -> LabPlan:
-    """The kernel has all delays: it is there where it keeps them as much as where endpoints do."""
-    return plan_lab(lab, k=k, auto_delay=DelayBy.KERNEL)
-
-
-def recorded(plan: LabPlan) -> DataPathNumbers:
-    """The numbers as the record of a lab hands them on."""
-    numbers = numbers_of(plan)
-    return DataPathNumbers(ports=dict(numbers.ports), buffers=dict(numbers.buffers), profiles=dict(numbers.profiles))
-
-
-def described(maps: LabMaps, plan: LabPlan) -> dict[str, str]:
-    return dict(describe_ports(maps, plan)) if plan.tables is not None else {}
-
-
-def scale_of(lab: Lab) -> float:
-    return float(lab.scale.time or 5000)
 
 
 def fitting(labs: tuple[Lab, Lab]) -> bool:

@@ -124,6 +124,8 @@ EVENTS_MAP = "events"
 """The BPF ring buffer of `EVENT`s."""
 SAMPLES_MAP = "samples"
 """The BPF ring buffer of `SAMPLE`s."""
+PATHS_MAP = "paths"
+"""The paths of a packet, one for each CPU: between the program that finds them and the one that chooses."""
 
 LINE_CLASS = 0x0001_0001
 """HTB class 1:1, the line rate."""

@@ -5,16 +5,17 @@ libbpf is used through its C interface (libbpf.h, stable since 1.0).
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from testbed.base.datapath import bpf
-from testbed.base.datapath.abi import EVENTS_MAP, MAP_NAMES, SAMPLES_MAP
+from testbed.base.datapath.abi import EVENTS_MAP, MAP_NAMES, PATHS_MAP, SAMPLES_MAP
 from testbed.base.errors import CapabilityError, DriverError
 
 FILTERS = ("port_ingress", "port_enqueue", "port_egress")
@@ -22,7 +23,7 @@ CUT = "port_cut"
 """For stubs of links that end on another machine; pinned, as the filters are."""
 TRACEPOINTS = ("port_purge",)
 PATHS = "port_paths"
-"""Attached to the kernel's tracepoint `fib_table_lookup`, where it is needed."""
+"""Attached to the kernel's tracepoint `fib_table_lookup`, while some switch needs it."""
 
 _PRINT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 
@@ -50,7 +51,11 @@ class _Libbpf:
             ("bpf_object__close", None, (pointer,)),
             ("bpf_object__find_map_by_name", pointer, (pointer, text)),
             ("bpf_object__find_program_by_name", pointer, (pointer, text)),
+            ("bpf_object__next_map", pointer, (pointer, pointer)),
+            ("bpf_object__next_program", pointer, (pointer, pointer)),
             ("bpf_map__set_max_entries", integer, (pointer, ctypes.c_uint32)),
+            ("bpf_map__set_autocreate", integer, (pointer, ctypes.c_bool)),
+            ("bpf_map__reuse_fd", integer, (pointer, integer)),
             ("bpf_map__pin", integer, (pointer, text)),
             ("bpf_map__fd", integer, (pointer,)),
             ("bpf_program__fd", integer, (pointer,)),
@@ -105,55 +110,99 @@ def require_libbpf() -> None:
     _libbpf()
 
 
-def load_programs(
-    program_object: Path, directory: Path, sizes: Mapping[str, int], *, asks_kernel: bool = False
-) -> Filters:
-    """Load the programs, pin their maps and attach the tracepoints with their links pinned in `directory`.
-
-    `asks_kernel`: some switch has to know the paths of a packet, which `PATHS` reads as the kernel looks a route up.
+def load_programs(program_object: Path, directory: Path, sizes: Mapping[str, int]) -> Filters:
+    """Load the programs, pin their maps and attach the tracepoints with their links pinned in `directory`: all but
+    `PATHS`, which `attach_paths` adds.
 
     `sizes` gives the number of entries of each map of `abi.MAP_NAMES`. What is pinned lives until it is unpinned.
     Raises `CapabilityError` or `DriverError`.
     """
     libbpf = _libbpf()
     lib = libbpf.library
-    libbpf.said.clear()
-    loaded = libbpf.check(lib.bpf_object__open_file(os.fsencode(program_object), None), "open eBPF", pointer=True)
-    try:
+    with _opened(program_object) as loaded:
         found = {}
-        for name in (*MAP_NAMES, EVENTS_MAP, SAMPLES_MAP):
+        for name in (*MAP_NAMES, EVENTS_MAP, SAMPLES_MAP, PATHS_MAP):
             found[name] = libbpf.check(
                 lib.bpf_object__find_map_by_name(loaded, name.encode()), f"find map {name}", pointer=True
             )
             if name in sizes:
                 libbpf.check(lib.bpf_map__set_max_entries(found[name], sizes[name]), f"size map {name}")
-        if not asks_kernel:
-            paths = lib.bpf_object__find_program_by_name(loaded, PATHS.encode())
-            libbpf.check(
-                lib.bpf_program__set_autoload(libbpf.check(paths, f"find program {PATHS}", pointer=True), False),
-                f"leave out {PATHS}",
-            )
+        libbpf.check(lib.bpf_program__set_autoload(_program(loaded, PATHS), False), f"leave out {PATHS}")
         libbpf.check(lib.bpf_object__load(loaded), "load eBPF")
         for name, item in found.items():
             libbpf.check(lib.bpf_map__pin(item, os.fsencode(directory / name)), f"pin map {name}")
-        programs = {
-            name: libbpf.check(
-                lib.bpf_object__find_program_by_name(loaded, name.encode()), f"find program {name}", pointer=True
-            )
-            for name in (*FILTERS, CUT, *TRACEPOINTS, PATHS)
-        }
-        for name in (*TRACEPOINTS, *([PATHS] if asks_kernel else [])):
-            link = libbpf.check(lib.bpf_program__attach(programs[name]), f"attach {name}", pointer=True)
-            try:
-                libbpf.check(lib.bpf_link__pin(link, os.fsencode(directory / name)), f"pin {name}")
-            finally:
-                lib.bpf_link__destroy(link)
+        programs = {name: _program(loaded, name) for name in (*FILTERS, CUT, *TRACEPOINTS)}
+        for name in TRACEPOINTS:
+            _attach(programs[name], directory / name)
         for name in (*FILTERS, CUT):  # for ports that a lab gets later
             libbpf.check(lib.bpf_program__pin(programs[name], os.fsencode(directory / name)), f"pin {name}")
         descriptors = [os.dup(lib.bpf_program__fd(programs[name])) for name in FILTERS]
         return Filters(*descriptors)
+
+
+def attach_paths(program_object: Path, directory: Path) -> None:
+    """Have some switch know all paths of a packet: `PATHS` reads them as the kernel looks a route up, and hands them to
+    the programs that are pinned in `directory`. Attached already, it stays.
+
+    Raises `CapabilityError`, and `DriverError`, also for programs that an older version has loaded.
+    """
+    if (directory / PATHS).exists():
+        return
+    libbpf = _libbpf()
+    lib = libbpf.library
+    with _opened(program_object) as loaded:
+        item = None
+        while item := lib.bpf_object__next_program(loaded, item):
+            libbpf.check(lib.bpf_program__set_autoload(item, False), "leave out what is loaded")
+        program = _program(loaded, PATHS)
+        libbpf.check(lib.bpf_program__set_autoload(program, True), f"ask for {PATHS}")
+        paths = libbpf.check(
+            lib.bpf_object__find_map_by_name(loaded, PATHS_MAP.encode()), f"find map {PATHS_MAP}", pointer=True
+        )
+        while item := lib.bpf_object__next_map(loaded, item):
+            libbpf.check(lib.bpf_map__set_autocreate(item, item == paths), "leave out what is there")
+        there = bpf.get_pinned(directory / PATHS_MAP)
+        try:
+            libbpf.check(lib.bpf_map__reuse_fd(paths, there), f"share map {PATHS_MAP}")
+        finally:
+            os.close(there)
+        libbpf.check(lib.bpf_object__load(loaded), f"load {PATHS}")
+        _attach(program, directory / PATHS)
+
+
+def detach_paths(directory: Path) -> None:
+    """End `PATHS`, where no switch of the data path that is pinned in `directory` needs it any more."""
+    (directory / PATHS).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _opened(program_object: Path) -> Iterator[int]:
+    """An object of libbpf, whose programs and maps live on where somebody has them when it is closed."""
+    libbpf = _libbpf()
+    libbpf.said.clear()
+    opened = libbpf.library.bpf_object__open_file(os.fsencode(program_object), None)
+    loaded = libbpf.check(opened, "open eBPF", pointer=True)
+    try:
+        yield loaded
     finally:
-        lib.bpf_object__close(loaded)
+        libbpf.library.bpf_object__close(loaded)
+
+
+def _program(loaded: int, name: str) -> int:
+    libbpf = _libbpf()
+    found = libbpf.library.bpf_object__find_program_by_name(loaded, name.encode())
+    return libbpf.check(found, f"find program {name}", pointer=True)
+
+
+def _attach(program: int, pin: Path) -> None:
+    """Attach a program to its tracepoint until its link is unpinned."""
+    libbpf = _libbpf()
+    lib = libbpf.library
+    link = libbpf.check(lib.bpf_program__attach(program), f"attach {pin.name}", pointer=True)
+    try:
+        libbpf.check(lib.bpf_link__pin(link, os.fsencode(pin)), f"pin {pin.name}")
+    finally:
+        lib.bpf_link__destroy(link)
 
 
 def open_filters(directory: Path) -> Filters:
@@ -168,14 +217,10 @@ def load_plain(
     pinned. Raises `CapabilityError` or `DriverError`."""
     libbpf = _libbpf()
     lib = libbpf.library
-    libbpf.said.clear()
-    loaded = libbpf.check(lib.bpf_object__open_file(os.fsencode(program_object), None), "open eBPF", pointer=True)
-    try:
+    with _opened(program_object) as loaded:
         libbpf.check(lib.bpf_object__load(loaded), "load eBPF")
-        found_programs, found_maps = {}, {}
-        for name in programs:
-            item = lib.bpf_object__find_program_by_name(loaded, name.encode())
-            found_programs[name] = lib.bpf_program__fd(libbpf.check(item, f"find program {name}", pointer=True))
+        found_programs = {name: lib.bpf_program__fd(_program(loaded, name)) for name in programs}
+        found_maps = {}
         for name in maps:
             item = lib.bpf_object__find_map_by_name(loaded, name.encode())
             found_maps[name] = lib.bpf_map__fd(libbpf.check(item, f"find map {name}", pointer=True))
@@ -183,5 +228,3 @@ def load_plain(
             {name: os.dup(fd) for name, fd in found_programs.items()},
             {name: os.dup(fd) for name, fd in found_maps.items()},
         )
-    finally:
-        lib.bpf_object__close(loaded)

@@ -33,7 +33,7 @@ from testbed.base.linux.rtnetlink import IFINFOMSG, RouteSocket
 _HEARD = NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE
 _HOST_LENGTH = 32
 _IFF_RUNNING = 0x40
-_BEHIND_QUEUES = 2
+BEHIND_QUEUES = 2
 """The priority of filters: those of queues have 1."""
 
 
@@ -134,9 +134,9 @@ class Kernel:
         """Put eBPF programs (name and descriptor) on a port, one for each direction, behind those of its queues and in
         place of those of an earlier process. Raises `DriverError`."""
         self._route.submit([traffic.new_clsact(ifindex)])  # ports with QoS have it
-        self._route.submit([traffic.delete_filters(ifindex, way, _BEHIND_QUEUES) for way in programs])
+        self._route.submit([traffic.delete_filters(ifindex, way, BEHIND_QUEUES) for way in programs])
         batch = [
-            traffic.new_bpf_filter(ifindex, way, program, name, 0, _BEHIND_QUEUES)
+            traffic.new_bpf_filter(ifindex, way, program, name, 0, BEHIND_QUEUES)
             for way, (name, program) in programs.items()
         ]
         self._route.expect(batch, [f"{', '.join(name for name, _ in programs.values())} on {ifindex}"] * len(batch))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from testbed.lab.core.deploy.links.changes import LinkChange
     from testbed.lab.core.deploy.live import RunningLab
     from testbed.lab.core.deploy.records.journal import Journal
+    from testbed.lab.core.deploy.records.lab_record import LabRecord
     from testbed.lab.core.deploy.records.state import StateDirectory
     from testbed.lab.core.deploy.runtime import Runtime
     from testbed.lab.core.deploy.steps import StepCallback
@@ -54,11 +55,16 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changing:
-    """A lab that is being changed: `running` is it as it was, `lab` and `plan` are what it becomes."""
+    """A lab that is being changed: `running` is it as it was, `lab`, `plan` and `record` are what it becomes.
+
+    `timeout_s` is how long routing may take to converge.
+    """
 
     running: RunningLab
     lab: Lab
     plan: LabPlan
+    record: LabRecord
+    timeout_s: float
     state: StateDirectory
     journal: Journal
     notify: StepCallback

@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from lab_snapshot import Snapshot, differences, snapshot
+from cut_short import Bench
+from lab_snapshot import differences
 from sandbox import Sandbox
 
 from testbed.lab.core.deploy.live import RunningLab
@@ -32,147 +31,57 @@ networks:
     "scale-up": "",
 }
 """The further parts of a lab whose changes are killed, too: there are more hosts afterwards, and so they change."""
-CUT_SHORT = """
-import os, signal, sys
-from pathlib import Path
-
-acts, number = 0, int(sys.argv[2])
-watched = {"socket.sendto", "socket.connect", "os.rename", "os.remove", "os.mkdir", "subprocess.Popen", "open"}
-armed = False
-
-
-def count(event, arguments):
-    global acts
-    if armed and event in watched:
-        if event == "open" and not (isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)):
-            return
-        acts += 1
-        if acts == number:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-from testbed.lab.core.deploy.changing.apply import ApplyOptions, apply_lab
-from testbed.lab.core.deploy.records.state import StateDirectory
-from testbed.lab.core.schema.load import load_topology
-
-lab = load_topology(Path(sys.argv[1]))
-sys.addaudithook(count)
-armed = True
-apply_lab(lab, StateDirectory(), ApplyOptions(k=lab.scale.time))
-armed = False
-print(acts)
-"""
-"""Applies a topology, and dies right before it does one thing more to the machine than it is told to; else it says how
-many things it did: messages to the kernel, connections to daemons, files written, renamed and removed, programs
-started."""
 FEW, SOME, MANY = 2, 12, 40
 FEW_DESTROYS, MANY_DESTROYS = 1, 30
 
 
-class Bench:
-    """A lab that is deployed as `before`, its file; `after` is another file of it."""
+def bench_of(sandbox: Any, kind: str = "") -> Bench:
+    """A lab that gets a host and loses a spine, and whose NICs get slower."""
 
-    def __init__(self, sandbox: Any, kind: str = "") -> None:
-        self.sandbox = sandbox
-        self._kind = kind
-        self.before = self.write("before", hosts=2, spines=2, rate="400G")
-        self.after = self.write("after", hosts=3, spines=1, rate="200G")
-
-    def write(self, file: str, **values: Any) -> Path:
-        path: Path = self.sandbox.root / f"{file}.yml"
-        text = TOPOLOGY.format(name=self.sandbox.name(), **values)
-        if self._kind == "scale-up":
+    def text(**values: Any) -> str:
+        text = TOPOLOGY.format(name=sandbox.name(), **values)
+        if kind == "scale-up":
             text = text.replace("nic:", "scale_up: {rate: 3.6T, by: packets, planes: 2, credits: {limit: 64}}, nic:")
-        path.write_text(text + BESIDE.get(self._kind, ""))
-        return path
+        return text + BESIDE.get(kind, "")
 
-    def deploy(self) -> None:
-        self._done("deploy", "-q", "-t", str(self.before))
-
-    def apply(self, path: Path) -> None:
-        self._done("apply", "-q", "-t", str(path))
-        assert not self.sandbox.state.is_changing(self.sandbox.name())
-
-    def _done(self, *words: str) -> None:
-        result = self.sandbox.cli(*words)
-        self.sandbox.note_daemons()
-        assert result.returncode == 0, result
-
-    def cut_short(self, path: Path, number: int) -> subprocess.CompletedProcess[str]:
-        """Apply a file, and be killed right before it does its act of that number; 0 is none."""
-        argv = [sys.executable, "-c", CUT_SHORT, str(path), str(number)]
-        box = self.sandbox
-        result = subprocess.run(
-            argv, env=box.environment, cwd=box.work, capture_output=True, text=True, timeout=120, check=False
-        )
-        box.note_daemons()
-        assert result.returncode in (0, -signal.SIGKILL), result
-        return result
-
-    def acts(self) -> int:
-        """How many things it does to change the lab."""
-        count = int(self.cut_short(self.after, 0).stdout)
-        self.apply(self.before)
-        return count
-
-    @property
-    def lab(self) -> RunningLab:
-        return self.sandbox.running()
-
-    def seen(self) -> Snapshot:
-        """All that the kernel, FRR and our files have of the lab."""
-        return snapshot(self.lab)
+    return Bench(sandbox, text(hosts=2, spines=2, rate="400G"), text(hosts=3, spines=1, rate="200G"))
 
 
 @pytest.fixture
 def bench(sandbox: Sandbox) -> Bench:
-    return Bench(sandbox)
+    return bench_of(sandbox)
 
 
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("points", [FEW, pytest.param(MANY, marks=pytest.mark.soak)])
 def test_a_change_killed_anywhere_is_finished_or_taken_back(bench: Bench, points: int) -> None:
-    bench.deploy()
-    first = bench.seen()
-    acts = bench.acts()
-    assert differences(bench.seen(), first) == [], "changed there and back it is the lab that it was"
-    bench.apply(bench.after)
-    wanted = bench.seen()
-    bench.apply(bench.before)
-    random_numbers = random.Random(f"changes {points}")
-    killed = 0
-    for point in range(points):
-        number = 1 + int(acts * (point + random_numbers.random()) / points)
-        killed += bench.cut_short(bench.after, number).returncode != 0
-        path, expected = (bench.after, wanted) if point % 2 == 0 else (bench.before, first)
-        bench.apply(path)
-        assert differences(bench.seen(), expected) == [], f"{path.name} after a SIGKILL at act {number} of {acts}"
-        bench.apply(bench.before)
-    assert killed >= points // 2, "most of the moments lay within the change"
-    assert bench.sandbox.cli("check", "-n", bench.sandbox.name()).returncode == 0
+    bench.kill_at(points, random.Random(f"changes {points}"))
+
+
+TENANTS = """
+name: {name}
+scale: {{time: 10000}}
+fabric:
+  {{design: rail-optimized, segments: 1, hosts: 4, gpus: 1, spines: 1, guards: on,
+   overlay: {{evpn: {{vrf_by: namespace}}}}}}
+tenants:
+  red: {{subnets: {{web: {{prefix: 172.31.0.0/24, nics: ["p1-s1-h1:rail1", "p1-s1-h{red}:rail1"]}}}}}}
+  blue: {{subnets: {{web: {{prefix: 172.31.0.0/24, nics: ["p1-s1-h3:rail1", "p1-s1-h{blue}:rail1"]}}}}}}
+"""
+
+
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("points", [FEW, pytest.param(SOME, marks=pytest.mark.soak)])
+def test_nics_that_tenants_exchange_are_with_one_of_them_after_a_kill(sandbox: Sandbox, points: int) -> None:
+    before, after = (TENANTS.format(name=sandbox.name(), red=red, blue=6 - red) for red in (2, 4))
+    Bench(sandbox, before, after).kill_at(points, random.Random(f"tenants {points}"))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("kind", BESIDE)
 def test_a_change_of_what_features_run_is_finished_or_taken_back(sandbox: Any, kind: str) -> None:
-    bench = Bench(sandbox, kind)
-    bench.deploy()
-    first = bench.seen()
-    acts = bench.acts()
-    assert differences(bench.seen(), first) == [], "changed there and back it is the lab that it was"
-    bench.apply(bench.after)
-    wanted = bench.seen()
-    bench.apply(bench.before)
-    random_numbers = random.Random(kind)
-    for point in range(SOME):
-        number = 1 + int(acts * (point + random_numbers.random()) / SOME)
-        bench.cut_short(bench.after, number)
-        path, expected = (bench.after, wanted) if point % 2 == 0 else (bench.before, first)
-        bench.apply(path)
-        assert differences(bench.seen(), expected) == [], f"{path.name} after a SIGKILL at act {number} of {acts}"
-        bench.apply(bench.before)
-    assert bench.sandbox.cli("check", "-n", bench.sandbox.name()).returncode == 0
+    bench_of(sandbox, kind).kill_at(SOME, random.Random(kind))
 
 
 @pytest.mark.timeout(3000)

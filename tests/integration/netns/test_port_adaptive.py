@@ -7,6 +7,7 @@ hosts send to the four hosts of leaf z.
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,9 +17,16 @@ import pytest
 from switch_ports import FRAME, PAYLOAD, PORT, RDMA, PortLab, port_lab, ports_topology
 from waiting import WAIT_S, until
 
+from testbed.base.datapath import pins
 from testbed.base.datapath.abi import HashField
 from testbed.base.datapath.flow_hash import ROCE_PORT
+from testbed.base.datapath.load import PATHS
+from testbed.lab.core.deploy.changing.apply import ApplyOptions, apply_lab
+from testbed.lab.core.deploy.changing.differences import changes_of
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
+from testbed.lab.core.deploy.watch.check import check_lab
+from testbed.lab.core.plan.changes import Allow
+from testbed.lab.core.schema.load import load_topology_text
 from testbed.protocols.roce.packets.headers import encode_bth
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
@@ -169,3 +177,26 @@ def test_queue_pairs_of_one_source_port_take_several_paths(lab: PortLab) -> None
     assert int(lab.maps.ports[lab.number("q-leaf", "eth11")]["hash_fields"]) == sum(
         1 << place for place, field in enumerate(HashField) if field in ("source", "destination", "roce_qp")
     )
+
+
+def test_switches_of_a_lab_that_is_up_pin_from_a_change_on_and_no_longer(sandbox: Any) -> None:
+    """No switch needed the program that knows all paths at the deploy; it comes with the first that does, and goes."""
+    text = re.sub(r" {4}[deqs]-leaf: \{load_balancing.*\n", "", topology())
+    hashed = text.replace("  nodes:\n", "  nodes: {s-leaf: {load_balancing: {mode: flow}}}\n", 1)
+    pinned = hashed.replace("mode: flow", "mode: static")
+    with port_lab(sandbox, hashed) as lab:
+        program = pins.lab_directory(lab.running.processes_directory) / PATHS
+        assert sum(count > 0 for count in send(lab, "s", "z1", 32, flows=32)) > 1 and not program.exists()
+        for said, ways in ((pinned, 1), (hashed, 4), (pinned, 1)):
+            model = load_topology_text(said.replace("{name}", sandbox.name()), file="pinned.yml")
+            apply_lab(model, sandbox.state, ApplyOptions(allow=frozenset({Allow.RESTART})))  # FRR 10: zebra's groups
+            assert not changes_of(sandbox.running(), model).rows
+            assert program.exists() is (ways == 1)
+            report = check_lab(sandbox.running())
+            assert report.exit_code == 0, report
+            taken = [send(lab, "s", f"z{host}", 32, flows=32) for host in HOSTS]
+            assert all(sum(count > 0 for count in sent) <= ways for sent in taken), taken
+            if ways == 1:
+                assert sorted(sent.index(32) for sent in taken) == [0, 1, 2, 3]
+            else:
+                assert any(sum(count > 0 for count in sent) > 1 for sent in taken), taken

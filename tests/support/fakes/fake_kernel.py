@@ -117,14 +117,19 @@ class NodeContent:
             self.interfaces[port.ifindex] = replace(port, master=0)
 
     def drop_address(self, ifindex: int, address: IPv4Interface | IPv6Interface) -> None:
-        """Take an address away, and those that came after it in its subnet: they are secondary to it (IPv4)."""
+        """Take an address away, and those that came after it in its subnet: they are secondary to it (IPv4).
+
+        Routes go with their source, unless it is there in a subnet of another size, too (net/ipv4/fib_frontend.c,
+        fib_del_ifaddr).
+        """
         there = self.addresses[ifindex]
         place = there.index(address)
         first = not any(one.network == address.network for one in there[:place])
         secondary = [one for one in there[place + 1 :] if one.version == 4 and one.network == address.network]
         for gone in (address, *(secondary if first else ())):
             there.remove(gone)
-            self.drop_routes(ifindex, gone.ip)
+            if gone.ip not in {one.ip for one in there}:
+                self.drop_routes(ifindex, gone.ip)
         self.show_addresses(ifindex)
 
     def show_addresses(self, ifindex: int) -> None:

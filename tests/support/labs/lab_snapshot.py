@@ -57,11 +57,16 @@ _UNSTABLE_DETAIL = re.compile(
     r"timer|(^|_)id$|^no$|designated|pending|topology_change|root_|_port$|_cost$|fdb_n_learned|age$|^state$"
 )
 """Keys of a link's details that are times, numbers in the order of joining, or states of a protocol that is off."""
-_ROUTE_KEYS = ("type", "gateway", "via", "dev", "protocol", "scope", "prefsrc", "metric", "table", "nexthops", "flags")
+_ROUTE_KEYS = (
+    *("type", "gateway", "via", "dev", "weight", "protocol", "scope", "prefsrc", "metric", "table"),
+    *("nexthops", "flags"),
+)
 _UNSTABLE_SETTING = re.compile(
     r"stable_secret|random|fastopen_key|/flush$|conntrack|nf_log|netdev_rss_key|/neigh/|unix/|/mptcp/|vs/|"
     r"tcp_available|tcp_allowed|retrans_time|base_reachable_time"
 )
+_UNSTABLE_FILES = (".log", ".out", ".pid", ".vty", ".jsonl", ".lock")
+"""The ends of names of files that say when something was, or who does it."""
 _PORT_FIELDS = (
     "ifindex",
     "flags",
@@ -129,6 +134,8 @@ def _of_place(lab: RunningLab, place: str) -> Iterator[tuple[str, str]]:
         for rule in _json("ip", "-n", namespace, family, "rule", "show"):
             yield f"rule {family} {_text(rule)}", ""
     for neighbour in _json("ip", "-n", namespace, "neighbour", "show", "nud", "permanent"):
+        if neighbour["dev"] == "br-lag" and "extern_learn" in neighbour:  # by our program, of what is sent
+            continue
         yield f"neighbour {neighbour['dev']} {neighbour['dst']}", _text(neighbour)
     for qdisc in _json("tc", "-n", namespace, "qdisc", "show"):
         yield f"qdisc {qdisc['dev']} {qdisc['kind']} {qdisc['handle']} {qdisc.get('parent', 'root')}", _text(qdisc)
@@ -347,7 +354,11 @@ def _of_files(lab: RunningLab) -> Iterator[tuple[str, str]]:
                 continue
             if path.is_dir():
                 yield f"file {root.name}/{inner}/", ""
-            elif path.is_file() and path.suffix not in (".log", ".out", ".pid", ".vty", ".jsonl", ".lock"):
+            elif (
+                path.is_file()
+                and path.name != "log"
+                and path.suffix not in (".log", ".out", ".pid", ".vty", ".jsonl", ".lock")
+            ):
                 yield f"file {root.name}/{inner}", _readable(path)
 
 

@@ -42,7 +42,7 @@ from testbed.lab.core.deploy.routing import bgp_password, daemon_sets, start_dae
 from testbed.lab.core.deploy.runtime import DeployingNodes, NodesRemain, join_remaining
 from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step
 from testbed.lab.core.deploy.watch.converge import ConvergenceWatch
-from testbed.lab.core.deploy.watch.running_config import note_configurations
+from testbed.lab.core.deploy.watch.running_config import await_files, note_configurations
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.drivers.probing.machine import FrrInstallation, find_frr, require_root
@@ -422,6 +422,9 @@ class _Deploy:
             with step("converge", notify):
                 watch.wait(options.timeout_s, notify, check_daemons, wait_links)
             check_daemons()
+            routes = watch.plan.expected_routes
+            idle = {node: daemons for node, daemons in launcher.started.items() if not routes.get(node)}
+            await_files(self.state.run_directory(self.lab.name), idle)  # of others routing has told
         for each in started:
             each.wait(options.timeout_s, notify)
         for nodes in self.runtimes:

@@ -62,7 +62,7 @@ def machine_profile(state: StateDirectory, *, measure: bool = True) -> MachinePr
     """This machine's forwarding capacity, measured once a boot and kept in the state directory.
 
     Without `measure` what is kept is taken, or the reference; nothing is written. Who may make no lab gets the
-    reference, too.
+    reference, too, and whoever finds the machine so busy that nothing was forwarded.
     """
     cores = len(os.sched_getaffinity(0))
     if os.geteuid() != 0 or _lacks_capabilities():
@@ -73,15 +73,16 @@ def machine_profile(state: StateDirectory, *, measure: bool = True) -> MachinePr
     path = state.state / "calibration.json"
     try:
         kept = json.loads(path.read_text())
-        if kept["key"] == key:
+        if kept["key"] == key and kept["forwarding_bps"] > 0:
             return _profile(cores, float(kept["forwarding_bps"]))
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         pass  # never measured, or not by this version: measure
     if not measure:
         return REFERENCE
     from testbed.lab.core.drivers.probing.calibration import measure_forwarding
 
-    measured = measure_forwarding()
+    if not (measured := measure_forwarding()):
+        return REFERENCE
     write_state(path, json.dumps({"key": key, "forwarding_bps": measured}))
     return _profile(cores, measured)
 

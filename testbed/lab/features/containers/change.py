@@ -1,22 +1,27 @@
 """Nodes that are containers in a change of a lab that is up: those that are new are started, others removed.
 
-A container is what it is from its start on. So another image, command or environment, or another runtime, is another
-node: that is refused by name, and `deploy --reconfigure` makes it.
+A container is what it is from its start on. So one with another image, command or environment is another container in
+the place of the first, if that is allowed: its links, and all other nodes, stay. Likewise a host becomes a container,
+or is one no more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from testbed.base.linux.namespaces import still_published
 from testbed.base.names import namespace_name
+from testbed.lab.core.deploy.changing.node import RECREATE, rebuild
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
+from testbed.lab.core.deploy.lifecycle import await_convergence, run_node_commands
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import JournalContent
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.feature import Changing, FeatureChange
-from testbed.lab.core.plan.changes import ChangeRow, Effect
+from testbed.lab.core.model.containers import Container
+from testbed.lab.core.plan.changes import Allow, ChangeRow, Effect
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import CreateNode, StartContainer
 from testbed.lab.features.containers.runtimes.docker import DeployingContainers, DockerRuntime
@@ -28,19 +33,34 @@ if TYPE_CHECKING:
 class ContainersChange(FeatureChange):
     """Starts containers before anything else is done, and removes others when nothing leads to them any more."""
 
-    def __init__(self, started: Mapping[str, StartContainer], gone: frozenset[str]) -> None:
-        super().__init__(
-            [
-                ChangeRow(
-                    effect=Effect.MADE,
-                    node=node,
-                    what=f"container {node}",
-                    kind="container",
-                    detail=item.container.image,
-                )
-                for node, item in started.items()
-            ]
-        )
+    def __init__(
+        self, started: Mapping[str, StartContainer], gone: frozenset[str], anew: Mapping[str, str] | None = None
+    ) -> None:
+        """`anew` says of each node that something else is to realise what that is."""
+        self._anew = anew or {}
+        rows = [
+            ChangeRow(
+                effect=Effect.MADE,
+                node=node,
+                what=f"container {node}",
+                kind="container",
+                detail=item.container.image,
+            )
+            for node, item in started.items()
+        ]
+        rows += [
+            ChangeRow(
+                effect=Effect.REMADE,
+                node=node,
+                what=f"node {node}",
+                kind="node",
+                detail=detail,
+                at_stake="what runs in it, its files, and the packets of its links meanwhile",
+                allow=Allow.RECREATE,
+            )
+            for node, detail in self._anew.items()
+        ]
+        super().__init__(rows)
         self._started = started
         self._gone = gone
         self._nodes: DeployingContainers | None = None
@@ -52,9 +72,9 @@ class ContainersChange(FeatureChange):
 
     def begin(self, changing: Changing) -> None:
         """Start the new containers, whose namespaces are then nodes like any other."""
-        if not self._started:
-            return
         content = changing.journal.read()
+        if contained := [node.name for node in changing.lab.nodes if node.name in self._anew and node.container]:
+            DockerRuntime().extend(changing.lab, changing.run, changing.journal, contained).close()  # has their images
         wanted = [node for node in self._started if not _is_up(changing.lab.name, content, node)]
         if not wanted:
             return
@@ -78,8 +98,21 @@ class ContainersChange(FeatureChange):
                 self._nodes.close()
 
     def removed(self, changing: Changing) -> None:
+        """Remove those that are no more, and make nodes anew that something else is to realise; all else of these is
+        changed already."""
         if self._gone:
             DockerRuntime().remove_nodes(changing.journal.read(), self._gone)
+        if not self._anew:
+            return
+        lab = RunningLab(changing.record, changing.state)
+        for node in self._anew:
+            changing.journal.work(node, RECREATE)
+            rebuild(lab, node, changing.notify, was=changing.running)
+            if lab.node(node).container is None:
+                DockerRuntime().remove_nodes(changing.journal.read(), {node})
+            changing.journal.work(node, "")
+            run_node_commands(changing.lab, RunningLab(changing.record, changing.state), {node})
+        await_convergence(changing.plan, changing.state, changing.timeout_s, changing.notify)
 
 
 def _is_up(lab: str, content: JournalContent, node: str) -> bool:
@@ -91,22 +124,36 @@ def _is_up(lab: str, content: JournalContent, node: str) -> bool:
 def containers_change(running: RunningLab, plan: LabPlan) -> ContainersChange | None:
     """Return what makes the containers of a lab that is up those of `plan`; None where nothing differs.
 
-    Raises `ChangeRefused` for a node that would be another container, or one where it was none.
+    Raises `ChangeRefused` for a node that routes and would become a container, or be one no more.
     """
     before, after = _containers(running.plan), _containers(plan)
     spaces = [{item.node for item in each.operations if isinstance(item, CreateNode)} for each in (running.plan, plan)]
+    speakers = {speaker.node for each in (running.plan, plan) for speaker in each.speakers}
+    anew: dict[str, str] = {}
     for node, item in after.items():
-        if node in spaces[0] or (node in before and before[node] != item):
-            raise _refused(node, "would be another container" if node in before else "would be a container")
-    if other := sorted(before.keys() & spaces[1]):
-        raise _refused(other[0], "would be no container any more")
-    started = {node: item for node, item in after.items() if node not in before}
-    gone = frozenset(before.keys() - after.keys())
-    return ContainersChange(started, gone) if started or gone else None
+        if node in spaces[0]:
+            anew[node] = f"a container of {item.container.image}"
+        elif node in before and (detail := _differing(before[node], item)):
+            anew[node] = detail
+    anew |= dict.fromkeys(sorted(before.keys() & spaces[1]), "no container any more")
+    if routing := [node for node in anew if node in speakers and not (node in before and node in after)]:
+        raise ChangeRefused(
+            f"{routing[0]}, whose routing daemons are where it is, would be {anew[routing[0]]}",
+            hint="deploy --reconfigure replaces the lab",
+        )
+    started = {node: item for node, item in after.items() if node not in before and node not in anew}
+    gone = frozenset(before.keys() - after.keys() - anew.keys())
+    return ContainersChange(started, gone, anew) if started or gone or anew else None
 
 
-def _refused(node: str, why: str) -> ChangeRefused:
-    return ChangeRefused(f"{node} {why}", hint="deploy --reconfigure replaces the lab")
+def _differing(old: StartContainer, new: StartContainer) -> str:
+    """Say in what two containers of a node differ; "" where they are alike."""
+    if old.container.image != new.container.image:
+        return f"image {old.container.image} -> {new.container.image}"
+    keys = [item.name for item in fields(Container)]
+    pairs = [(key, getattr(old.container, key), getattr(new.container, key)) for key in keys]
+    pairs.append(("env", old.env, new.env))
+    return ", ".join(name for name, was, now in pairs if was != now)
 
 
 def _containers(plan: LabPlan) -> dict[str, StartContainer]:

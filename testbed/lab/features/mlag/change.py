@@ -12,16 +12,20 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 from testbed.base.errors import DriverError
+from testbed.base.linux import traffic_control as traffic
 from testbed.base.linux.processes import launch_servers, terminate
+from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.daemons.kit import configuration
 from testbed.daemons.lag.bonding import load_bonding
 from testbed.daemons.lag.configuration import PROCESS_NAME, LagConfiguration, NodeConfiguration, PairedLeaf
 from testbed.daemons.lag.groups import AggregatePlan
+from testbed.daemons.lag.kernel import BEHIND_QUEUES
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.drivers.nodes.inside import ask_inside
 from testbed.lab.core.feature import Changing, FeatureChange
 from testbed.lab.core.plan.changes import Allow, ChangeRow, Effect
 from testbed.lab.core.plan.lab_plan import LabPlan
-from testbed.lab.core.plan.operations import CreateVeth
+from testbed.lab.core.plan.operations import CreateVeth, DelayPort, InstallPort, place_of
 from testbed.lab.features.mlag.apply import (
     CONFIGURATION,
     LOG,
@@ -62,6 +66,22 @@ def _moved(old: LabPlan, new: LabPlan) -> set[str]:
     hosts = {host.node for host in _hosts(old)} & {host.node for host in _hosts(new)}
     ends = {end for end in places[0].keys() | places[1].keys() if places[0].get(end) != places[1].get(end)}
     return {host for host in hosts if any(node == host for node, _ in ends)}
+
+
+def _release(old: LabPlan, new: LabPlan) -> None:
+    """Take the programs of link groups from ports that stay and are members no more, of which they would take every
+    frame away."""
+    before, after = (frozenset() if each.link_groups is None else each.link_groups.programmed for each in (old, new))
+    left = before - after
+    shared = {(place_of(item), item.ifindex) for item in new.operations if isinstance(item, InstallPort | DelayPort)}
+    wanted: dict[str, list[bytes]] = {}
+    for port in (port for port in new.ports if f"{port.node}:{port.name}" in left):
+        ways = (traffic.CLSACT_INGRESS, traffic.CLSACT_EGRESS)
+        batch = wanted.setdefault(port.place, [])
+        batch += [traffic.delete_filters(port.ifindex, way, BEHIND_QUEUES) for way in ways]
+        if (port.place, port.ifindex) not in shared:
+            batch.append(traffic.delete_clsact(port.ifindex))
+    ask_inside(new.lab, wanted, RouteSocket, lambda place, item: item.submit(wanted[place]))
 
 
 def _hosts(plan: LabPlan) -> Sequence[AggregatePlan]:
@@ -115,6 +135,7 @@ class LinkGroupsChange(FeatureChange):
         anew = [*self._restarted, *self._moved]
         running = self._running.processes({*self._told, *anew, *self._ended}, (PROCESS_NAME,))
         terminate([process for node in (*anew, *self._ended) for process in running[node]])
+        _release(self._running.plan, changing.plan)
         try:
             for node in (*self._started, *anew, *self._ended):
                 (directory / f"{node}.json").unlink(missing_ok=True)

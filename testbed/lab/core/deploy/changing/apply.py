@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 
 from testbed.base.errors import ConvergenceError, TestbedError
 from testbed.lab.core.deploy.changing.carrying.carrying_out import TELLING, ChangeExecution, Manner
-from testbed.lab.core.deploy.changing.carrying.data_path import ChangedDataPath
 from testbed.lab.core.deploy.changing.differences import (
     LabChanges,
     changes_between,
@@ -231,7 +230,6 @@ def _carry_out(carrying: ChangeExecution, notify: StepCallback) -> None:
     for feature in features():
         feature.prepare(carrying.changes.lab, carrying.changes.new)
     require_data_path(carrying.changes.new)
-    ChangedDataPath(carrying.changes, carrying.running.processes_directory).require_room()
     _carry_out_or_undo(carrying, notify, begins=True)
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from testbed.base.names import first_few
+from testbed.lab.core.deploy.changing.carrying.data_path import data_path_obstacles
 from testbed.lab.core.deploy.changing.carrying.routing import RoutingChanges, routing_changes
 from testbed.lab.core.deploy.changing.drift.lab_drift import Drift
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
@@ -196,7 +197,8 @@ def changes_between(running: RunningLab, wanted: RunningLab) -> LabChanges:
     old, new, lab = running.plan, wanted.plan, wanted.model
     before = {f"{port.node}:{port.name}": port.loss for port in old.ports}
     after = {f"{port.node}:{port.name}": port.loss for port in new.ports}
-    obstacles = _obstacles(old, new)
+    kernel = kernel_changes(old, new)
+    obstacles = list(data_path_obstacles(kernel, running.processes_directory))
     routing = RoutingChanges()
     changed: list[FeatureChange] = []
     try:
@@ -214,7 +216,7 @@ def changes_between(running: RunningLab, wanted: RunningLab) -> LabChanges:
         old=old,
         new=new,
         lab=lab,
-        kernel=kernel_changes(old, new),
+        kernel=kernel,
         routing=routing,
         features=changed,
         names=ThingNames.of(running.model, lab, plans=(old, new)),
@@ -271,10 +273,3 @@ def _described(before: Lab, after: Lab) -> Iterator[ChangeRow]:
         for name, words in _SETTINGS.items() if was is not None else ():
             if getattr(was, name) != getattr(node, name):
                 yield ChangeRow(effect=Effect.CHANGED, node=node.name, kind=words, what=f"{words} of {node.name}")
-
-
-def _obstacles(old: LabPlan, new: LabPlan) -> list[str]:
-    """Say what only a new deploy can bring about."""
-    if (old.tables is None) != (new.tables is None):
-        return ["QoS where there was none, or none where there was"]
-    return []

@@ -15,9 +15,8 @@ from testbed.lab.core.deploy.changing.differences import REFUSED_SHOWN, LabChang
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.links.recorded import WireChange, read_link_state
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.plan.lab_plan import LabPlan
-from testbed.lab.core.plan.operations import CreateNode, CreateVeth, Operation, StartContainer
-from testbed.lab.core.plan.overlay_operations import CreateVrf
+from testbed.lab.core.drivers.nodes.changing import spaces_of
+from testbed.lab.core.plan.operations import CreateVeth, Operation
 
 
 def require_free(running: RunningLab, changes: LabChanges) -> None:
@@ -98,7 +97,7 @@ def _ports_of(operation: Operation) -> tuple[str, ...]:
 
 def _require_nodes(running: RunningLab, changes: LabChanges) -> None:
     """The nodes that stay are the lab's own still, and the names of those that are new are free."""
-    before, after = (_nodes_of(plan) for plan in (changes.old, changes.new))
+    before, after = (spaces_of(plan) for plan in (changes.old, changes.new))
     created = after - before
     kept = set(changes.kernel.places) | set(changes.routing)
     ours = {namespace_name(running.name, node): running.identities[node] for node in kept & running.identities.keys()}
@@ -114,10 +113,6 @@ def _require_nodes(running: RunningLab, changes: LabChanges) -> None:
             f"the network namespace {foreign[0]} exists and is not ours",
             hint="remove it with `ip netns del`, or give the node another name",
         )
-
-
-def _nodes_of(plan: LabPlan) -> set[str]:
-    return {item.node for item in plan.operations if isinstance(item, CreateNode | CreateVrf | StartContainer)}
 
 
 def _require_daemons(running: RunningLab, changes: LabChanges) -> None:

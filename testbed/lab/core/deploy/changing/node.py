@@ -218,10 +218,18 @@ def _start(lab: RunningLab, node: str, elsewhere: Elsewhere | None = None) -> No
 # ------------------------------------------------------------------ made anew
 
 
-def rebuild(lab: RunningLab, node: str, notify: StepCallback = ignore_steps, *, keep: bool = False) -> None:
+def rebuild(
+    lab: RunningLab,
+    node: str,
+    notify: StepCallback = ignore_steps,
+    *,
+    keep: bool = False,
+    was: RunningLab | None = None,
+) -> None:
     """Make the namespaces of a node anew, and start what runs there. Call with the lab locked, and this journalled.
 
-    `keep`: a container keeps its files. Raises `DriverError`; what was done until then is taken up by doing it again.
+    `keep`: a container keeps its files. `was` is the lab as it was where something else realised the node. Raises
+    `DriverError`; what was done until then is taken up by doing it again.
     """
     runtime = lab.node(node).runtime
     journal = Journal(lab.state_directory)
@@ -229,7 +237,7 @@ def rebuild(lab: RunningLab, node: str, notify: StepCallback = ignore_steps, *, 
     if runtime != NETNS:
         containers = runtimes()[runtime].extend(lab.model, lab.processes_directory, journal, {node})
     try:
-        rebuilding = _Rebuilding(RunningLab(lab.record, lab.state), node, containers, keep)
+        rebuilding = _Rebuilding(RunningLab(lab.record, lab.state), node, containers, keep, was)
         _renew(lab, node, rebuilding.carry_out(notify), containers, notify)
     finally:
         if containers is not None:
@@ -273,6 +281,7 @@ class _Rebuilding:
     node: str
     containers: RenewingNodes | None
     keep: bool
+    was: RunningLab | None = None
 
     @property
     def places(self) -> list[str]:
@@ -290,7 +299,7 @@ class _Rebuilding:
         _settle(lab, places, journal, kill=self.containers is None)
         identities = {place: identity for place, identity in journal.read().identities.items() if place in places}
         with step("end", notify, self.node):
-            _end_processes(lab, self.node, places)
+            _end_processes(self.was or lab, self.node, places)
             names = {namespace_name(lab.name, place): identity for place, identity in identities.items()}
             there = namespaces.still_published(names)
             remove_devices(there)

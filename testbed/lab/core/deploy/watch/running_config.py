@@ -10,6 +10,7 @@ import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -22,6 +23,8 @@ from testbed.lab.core.drivers.probing.machine import KNOWN_DAEMONS
 
 _AT_ONCE = 4
 _COMMAND = "write terminal"
+_HEADER = "log timestamp precision"
+"""A line that every file begins with, and no daemon has by itself."""
 _PREAMBLE = ("Building configuration", "Current configuration", "frr version", "frr defaults")
 
 
@@ -64,6 +67,21 @@ def note_configurations(run: Path, daemons: Mapping[str, Sequence[str]]) -> None
                 pass
     except OSError as error:
         raise state_error(directory, error) from error
+
+
+def await_files(run: Path, daemons: Mapping[str, Sequence[str]]) -> None:
+    """Return when the daemons of nodes have read the files that they have just been started with, or do not in time: a
+    switch without neighbours tells nobody that it runs."""
+    for node, names in daemons.items():
+        for daemon in names:
+            if daemon in KNOWN_DAEMONS:
+                with suppress(DriverError):
+                    vty.await_text(run / node, daemon, _COMMAND, lambda text: _HEADER in text, "its file")
+
+
+def forget_configuration(run: Path, node: str) -> None:
+    """Forget what was noted of a node that runs no routing daemons any more."""
+    (run / DIRECTORY / "config" / node).unlink(missing_ok=True)
 
 
 def read_configuration(directory: Path, daemons: Sequence[str]) -> dict[str, list[str]]:

@@ -103,7 +103,9 @@ class PortInstaller:
         sizes = {"lab": 1, "profiles": profiles, "buffers": buffers, "ports": ports}
         sizes |= {"addresses": _with_room(len(qos.destinations)), "egresses": ports}
         sizes |= dict.fromkeys(QUEUE_MAPS, ports * CLASSES)
-        installer = cls(qos, load.load_programs(program_object, directory, sizes, asks_kernel=qos.asks_kernel))
+        installer = cls(qos, load.load_programs(program_object, directory, sizes))
+        if qos.asks_kernel:
+            load.attach_paths(program_object, directory)
         maps = LabMaps.open(directory, writable=True, with_room=True)
         try:
             fill_maps(maps, qos, operations)

@@ -61,6 +61,8 @@ Filter = GuardSwitch | GuardManagement | FormCommunity | SetPolicy | SetBorder
 """The operations that are transactions of nftables, which one of their own replaces at a moment."""
 _Creator = CreateVeth | CreateVxlan | CreateBridge | CreateBond | CreateVrfDevice
 """The operations that make interfaces, with which goes what is on them."""
+_SPACES = CreateNode | CreateVrf | StartContainer
+"""The operations that make network namespaces."""
 _BESIDE = StartContainer | StartRouting | StartService
 """The operations that are none of the kernel's: runtimes, routing and features carry them out."""
 _F = TypeVar("_F")
@@ -87,14 +89,15 @@ class KernelChanges:
     """All that is done to the kernel so that a lab of one plan is one of another, in this order.
 
     Nodes are `created`, what is `remade` is taken back (`first`), things are `made`, rules are taken back whose tables
-    are another interface's from now on (`outdated`), things are `changed` where they are, and when no route leads there
-    any more, things are `removed`, filters `settled`, and nodes `gone`.
+    are another interface's from now on, and addresses whose subnets routing is to lead elsewhere (`outdated`), things
+    are `changed` where they are, and when no route leads there any more, things are `removed`, filters `settled`, and
+    nodes `gone`.
     """
 
     created: tuple[CreateNode | CreateVrf, ...]
     first: tuple[Operation, ...]
     made: tuple[Operation, ...]
-    outdated: tuple[AddRule, ...]
+    outdated: tuple[AddRule | AddAddress, ...]
     changed: tuple[tuple[Operation, Operation], ...]
     removed: tuple[Operation, ...]
     gone: tuple[str, ...]
@@ -137,6 +140,11 @@ def places_of(operation: Operation) -> tuple[str, ...]:
     return (operation.node,)
 
 
+def spaces_of(plan: LabPlan) -> set[str]:
+    """Return the nodes that have network namespaces, and the VRFs that are some."""
+    return {item.node for item in plan.operations if isinstance(item, _SPACES)}
+
+
 def undo_place(operation: Operation) -> str:
     """Return the node in whose namespace an operation is taken back: of a link the first of both, with which the other
     end goes."""
@@ -148,8 +156,8 @@ def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
     changes = changes_between(old, new)
     tables = (old.tables, new.tables)
     both = [(each.old, each.new) for each in changes.changed if each.old is not None and each.new is not None]
-    # A node that is there stays on the CPU that it was given.
-    pairs = [pair for pair in both if not isinstance(pair[1], CreateNode | CreateVrf)]
+    # A node that is there stays on the CPU that it was given; what realises it is its runtime's.
+    pairs = [pair for pair in both if not isinstance(pair[1], _SPACES)]
     pairs += _of_other_buffers(old, new)
     before = [each.old for each in changes.removed if each.old is not None]
     after = [each.new for each in changes.made if each.new is not None]
@@ -172,16 +180,23 @@ def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
     wanted -= {id(item) for _, item in moved}
     there = [item for item in new.operations if id(item) in wanted]
     elsewhere = first.keys() | written_once.keys() | {id(was) for was, _ in (*moved, *remade)}
-    gone = {item.node for item in before if isinstance(item, CreateNode | CreateVrf | StartContainer)}
+    there_still = spaces_of(new)
+    gone = {item.node for item in before if isinstance(item, _SPACES)} - there_still
+    came = there_still - spaces_of(old)
     lost = taken | ends_of(before)
     removed = [item for item in before if id(item) not in elsewhere and not _vanishes(item, gone, lost)]
     rerouted = {item.node for _, item in moved}
-    outdated = {id(item): item for item in removed if isinstance(item, AddRule) and item.node in rerouted}
+    outdated: dict[int, AddRule | AddAddress] = {
+        id(item): item
+        for item in _led_elsewhere(before, new)
+        if id(item) not in first and item.node not in gone and not is_on(item, taken)
+    }
+    outdated |= {id(item): item for item in removed if isinstance(item, AddRule) and item.node in rerouted}
     pairs += _in_other_masters(old, new, taken)
     renewed = _renewed(old, (*there, *(item for _, item in pairs)), taken)
     made = [item for item in new.operations if id(item) in wanted or id(item) in renewed]
     return KernelChanges(
-        created=tuple(item for item in there if isinstance(item, CreateNode | CreateVrf)),
+        created=tuple(item for item in there if isinstance(item, CreateNode | CreateVrf) and item.node in came),
         first=tuple(reversed(first.values())),
         made=tuple(
             renewed[id(item)][0] if id(item) in renewed else item
@@ -202,6 +217,15 @@ def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
         renewed=tuple(renewed.values()),
         tables=tables,
     )
+
+
+def _led_elsewhere(before: Iterable[Operation], new: LabPlan) -> Iterator[AddAddress]:
+    """Yield the addresses that go of switches that stay, whose subnets routing brings these from now on: a route to a
+    subnet of one's own comes before any other, and the other would be waited for in vain."""
+    brought = {node: {route.prefix for route in routes} for node, routes in new.expected_routes.items()}
+    for item in before:
+        if isinstance(item, AddAddress) and item.address.network in brought.get(item.node, ()):
+            yield item
 
 
 def _claims(operation: Operation) -> Iterator[Hashable]:
@@ -273,7 +297,7 @@ def _vanishes(operation: Operation, gone: Collection[str], ends: Collection[tupl
     if isinstance(operation, CreateVeth | CreateVxlan):
         return False
     place = places_of(operation)[0]
-    return place in gone or _goes_with_ends(operation, ends) or isinstance(operation, _BESIDE)
+    return place in gone or _goes_with_ends(operation, ends) or isinstance(operation, _SPACES | _BESIDE)
 
 
 def _on_new_interfaces(

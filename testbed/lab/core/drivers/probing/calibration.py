@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from itertools import pairwise
@@ -49,7 +50,8 @@ _CHUNK_BYTES = 1 << 18
 def measure_forwarding() -> float:
     """Measure the bit/s over one switch hop at full CPU, in packets of `MEASURED_MTU_BYTES`. Takes two seconds.
 
-    A small load that was there before is taken off; a machine that others use looks smaller than it is.
+    A small load that was there before is taken off; a machine that others use looks smaller than it is. 0 where they
+    left it no time to forward anything, which says nothing of the machine.
     """
     kernel = NetnsKernel("calibration")
     try:
@@ -59,9 +61,14 @@ def measure_forwarding() -> float:
         tries = [_measure(kernel) for _ in range(TRIES)]
     finally:
         kernel.close()
+    return least_bits_per_cpu_s(tries) * HOPS * len(os.sched_getaffinity(0))
+
+
+def least_bits_per_cpu_s(tries: Iterable[tuple[int, float]]) -> float:
+    """Return the bits that a CPU second carries, of tries that each tell bits and CPU seconds: the least of those in
+    which anything was carried, 0 without any."""
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
-    bits_per_cpu_s = min(carried_bits / max(cpu_s, tick_s) for carried_bits, cpu_s in tries)
-    return bits_per_cpu_s * HOPS * len(os.sched_getaffinity(0))
+    return min((bits / max(cpu_s, tick_s) for bits, cpu_s in tries if bits), default=0.0)
 
 
 def _row(row: int) -> list[Operation]:

@@ -123,7 +123,9 @@ def probe_port_programs(*, asks_kernel: bool = False) -> str:
                 directory = Path(scratch) / "bpf"
                 pins.mount(directory)
                 try:
-                    load.load_programs(program_object, directory, sizes, asks_kernel=asks_kernel).close()
+                    load.load_programs(program_object, directory, sizes).close()
+                    if asks_kernel:
+                        load.attach_paths(program_object, directory)
                 finally:
                     pins.unmount(directory)
         except TestbedError as error:

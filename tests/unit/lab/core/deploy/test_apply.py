@@ -97,7 +97,6 @@ def carried(monkeypatch: pytest.MonkeyPatch) -> Carried:
             state.end_change("one")
 
     monkeypatch.setattr(module, "ChangeExecution", _Carrying)
-    monkeypatch.setattr(module.ChangedDataPath, "require_room", lambda _: None)
     monkeypatch.setattr(module, "require_free", lambda *_: None)
     monkeypatch.setattr(module, "require_links", lambda *_: None)
     monkeypatch.setattr(module, "require_data_path", lambda *_: None)

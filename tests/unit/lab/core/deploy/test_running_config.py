@@ -12,6 +12,7 @@ from testbed.base.linux import vty
 from testbed.lab.core.deploy.watch import running_config
 from testbed.lab.core.deploy.watch.running_config import (
     Difference,
+    await_files,
     compare_configuration,
     note_configurations,
     read_configuration,
@@ -88,3 +89,18 @@ def test_a_node_that_did_not_answer_is_not_known(said: dict[str, str], tmp_path:
     assert not is_known and [(line.differs, line.line) for line in lines] == [(Difference.NONE, "router ospf")]
     (tmp_path / ".etc" / "config" / "s2").write_text(json.dumps({"ospfd": []})[:-1])
     assert not compare_configuration(tmp_path, "s2", {"ospfd": []})[1], "what is damaged is not there"
+
+
+def test_a_daemon_is_awaited_until_it_has_read_its_file(
+    said: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str] = []
+
+    def ask(directory: Path, daemon: str, command: str) -> str:
+        heard.append(daemon)
+        return "hostname s1\n" + ("log timestamp precision 3\n" if heard.count(daemon) == 2 else "")
+
+    monkeypatch.setattr(running_config.vty, "ask", ask)
+    monkeypatch.setattr(running_config.vty.time, "sleep", lambda _: None)
+    await_files(tmp_path, {"s1": ("zebra", "bgpd", "lag")})
+    assert heard == ["zebra", "zebra", "bgpd", "bgpd"]

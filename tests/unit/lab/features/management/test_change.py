@@ -189,6 +189,8 @@ def carried_out(lab: RunningLab, new: Lab) -> None:
         running=lab,
         lab=kept,
         plan=plan_lab(kept, k=1000),
+        record=cast(Any, None),
+        timeout_s=1.0,
         state=lab.state,
         journal=cast(Any, journal),
         notify=lambda _: None,

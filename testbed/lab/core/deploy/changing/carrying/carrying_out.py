@@ -46,6 +46,7 @@ from testbed.lab.core.deploy.records.labdir import write_lab_directory
 from testbed.lab.core.deploy.routing import bgp_password, daemon_sets, running_daemons, start_daemons, stop_routing
 from testbed.lab.core.deploy.steps import StepCallback, step
 from testbed.lab.core.deploy.watch.converge import ConvergenceWatch
+from testbed.lab.core.deploy.watch.running_config import forget_configuration
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.drivers.probing.machine import find_frr
 from testbed.lab.core.drivers.routing.frr import DaemonLauncher
@@ -99,11 +100,12 @@ class ChangeExecution:
         self.record = self._record()
 
     def _record(self) -> LabRecord:
-        """The record of the lab as it is to be."""
+        """The record of the lab as it is to be, by the releases of FRR that its nodes have now."""
+        now = RunningLab.planned(self.running.record, self._state, self.running.model, self.running.plan)
         lab, new, record = self.changes.lab, self.changes.new, self.changes.record
         if record is None:
             raise ValueError(f"{lab.name} is not deployed")
-        version_of = self.running.frr_version if record.frr == self.running.record.frr else lambda _: record.frr
+        version_of = now.frr_version if record.frr == self.running.record.frr else lambda _: record.frr
         return replace(
             record,
             environment={node.name: more for node in lab.nodes if (more := environment_of(new, self._run, node.name))},
@@ -121,6 +123,8 @@ class ChangeExecution:
             running=self.running,
             lab=changes.lab,
             plan=changes.new,
+            record=self.record,
+            timeout_s=self._manner.timeout_s,
             state=self._state,
             journal=self._journal,
             notify=self._notify,
@@ -294,6 +298,7 @@ class ChangeExecution:
         before, after = ({speaker.node for speaker in plan.speakers} for plan in (changes.old, changes.new))
         for node in sorted((before - after) & known.keys()):
             stop_routing(self.running, node)
+            forget_configuration(self._run, node)
         self._data_path.take_back(kernel, changes.kernel.removed)
         kernel.apply(changes.kernel.settled, replacing=True)
         leave_attachment(changes.old, changes.new, self._state.run, self._run, self.running.state_directory)
@@ -314,7 +319,7 @@ class ChangeExecution:
 
         Raises `unconverged`, where there is one, and `DriverError` for a command of a new node that fails.
         """
-        changes, record = self.changes, self.record
+        changes, record = self.changes, self._record()
         if COMMANDS not in self._steps_before and not self._manner.undoes:
             before = {node.name for node in self.running.model.nodes}
             created |= {node.name for node in changes.lab.nodes} - before

@@ -5,17 +5,40 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from testbed.base.datapath import pins
-from testbed.base.datapath.load import PATHS
+from testbed.base.datapath import build, load, pins
+from testbed.base.datapath.abi import PATHS_MAP
 from testbed.base.datapath.maps import LabMaps
-from testbed.lab.core.deploy.changing.differences import LabChanges
-from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.links.wires import change_losses, lead_to_delays
 from testbed.lab.core.deploy.records.gone_ports import keep_gone_ports, settle_gone_ports
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller, fits, forget_ports, write_maps
+from testbed.lab.core.drivers.nodes.changing import KernelChanges
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.plan.operations import DelayPort, Operation
+
+if TYPE_CHECKING:
+    from testbed.lab.core.deploy.changing.differences import LabChanges
+
+
+def data_path_obstacles(kernel: KernelChanges, run: Path) -> Iterator[str]:
+    """Say what the programs and maps of a lab that is up, loaded when it was deployed, cannot do of what it becomes.
+
+    `run` is the lab's run directory. A lab whose maps are gone has lost more than that, which others say.
+    """
+    before, after = kernel.tables
+    directory = pins.lab_directory(run)
+    if before is None or after is None:
+        if before is not after:
+            yield "QoS where there was none, or none where there was"
+        return
+    if not directory.exists():
+        return
+    if after.asks_kernel and not (directory / PATHS_MAP).exists():
+        yield "its data path was loaded by an older version, and no switch of it can adapt or pin"
+    with contextlib.closing(LabMaps.open(directory, with_room=True)) as maps:
+        if not fits(maps, after, kernel.installs):
+            yield f"its data path was loaded with room for {len(maps.ports) - 1:,} ports, which these are too many for"
 
 
 class ChangedDataPath:
@@ -38,22 +61,6 @@ class ChangedDataPath:
     def _maps(self, *, writable: bool = True) -> contextlib.closing[LabMaps]:
         return contextlib.closing(LabMaps.open(self._directory, writable=writable, with_room=True))
 
-    def require_room(self) -> None:
-        """Raise `ChangeRefused` where the maps have no room for the ports that are added."""
-        new = self._changes.new
-        if new.tables is None:
-            return
-        if new.tables.asks_kernel and not (self._directory / PATHS).exists():
-            raise ChangeRefused(
-                f"{new.lab} was deployed with no switch that adapts or pins: it lacks the program that knows all paths",
-                hint="deploy --reconfigure replaces it",
-            )
-        with self._maps(writable=False) as maps:
-            if not fits(maps, new.tables, self._changes.kernel.installs):
-                raise ChangeRefused(
-                    f"{new.lab} has no room for so many more ports", hint="deploy --reconfigure replaces it"
-                )
-
     @contextlib.contextmanager
     def prepared(self, kernel: NetnsKernel) -> Iterator[None]:
         """Write the numbers of the new plan into the maps, and have programs ready for the ports that are made.
@@ -64,6 +71,8 @@ class ChangedDataPath:
         if new.tables is None:
             yield
             return
+        if new.tables.asks_kernel:
+            load.attach_paths(build.program_object(), self._directory)
         with self._maps() as maps:
             write_maps(maps, new.tables, changes.kernel.installs)
             change_losses(maps, changes.old, new)
@@ -89,8 +98,10 @@ class ChangedDataPath:
         settle_gone_ports(state_directory)
 
     def forget(self) -> None:
-        """Forget the numbers of the ports that are gone."""
+        """Forget the numbers of the ports that are gone, and what no switch needs any more."""
         old, new = self._changes.old, self._changes.new
+        if new.tables is not None and not new.tables.asks_kernel:
+            load.detach_paths(self._directory)
         if lost := set(old.port_numbers.values()) - set(new.port_numbers.values()):
             with self._maps() as maps:
                 forget_ports(maps, sorted(lost))

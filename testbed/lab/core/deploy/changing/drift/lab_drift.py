@@ -35,6 +35,7 @@ from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.changing.telling.events import tell_changes
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import Journal
+from testbed.lab.core.deploy.records.lab_record import say_the_same
 from testbed.lab.core.deploy.routing import await_daemons, start_routing
 from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step
 from testbed.lab.core.deploy.watch.running_config import Difference, compare_configuration, read_configuration
@@ -200,17 +201,21 @@ def repair_lab(lab: RunningLab, drift: Drift, notify: StepCallback = ignore_step
 def finish_work(lab: RunningLab, notify: StepCallback = ignore_steps) -> bool:
     """Do what a command that was killed was doing to nodes of a lab, and mend what it left; False where none was.
 
-    Call with the lab locked. Raises `DriverError`.
+    A node that a change was making anew, which is the last of what it does, is made as that says; whoever ends the
+    change mends the rest. Call with the lab locked. Raises `DriverError`.
     """
     journal = Journal(lab.state_directory)
     work = journal.read().work
+    record = lab.state.read_next(lab.name) or lab.record
+    in_change = not say_the_same(record.model, lab.record.model)
+    meant = RunningLab(record, lab.state) if in_change else lab
     for node, word in work.items():
         if word == RECREATE:
-            rebuild(lab, node, notify)
+            rebuild(meant, node, notify, was=lab if in_change else None)
         elif word == RESTART:
             restart(lab, node, notify)
         journal.work(node, "")
-    if work:
+    if work and not in_change:
         lab = RunningLab(lab.record, lab.state)
         repair(lab, find_drift(lab), notify)
     return bool(work)

@@ -116,7 +116,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
     monkeypatch.setattr(drift_module, "start_routing", start)
 
-    def rebuild(lab: RunningLab, node: str, notify: Any, *, keep: bool = False) -> None:
+    def rebuild(lab: RunningLab, node: str, notify: Any, *, keep: bool = False, was: Any = None) -> None:
         found.rebuilt.append(node)
         found.states[node] = "running"
         found.lost.clear()
