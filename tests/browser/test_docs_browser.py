@@ -55,7 +55,8 @@ MEASURE = """<script>
 const boxes = [...document.querySelectorAll("pre")].map(one => [one.scrollWidth - one.clientWidth,
   Math.round((one.clientHeight - 2 * parseFloat(getComputedStyle(one).paddingTop))
              / parseFloat(getComputedStyle(one).lineHeight))]);
-const prose = document.querySelector("article p"), tables = [...document.querySelectorAll("table")].map(one => one.parentElement);
+const prose = document.querySelector("article p");
+const tables = [...document.querySelectorAll("table")].map(one => one.parentElement);
 const size = parseFloat(getComputedStyle(prose).fontSize);
 document.title = "measured " + [...boxes.flat(), document.documentElement.scrollWidth - innerWidth,
   Math.round(prose.getBoundingClientRect().width / size),
