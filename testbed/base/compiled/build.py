@@ -37,7 +37,7 @@ from testbed.base.files import CHECKOUT
 KEPT_BUILDS = 4
 """The number of builds that stay in the cache, and of partial ones; the least recently used go first."""
 TAKEN_OVER_WITHIN_S = 600.0
-"""What is older was left by a take-over that was killed: it links some hundred files."""
+"""The age, in seconds, at which a take-over is one that was killed: it only links some hundred files."""
 MYPY_OPTIONS = ("--config-file=", "--follow-imports=silent")
 """Imports of other modules are followed for their types alone: of a package without them, such as PyYAML where its
 stubs are not installed, nothing is asked."""
