@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from testbed.base.errors import ScenarioError
-from testbed.base.names import nearest
+from testbed.base.names import choice_hint
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.record.record import Backend, MetricSummary, Outcome, Record
@@ -73,11 +73,11 @@ class ScenarioResult:
         """
         points = {one.name: one for one in self.record.points}
         if point not in points:
-            raise ScenarioError(f"no point is called {point!r}", hint=f"there are: {'; '.join(map(repr, points))}")
+            known = f"there are: {'; '.join(map(repr, points))}"
+            raise ScenarioError(f"no point is called {point!r}", hint=choice_hint(point, points, known))
         metrics = {one.name: one for one in points[point].metrics}
         if name not in metrics:
-            guess = nearest(name, metrics)
-            hint = f"did you mean {guess}?" if guess else f"measured were {', '.join(metrics)}"
+            hint = choice_hint(name, metrics, f"measured were {', '.join(metrics)}")
             raise ScenarioError(f"the metric {name!r} was not measured", hint=hint)
         return metrics[name]
 

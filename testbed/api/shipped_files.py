@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.base.errors import TestbedError
-from testbed.base.files import CHECKOUT
+from testbed.base.files import CHECKOUT, SHIPPED_FOLDERS
 
-FOLDERS = ("topologies", "scenarios")
-"""The folders of shipped files. A scenario names its topology by `../topologies/`, so that they stay side by side."""
 PATTERNS = ("topologies/**/*.yml", "scenarios/**/*.yml", "scenarios/programs/*.py")
 """The shipped files. A scenario names a program of its own by `programs/`."""
 PACKAGED = Path(__file__).parent / "shipped"
@@ -28,9 +26,9 @@ class ShippedFile:
 
 
 def shipped_directory() -> Path:
-    """Return the directory that has `FOLDERS`. Raises `TestbedError` where they are missing."""
+    """Return the directory that has `SHIPPED_FOLDERS`. Raises `TestbedError` where they are missing."""
     directory = PACKAGED if PACKAGED.is_dir() else CHECKOUT
-    lacking = [name for name in FOLDERS if not (directory / name).is_dir()]
+    lacking = [name for name in SHIPPED_FOLDERS if not (directory / name).is_dir()]
     if lacking:
         raise TestbedError(
             f"{directory} has no {' and no '.join(lacking)}",

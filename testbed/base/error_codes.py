@@ -25,6 +25,7 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "not-a-mapping": "The file is not a mapping of keys to values.",
             "not-to-import": "A file that is to be imported is no topology of containerlab or netlab.",
             "not-utf-8": "The file is not text in UTF-8.",
+            "other-kind": "The file is a scenario where a topology is wanted, or a topology where a scenario is.",
             "other-tool": "The file is a topology of another tool; `import` makes one of testbed of it.",
             "second-document": "The file holds a second YAML document.",
             "syntax": "The file is not YAML; the message says what is missing or too much.",

@@ -15,6 +15,9 @@ from pathlib import Path
 
 CHECKOUT = Path(os.path.realpath(__file__)).parents[2]
 """The directory that the package `testbed` is in: of a checkout, its root."""
+SHIPPED_FOLDERS = ("topologies", "scenarios")
+"""The folders of the files that come with testbed. A scenario names its topology by `../topologies/`, so that they stay
+side by side."""
 _SUFFIX = ".new"
 _numbers = itertools.count()
 

@@ -94,13 +94,19 @@ def nearest(word: str, known: Iterable[str], *, least: float = 0.6) -> str | Non
     return found[0] if found else None
 
 
+def choice_hint(word: str, choices: Iterable[str], otherwise: str | None = None) -> str | None:
+    """The hint for a word that is none of a few: the one that was meant, else `otherwise`, by default all of them; None
+    where there is none."""
+    words = list(choices)
+    if meant := nearest(word, words):
+        return f"did you mean {meant}?"
+    return otherwise or (f"one of {', '.join(words)}" if words else None)
+
+
 def known_names_hint(word: str, known: Sequence[str]) -> str | None:
     """The hint for a name that is not there: the one that was meant, or the first few there are; None without any."""
-    meant = nearest(word, known)
-    if meant:
-        return f"did you mean {meant}?"
     listed = ", ".join(known[:_NAMES_IN_HINT]) + (", ..." if len(known) > _NAMES_IN_HINT else "")
-    return f"there are {listed}" if known else None
+    return choice_hint(word, known, f"there are {listed}" if known else None)
 
 
 def meant_names(word: str, known: Iterable[str]) -> list[str]:

@@ -8,6 +8,7 @@ import errno
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -119,13 +120,13 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
         code = _carry_out(arguments)
         sys.stdout.flush()
     except TestbedError as error:
-        sys.stderr.write(error.trace)
-        return _told(str(error), error.exit_code)
+        return _told(f"{error.trace}error: {error}", error.exit_code)
     except click.ClickException as error:  # all of them are about the command line
-        error.show()
+        with suppress(BrokenPipeError):
+            error.show()
         return ExitCode.NOT_STARTED
     except (KeyboardInterrupt, click.Abort):  # before there was a verb
-        return _told("interrupted", ExitCode.INTERRUPTED)
+        return _told("error: interrupted", ExitCode.INTERRUPTED)
     except BrokenPipeError:
         return nobody_reads()
     except OSError as error:
@@ -133,7 +134,7 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
             return _bug()
         where = f" ({error.filename})" if error.filename else ""
         code = ExitCode.INVALID if error.errno in DISK_FULL else ExitCode.NOT_STARTED
-        return _told(f"{error.strerror}{where}", code)
+        return _told(f"error: {error.strerror}{where}", code)
     except Exception:
         return _bug()
     return code
@@ -147,7 +148,9 @@ def _carry_out(arguments: Sequence[str] | None) -> int:
 
 
 def _told(message: str, code: int) -> int:
-    print(f"error: {message}", file=sys.stderr)
+    """Say it on standard error, where somebody may have gone who read it, and return the code."""
+    with suppress(BrokenPipeError):
+        print(message, file=sys.stderr)
     return code
 
 

@@ -22,15 +22,22 @@ PIPE_WIDTH = 200
 
 
 def console() -> Console:
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    return _console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 def error_console() -> Console:
+    return _console(stderr=True)
+
+
+def _console(**settings: Any) -> Console:
     from rich.console import Console
 
-    return Console(stderr=True)
+    class Ours(Console):
+        def on_broken_pipe(self) -> None:
+            """Leave it to the command line, which tells that nobody reads from a verdict; rich would end with 1."""
+            raise BrokenPipeError
+
+    return Ours(**settings)
 
 
 def emit(

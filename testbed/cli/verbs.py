@@ -89,6 +89,13 @@ class Verbs(Group):
             self.commands[cmd_name] = getattr(module, module.__name__.rpartition(".")[2])
         return self.commands.get(cmd_name)
 
+    def make_context(self, *arguments: Any, **settings: Any) -> click.Context:
+        """Take the command line apart, and print help where that is asked for."""
+        try:
+            return super().make_context(*arguments, **settings)
+        except BrokenPipeError:  # which click would end with 1
+            sys.exit(nobody_reads())
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb. Raises `TestbedError` for an interrupt, which click would end with "Aborted!" and 1."""
         try:

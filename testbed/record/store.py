@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
@@ -23,6 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from testbed.base.errors import RecordError
 from testbed.base.files import write_atomically
+from testbed.base.names import nearest
 from testbed.record.journal import KeptRecord, RecordJournal, journal_path, with_journal
 from testbed.record.point_files import MANY_POINTS, PointFiles, with_point_files
 from testbed.record.record import EPOCH, SCHEMA, SIMULATED_CLOCK, Record
@@ -36,6 +38,19 @@ MAX_SESSION_BYTES = 8 << 20
 _WHERE_OPTIONS = ("-o", "--results", "--pool", "--point")
 """Options that say where a run's results go, or which machines do what of it: the figures are the same without them."""
 _WHERE_FLAGS = ("--force",)
+
+
+def _meant_record(path: Path) -> str:
+    """The hint for a record that is not there: the newest of one that begins so, or one that is called alike."""
+    there: dict[str, Path] = {}
+    for directory in (path.parent, RESULTS_DIRECTORY):
+        with suppress(OSError):
+            for one in sorted(directory.iterdir()):
+                if (one / RECORD_FILE).is_file():
+                    there.setdefault(one.name, one)
+    begin_so = [name for name in there if name.startswith(path.name)]
+    meant = begin_so[-1] if begin_so else nearest(path.name, there)
+    return f"did you mean {there[meant]}?" if meant else "`testbed results list` lists those of a directory"
 
 
 @cache
@@ -122,7 +137,8 @@ def load_record(path: Path) -> Record:
             raise RecordError(f"{file} is larger than any record ({MAX_RECORD_BYTES >> 20} MiB)")
         content = file.read_bytes()
     except OSError as error:
-        raise RecordError(f"cannot read {file}: {error.strerror}") from error
+        hint = _meant_record(path) if isinstance(error, FileNotFoundError) else None
+        raise RecordError(f"cannot read {file}: {error.strerror}", hint=hint) from error
     record = with_session(decode_record(content, name=str(file)), session_path(file))
     if record.incomplete or not record.points:
         record = with_point_files(record, file, most_bytes=MAX_RECORD_BYTES)

@@ -11,7 +11,7 @@ from typing import Any
 
 from testbed.base.errors import WorkloadError
 from testbed.base.lazy import LazyMapping
-from testbed.base.names import nearest
+from testbed.base.names import choice_hint
 from testbed.workload.kinds.kind import FabricView, WorkloadKind
 from testbed.workload.parameters import Parameter, Values
 from testbed.workload.steps import Workload
@@ -33,12 +33,8 @@ def workload_kind(name: str) -> WorkloadKind:
     """The kind of that name. Raises `WorkloadError` with the nearest."""
     kind = KINDS.get(name)
     if kind is None:
-        guess = nearest(name, KINDS)
-        raise WorkloadError(
-            f"there is no workload {name!r}",
-            field="kind",
-            hint=f"did you mean {guess}?" if guess else f"known are {', '.join(KINDS)}",
-        )
+        hint = choice_hint(name, KINDS, f"known are {', '.join(KINDS)}")
+        raise WorkloadError(f"there is no workload {name!r}", field="kind", hint=hint)
     return kind
 
 

@@ -17,6 +17,9 @@ LONGEST = 120
 pytest.importorskip("furo", reason="the documentation's packages are not installed: pip install testbed[docs]")
 pytestmark = [pytest.mark.browser, pytest.mark.process]
 
+COLUMNS = 10
+"""Columns of the widest table of ours."""
+
 CONF = f"""
 project = "pages"
 extensions = ["myst_parser"]
@@ -43,16 +46,21 @@ PAGE = f"""# A page
 | key | value |
 |---|---|
 | `a-key-of-a-table` | `{"word, " * 40}` |
+
+| {" | ".join(["heading"] * COLUMNS)} |
+|{"---|" * COLUMNS}
+| `{"a-scenario-with-a-name" * 2}` | `{"metric[of=a-point]" * 2}` | {" | ".join(["0.975 to 1.025"] * (COLUMNS - 2))} |
 """
 MEASURE = """<script>
 const boxes = [...document.querySelectorAll("pre")].map(one => [one.scrollWidth - one.clientWidth,
   Math.round((one.clientHeight - 2 * parseFloat(getComputedStyle(one).paddingTop))
              / parseFloat(getComputedStyle(one).lineHeight))]);
-const prose = document.querySelector("article p"), table = document.querySelector("table").parentElement;
+const prose = document.querySelector("article p");
+const tables = [...document.querySelectorAll("table")].map(one => one.parentElement);
 const size = parseFloat(getComputedStyle(prose).fontSize);
 document.title = "measured " + [...boxes.flat(), document.documentElement.scrollWidth - innerWidth,
   Math.round(prose.getBoundingClientRect().width / size),
-  table.scrollWidth - table.clientWidth].join(" ");
+  Math.max(...tables.map(one => one.scrollWidth - one.clientWidth))].join(" ");
 </script></body>"""
 
 

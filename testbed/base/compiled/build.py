@@ -36,6 +36,8 @@ from testbed.base.files import CHECKOUT
 
 KEPT_BUILDS = 4
 """The number of builds that stay in the cache, and of partial ones; the least recently used go first."""
+TAKEN_OVER_WITHIN_S = 600.0
+"""The age, in seconds, at which a take-over is one that was killed: it only links some hundred files."""
 MYPY_OPTIONS = ("--config-file=", "--follow-imports=silent")
 """Imports of other modules are followed for their types alone: of a package without them, such as PyYAML where its
 stubs are not installed, nothing is asked."""
@@ -71,21 +73,20 @@ def build(say: Callable[[str], None] = lambda text: None, *, whole: bool = True)
     """Return the build that fits the sources; it is made where there is none.
 
     Where it need not be `whole`, and few modules have changed since a build that is there, that one is taken and these
-    modules are left out of it. Raises `BuildError` where a compiler, Python's headers or mypyc are missing, or one of
-    them fails.
+    modules are left out of it, without waiting for anybody who compiles. Raises `BuildError` where a compiler, Python's
+    headers or mypyc are missing, or one of them fails.
     """
     builds = builds_directory()
     builds.mkdir(parents=True, exist_ok=True)
     directory = builds / build_key()
     sources = compiled_sources()
+    if not whole and not directory.is_dir():
+        _take_over_what_fits(builds, directory)
+    if (found := _found(directory, sources, whole=whole)) is not None:
+        return found
     with _alone(builds, say):
-        if not whole and not directory.is_dir():
-            _take_over_what_fits(builds, directory)
-        if directory.is_dir() and not (whole and is_partial(directory)) and not _is_stale(directory):
-            os.utime(directory)
-            left_out = left_out_of(str(directory))
-            count = sum(module_name(source) not in left_out for source in sources)
-            return Build(directory=directory, modules=count, seconds=None, left_out=left_out)
+        if (found := _found(directory, sources, whole=whole)) is not None:  # whoever we waited for has made it
+            return found
         began = time.monotonic()
         _remove_remains(builds)
         scratch = Path(tempfile.mkdtemp(prefix="making-", dir=builds))
@@ -101,6 +102,16 @@ def build(say: Callable[[str], None] = lambda text: None, *, whole: bool = True)
     return Build(directory=directory, modules=len(sources), seconds=time.monotonic() - began)
 
 
+def _found(directory: Path, sources: Sequence[str], *, whole: bool) -> Build | None:
+    """Return the build that is in a directory; None where there is none that does."""
+    if not directory.is_dir() or (whole and is_partial(directory)) or _is_stale(directory):
+        return None
+    os.utime(directory)
+    left_out = left_out_of(str(directory))
+    count = sum(module_name(source) not in left_out for source in sources)
+    return Build(directory=directory, modules=count, seconds=None, left_out=left_out)
+
+
 def _is_stale(directory: Path) -> bool:
     """Tell whether constants of modules that are not compiled, which a build has in its code, have changed since."""
     manifest = read_manifest(directory)
@@ -111,8 +122,7 @@ def _is_stale(directory: Path) -> bool:
 
 def _take_over_what_fits(builds: Path, directory: Path) -> None:
     """Make a partial build of one that is there, if there is one that only few modules have to be left out of."""
-    there = [item for item in builds.iterdir() if item.is_dir()]
-    partial = find_partial(there, maker(), source_digests(), CHECKOUT)
+    partial = find_partial(_finished(builds), maker(), source_digests(), CHECKOUT)
     if partial is not None:
         os.utime(partial.directory)
         take_over(partial, builds, directory)
@@ -141,21 +151,29 @@ def _alone(builds: Path, say: Callable[[str], None]) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("transports: waiting for another process of this user that compiles, too")
+            say("waiting for another testbed of this user that compiles (TESTBED_PURE=1 runs interpreted at once)")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
+def _finished(builds: Path) -> list[Path]:
+    """Return the builds that are whole or partial; what is being made has a dash in its name."""
+    return [item for item in builds.iterdir() if item.is_dir() and "-" not in item.name]
+
+
 def _remove_remains(builds: Path) -> None:
-    """Remove what builds that were killed have left: nobody else is at it, since we hold the lock."""
-    for item in builds.glob("making-*"):
-        shutil.rmtree(item, ignore_errors=True)
+    """Remove what builds that were killed have left: nobody else makes one, since we hold the lock, and what takes one
+    over is done in a moment."""
+    for item in (*builds.glob("making-*"), *builds.glob("taking-*")):
+        with contextlib.suppress(FileNotFoundError):  # a take-over has just ended
+            if item.name.startswith("making-") or item.stat().st_mtime < time.time() - TAKEN_OVER_WITHIN_S:
+                shutil.rmtree(item, ignore_errors=True)
 
 
 def _forget_oldest(builds: Path, newest: Path) -> None:
     """Keep the latest builds, and as many partial ones: those are many where somebody tries things."""
     for partial in (False, True):
-        found = [item for item in builds.iterdir() if item.is_dir() and is_partial(item) is partial and item != newest]
+        found = [item for item in _finished(builds) if is_partial(item) is partial and item != newest]
         found.sort(key=lambda item: item.stat().st_mtime, reverse=True)
         for item in found[KEPT_BUILDS - 1 :]:
             shutil.rmtree(item, ignore_errors=True)

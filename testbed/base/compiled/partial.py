@@ -77,8 +77,11 @@ def modules_to_leave_out(manifest: Manifest, sources: Mapping[str, str], imports
 
 
 def take_over(partial: Partial, builds: Path, directory: Path) -> None:
-    """Make the partial build in `directory`: links to the files of the other one, which may go before it does."""
-    scratch = Path(tempfile.mkdtemp(prefix="making-", dir=builds))
+    """Make the partial build in `directory`: links to the files of the other one, which may go before it does.
+
+    Others may do the same at once; the first one's stays.
+    """
+    scratch = Path(tempfile.mkdtemp(prefix="taking-", dir=builds))
     try:
         for file in partial.directory.glob("*.so"):
             if file.name.removesuffix(".so") not in partial.left_out:
@@ -87,6 +90,9 @@ def take_over(partial: Partial, builds: Path, directory: Path) -> None:
         (scratch / PARTIAL_FILE).write_text(json.dumps(partial.left_out))
         scratch.chmod(0o755)
         scratch.rename(directory)
+    except OSError:
+        if not directory.is_dir():
+            raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

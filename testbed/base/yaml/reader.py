@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path as FilePath
 from typing import Any, NoReturn
 
@@ -18,11 +19,14 @@ from yaml import events
 from yaml.error import MarkedYAMLError, YAMLError
 
 from testbed.base.errors import Position, Problem, SpecError
+from testbed.base.files import SHIPPED_FOLDERS
+from testbed.base.names import nearest
 from testbed.base.yaml.document import Document, Tree
 from testbed.base.yaml.paths import format_path, quote
 from testbed.base.yaml.scalars import Scalar, ScalarError, resolve_plain_scalar
 from testbed.base.yaml.syntax import explain_syntax_error
 
+SUFFIXES = frozenset({".yml", ".yaml"})
 MAX_BYTES = 1 << 20
 """Size of a file. The largest fabric we know of, written by hand link by link, has a third of it."""
 MAX_VALUES = 100_000
@@ -71,10 +75,26 @@ def read_text(path: FilePath) -> str:
             raw = stream.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        hint = _meant_file(path) if isinstance(error, FileNotFoundError) else "check the path"
         raise SpecError(
-            [Problem(code="unreadable", file=file, message=f"cannot read the file: {reason}", hint="check the path")]
+            [Problem(code="unreadable", file=file, message=f"cannot read the file: {reason}", hint=hint)]
         ) from error
     return decode(raw, file)
+
+
+def _meant_file(path: FilePath) -> str:
+    """The hint for a file that is not there: one that is called alike beside it, or in the folders of shipped files."""
+    there: dict[str, FilePath] = {}
+    for directory in (path.parent, *map(FilePath, SHIPPED_FOLDERS)):
+        with suppress(OSError):
+            for one in sorted(directory.iterdir()):
+                if one.suffix in SUFFIXES and one.name[0] != ".":
+                    there.setdefault(one.name, one)
+    wanted = path.name if path.suffix in SUFFIXES else f"{path.name}.yml"
+    meant = wanted if wanted in there else nearest(wanted, there)
+    if meant is not None:
+        return f"did you mean {there[meant]}?"
+    return "`testbed examples .` writes what is shipped" if path.parts[0] in SHIPPED_FOLDERS else "check the path"
 
 
 def decode(raw: bytes, file: str) -> str:

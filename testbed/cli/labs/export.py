@@ -53,11 +53,12 @@ def export(
 def _export_topology(
     topology: str | None, to: str | None, output: Path | None, name: str | None, set: tuple[str, ...]
 ) -> None:
+    from testbed.base.names import choice_hint
     from testbed.cli.lab_choice import placed_plan_errors, read_topology
 
     if to not in FORMATS:
         said = "--to is missing" if to is None else f"cannot export to {to!r}"
-        raise TestbedError(said, hint=f"--to {', '.join(FORMATS)}")
+        raise TestbedError(said, hint=choice_hint(to or "", FORMATS, f"--to {', '.join(FORMATS)}"))
     lab = read_topology(topology, name, set)
     with placed_plan_errors(topology, name, set):
         exported = _exported(lab, to, output)

@@ -26,7 +26,7 @@ class DesignRow:
 @options.format_option
 def generate(design: str | None, set: tuple[str, ...], name: str, output: Path | None, format: options.Format) -> None:
     """Write a topology file for a design; without DESIGN, list the designs."""
-    from testbed.base.names import nearest
+    from testbed.base.names import choice_hint
     from testbed.cli.output import emit
     from testbed.lab.assembly.write import render_topology
     from testbed.lab.core.fabric import DESIGNS
@@ -36,10 +36,7 @@ def generate(design: str | None, set: tuple[str, ...], name: str, output: Path |
         emit(rows, DesignRow, format)
         return
     if design not in DESIGNS:
-        guess = nearest(design, DESIGNS)
-        raise TestbedError(
-            f"there is no design {design!r}", hint=f"did you mean {guess}?" if guess else f"one of {', '.join(DESIGNS)}"
-        )
+        raise TestbedError(f"there is no design {design!r}", hint=choice_hint(design, DESIGNS))
     text = render_topology(name, design, set)
     if output is None:
         sys.stdout.write(text)

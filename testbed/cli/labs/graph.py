@@ -34,6 +34,7 @@ def graph(
 ) -> None:
     """Draw a lab: a self-contained HTML page, dot or mermaid. Of a lab that runs (-n) nodes and links are shown as they
     are."""
+    from testbed.base.names import choice_hint
     from testbed.cli.lab_choice import check_network, open_lab, read_topology
     from testbed.lab.core.model import UNSTATED_SCALE_UP
     from testbed.lab.core.plan.lab import plan_addresses
@@ -42,7 +43,7 @@ def graph(
 
     kinds = ("html", "dot", "mermaid")
     if kind not in kinds:
-        raise TestbedError(f"cannot draw {kind!r}", hint=f"one of {', '.join(kinds)}")
+        raise TestbedError(f"cannot draw {kind!r}", hint=choice_hint(kind, kinds))
     running = open_lab(name) if topology is None and name is not None else None
     lab = read_topology(topology, name, set) if running is None else running.model
     check_network(lab, network)

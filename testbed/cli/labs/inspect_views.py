@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import LabNotFound, TestbedError
+from testbed.base.names import choice_hint
 from testbed.base.rows import column, for_programs, row_json, text_of
 from testbed.cli.lab_choice import DeclaredLab, check_network, open_lab, open_or_declare, read_topology
 from testbed.cli.options import Format
@@ -124,7 +125,7 @@ def show_view(
         live_views[what](lab if network is None else lab.of_network(network), nodes, form)
     else:
         known = [*live_views, *seen_views, "machines", "qos", "scale-up"]
-        raise TestbedError(f"cannot inspect {what!r}", hint=f"one of {', '.join(sorted(known))}")
+        raise TestbedError(f"cannot inspect {what!r}", hint=choice_hint(what, sorted(known)))
 
 
 def _is_switch_of(subnet: InfinibandFabric | None, node: str) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.base.datapath.abi import FIVE_TUPLE
 from testbed.base.errors import TestbedError
+from testbed.base.names import choice_hint
 from testbed.base.units import ByteCount, Duration, Rate
 from testbed.cli.lab_choice import open_or_declare
 from testbed.cli.options import Format
@@ -34,7 +35,7 @@ def inspect_qos(
     lab, plan = found.model, found.plan
     known = lab.network_names
     if network is not None and network not in known:
-        raise TestbedError(f"{lab.name} has no network {network!r}", hint=f"one of {', '.join(known)}")
+        raise TestbedError(f"{lab.name} has no network {network!r}", hint=choice_hint(network, known))
     seen = network or next((each for each in known if lab.of_network(each).qos is not None), None)
     if seen is not None:
         lab, plan = lab.of_network(seen), plan.of_network(seen)

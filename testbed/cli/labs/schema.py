@@ -16,7 +16,8 @@ def schema(kind: str) -> None:
         emit_json(record_schema())
         return
     from testbed.api.json_schema import SCHEMAS
+    from testbed.base.names import choice_hint
 
     if kind not in SCHEMAS:
-        raise TestbedError(f"there is no schema for {kind!r}", hint=f"one of {', '.join(SCHEMAS)}, record")
+        raise TestbedError(f"there is no schema for {kind!r}", hint=choice_hint(kind, (*SCHEMAS, "record")))
     emit_json(SCHEMAS[kind]())

@@ -15,6 +15,7 @@ from testbed.cli.command import command, option
 @options.lab_name
 def logs(node: str, daemon: str | None, follow: bool, name: str | None) -> None:
     """Print the logs of a switch's daemons, or of a service that a node runs."""
+    from testbed.base.names import choice_hint
     from testbed.cli.lab_choice import open_lab
     from testbed.lab.core.deploy.live import NoSuchNode
     from testbed.lab.features.management.services_apply import service_places
@@ -34,7 +35,7 @@ def logs(node: str, daemon: str | None, follow: bool, name: str | None) -> None:
     if not known:
         raise NoSuchNode(f"{node} runs no daemons", hint="switches do; `testbed inspect` lists them")
     if daemon is not None and daemon not in known:
-        raise NoSuchNode(f"{node} runs no {daemon}", hint=f"it runs {', '.join(known)}")
+        raise NoSuchNode(f"{node} runs no {daemon}", hint=choice_hint(daemon, known, f"it runs {', '.join(known)}"))
     wanted = (daemon,) if daemon else daemons or tuple(services)
     paths: dict[Path, str] = {}
     for item in wanted:

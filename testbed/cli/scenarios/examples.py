@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from testbed.base.errors import TestbedError
 from testbed.cli import options
 from testbed.cli.command import PATH, argument, command
 
@@ -18,8 +19,13 @@ from testbed.cli.command import PATH, argument, command
 def examples(directory: Path | None, format: options.Format) -> None:
     """List the topologies and scenarios that come with testbed, or copy them into a directory."""
     from testbed.api.shipped_files import ShippedFile, copy_shipped, shipped_files
+    from testbed.base.yaml.reader import SUFFIXES
     from testbed.cli.output import emit
 
+    if directory is not None and directory.suffix in SUFFIXES:
+        raise TestbedError(
+            f"{directory} is no name for a directory", hint="`testbed examples .` writes all of them here"
+        )
     if directory is None:
         emit(shipped_files(), ShippedFile, format)
         return

@@ -44,7 +44,7 @@ def read_sweeps(
         try:
             sweeps.append(read_sweep(path, overrides, wanted, warn=warnings.append if warn else None))
         except SpecError as error:
-            told = _of_another_tool(error, path)
+            told = _of_another_kind(error, path)
             if refused is None:
                 problems.extend(told.problems)
             else:
@@ -64,15 +64,19 @@ def is_scenario_file(path: Path) -> bool:
     try:
         return is_scenario(read_document(path).data)
     except SpecError as error:
-        raise _of_another_tool(error, path) from error
+        raise _of_another_kind(error, path) from error
 
 
-def _of_another_tool(error: SpecError, path: Path) -> SpecError:
-    """The error of a file: that it is a topology of another tool where it is, else `error` itself."""
-    from testbed.base.yaml.reader import read_text
+def _of_another_kind(error: SpecError, path: Path) -> SpecError:
+    """The error of a file: that it is a topology, of ours or of another tool, where it is, else `error` itself."""
+    from testbed.base.yaml.reader import load_document, read_text
+    from testbed.lab.core.schema.file_kind import topology_problem
     from testbed.lab.core.schema.other_tools import told_of_other_tool
 
     try:
-        return told_of_other_tool(error, read_text(path), str(path))
+        text = read_text(path)
+        told = told_of_other_tool(error, text, str(path))
+        problem = topology_problem(load_document(text, str(path))) if told is error else None
     except SpecError:
         return error  # it cannot be read, which the error says
+    return told if problem is None else SpecError([problem])

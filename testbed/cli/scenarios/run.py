@@ -185,14 +185,12 @@ def is_simulation(backend: str, *, keep: bool = False, prove_scale: bool = False
     """Tell whether no lab is to be deployed. Raises `TestbedError` for what is no backend, or asks for a lab."""
     if backend == EMULATION:
         return False
-    from testbed.base.names import nearest
+    from testbed.base.names import choice_hint
     from testbed.record.record import Backend
 
     known = [one.value for one in Backend]
     if backend not in known:
-        guess = nearest(backend, known)
-        hint = f"did you mean {guess}?" if guess else f"one of {', '.join(known)}"
-        raise TestbedError(f"there is no backend {backend!r}", hint=hint)
+        raise TestbedError(f"there is no backend {backend!r}", hint=choice_hint(backend, known))
     if backend == Backend.FLOWS:
         raise TestbedError("flows are for `testbed run` alone", hint="--backend simulation")
     if backend != Backend.SIMULATION:

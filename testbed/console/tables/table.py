@@ -12,7 +12,7 @@ from dataclasses import Field, dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any
 
-from testbed.base.names import known_names_hint, nearest
+from testbed.base.names import choice_hint, known_names_hint
 from testbed.base.rows import column_of, value_of
 from testbed.console.answers import RefusedRequest
 from testbed.console.sources.source import Moment, Source
@@ -106,12 +106,8 @@ def check_places(source: Source, patterns: Sequence[str], names: Iterable[str] =
     for pattern in patterns:
         known: Sequence[str] = list(shape.places if ":" in pattern else (*shape.nodes, *names))
         if not any(fnmatchcase(name, pattern) for name in known):
-            guess = nearest(pattern, known)
-            raise RefusedRequest(
-                400,
-                f"nothing in {source.name} matches {pattern!r}",
-                hint=f"did you mean {guess}?" if guess else "NODE or NODE:IF, with wildcards",
-            )
+            hint = choice_hint(pattern, known, "NODE or NODE:IF, with wildcards")
+            raise RefusedRequest(400, f"nothing in {source.name} matches {pattern!r}", hint=hint)
 
 
 def table_page(table: PageTable, source: Source, query: TableQuery) -> dict[str, Any]:

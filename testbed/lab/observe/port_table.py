@@ -19,7 +19,7 @@ from testbed.base.datapath.abi import CLASSES
 from testbed.base.datapath.markers import MARKERS, MarkAt
 from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.base.errors import TestbedError
-from testbed.base.names import nearest
+from testbed.base.names import choice_hint
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import CreateBridge, InstallPort
 
@@ -91,7 +91,7 @@ class PortTable:
             if not wanted.any():
                 known = sorted({name for names in self.class_names for name in names if name})
                 raise NothingSelected(
-                    f"{self.lab} has no traffic class {class_name!r}", hint=f"one of {', '.join(known)}"
+                    f"{self.lab} has no traffic class {class_name!r}", hint=choice_hint(class_name, known)
                 )
             chosen &= wanted[self.profile]
         return chosen
@@ -110,11 +110,8 @@ def matching_places(lab: str, places: Sequence[str], patterns: Sequence[str]) ->
         matching = [index for index, place in enumerate(places) if fnmatchcase(place, whole)]
         if not matching:
             known = places if ":" in pattern else [place.partition(":")[0] for place in places]
-            guess = nearest(pattern, set(known))
-            raise NothingSelected(
-                f"no port of {lab} matches {pattern!r}",
-                hint=f"did you mean {guess}?" if guess else "`testbed inspect links` lists the ports",
-            )
+            hint = choice_hint(pattern, dict.fromkeys(known), "`testbed inspect links` lists the ports")
+            raise NothingSelected(f"no port of {lab} matches {pattern!r}", hint=hint)
         found.update(matching)
     return sorted(found)
 

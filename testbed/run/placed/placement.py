@@ -10,7 +10,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, assert_never
 
 from testbed.base.errors import ScenarioError
-from testbed.base.names import nearest, plane_letter
+from testbed.base.names import all_names_hint, plane_letter
 from testbed.lab.core.fabric.forwarding.links import planes_apart
 from testbed.lab.core.model import BACKEND, Lab
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
@@ -188,10 +188,7 @@ def _check(lab: Lab, plan: LabPlan, choice: Ranks, chosen: Sequence[PortPlan]) -
     names = [node.name for node in lab.hosts]
     for pattern in choice.hosts:
         if not any(fnmatchcase(name, pattern) for name in names):
-            guess = nearest(pattern, names)
-            raise ScenarioError(
-                f"no host of {lab.name} is called {pattern}", hint=f"did you mean {guess}?" if guess else None
-            )
+            raise ScenarioError(f"no host of {lab.name} is called {pattern}", hint=all_names_hint(pattern, names))
     rails = {nic.rail for host in plan.hosts for nic in host.nics}
     for rail in choice.rails:
         if rail not in rails:

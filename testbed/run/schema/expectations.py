@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 from pydantic_core import PydanticCustomError
 
 from testbed.base.errors import Problem
-from testbed.base.names import known_names_hint, nearest
+from testbed.base.names import choice_hint, known_names_hint
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, quote
 from testbed.lab.core.model import Lab
@@ -169,8 +169,7 @@ class ExpectationReader:
             where = (*path, key)
             if not found:
                 known = sorted({one.rpartition(".")[2] for one in self._matrix})
-                meant = nearest(key, [*known, *self._matrix])
-                hint = f"did you mean {meant}?" if meant else f"its keys are {', '.join(known)}" if known else None
+                hint = choice_hint(key, [*known, *self._matrix], f"its keys are {', '.join(known)}" if known else None)
                 message = f"the matrix has no key {quote(key)}" if known else "the scenario has no matrix"
                 yield problem("unknown-key", where, message, hint=hint, key=True)
             elif len(found) > 1:

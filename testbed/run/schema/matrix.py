@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 
 from testbed.base.errors import Problem, ScenarioError, SpecError
-from testbed.base.names import nearest
+from testbed.base.names import choice_hint, nearest
 from testbed.base.yaml.document import OVERRIDE_FILE, Document, Tree
 from testbed.base.yaml.paths import Path, format_path, parse_path, quote
 from testbed.lab.assembly.spec import LabSpec
@@ -119,7 +119,7 @@ def _transport_problems(document: Document, key: str, matrix: Mapping[str, tuple
     known = list(named) if isinstance(named, dict) else []
     for place, value in enumerate(matrix[key]):
         if value not in known:
-            hint = f"one of {', '.join(map(str, known))}" if known else "transports: {NAME: {kind: roce}}"
+            hint = choice_hint(str(value), map(str, known)) or "transports: {NAME: {kind: roce}}"
             where = ("matrix", key, place)
             yield document.problem("unknown-value", where, f"transports has none called {quote(value)}", hint=hint)
     if document.get(TRANSPORT_KEY) is not None:
@@ -145,14 +145,15 @@ def chosen_combinations(matrix: Mapping[str, tuple[Scalar, ...]], only: Mapping[
     for key in only:
         if not any(names_key(key, one) for one in matrix):
             known = f"its keys are {', '.join(matrix)}" if matrix else "the scenario has no matrix"
-            raise ScenarioError(f"--only {key}: the matrix has no such key", hint=known)
+            hint = choice_hint(key, [*matrix, *short_keys(matrix).values()], known)
+            raise ScenarioError(f"--only {key}: the matrix has no such key", hint=hint)
     every = list(combinations(matrix))
     chosen = [places for places in every if is_point_of(_values(matrix, places), only)]
     if not chosen:
         wanted = " ".join(f"{key}={show_value(value)}" for key, value in only.items())
         labels = short_keys(matrix)
         names = [point_name(_values(matrix, places), labels) for places in every]
-        raise ScenarioError(f"no point has {wanted}", hint=f"there are: {'; '.join(names)}")
+        raise ScenarioError(f"no point has {wanted}", hint=choice_hint(wanted, names, f"there are: {'; '.join(names)}"))
     return chosen
 
 

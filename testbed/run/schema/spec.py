@@ -137,7 +137,7 @@ class ScenarioSpec(SpecModel):
     )
     topology: TopologyRefSpec = Field(description="Describes the lab that it runs on.")
     transport: TransportField | None = Field(
-        default=None, description="Says how bytes are moved: over tcp (default), uet or rdma."
+        default=None, description="Says how bytes are moved: over tcp (default), uet, roce, or another kind."
     )
     transports: Section[dict[TransportName, TransportField]] = Field(
         default={},

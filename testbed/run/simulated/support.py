@@ -89,7 +89,7 @@ def _check_scenario(point: Point, lab: Lab, seen: Lab) -> None:
 
 
 def _check_probes(fault: Fault, scenario: Scenario, lab: Lab) -> None:
-    """Refuse what would find a blackhole in a full queue: simulated TCP leaves probes less room in it than the kernel's."""
+    """Refuse what would find a blackhole in a full queue: simulated TCP leaves probes less room than the kernel's."""
     several = int(scenario.workload.parameters.get("flows", 1)) > 1
     if several and cuts_dual_homed(fault, lab) and any(one.kind is TransportKind.TCP for one in scenario.transports):
         raise ScenarioError(

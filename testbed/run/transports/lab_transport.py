@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.base.errors import CapabilityError, ScenarioError
-from testbed.base.names import nearest
+from testbed.base.names import choice_hint
 from testbed.lab.core.fabric.base_rtt import model_base_rtt
 from testbed.lab.core.model.overlay import VXLAN_BYTES
 from testbed.lab.core.model.tcp import DEFAULT_TCP_CC
@@ -103,11 +103,8 @@ class LabTransport(ABC):
         known = [parameter.name for parameter in TRANSPORTS[kind.value].parameters]
         for name in sorted(self.transport.options):
             if name not in known:
-                guess = nearest(name, known)
-                raise ScenarioError(
-                    f"transport.options: {kind.upper()} has none called {name!r}",
-                    hint=f"did you mean {guess}?" if guess else None,
-                )
+                message = f"transport.options: {kind.upper()} has none called {name!r}"
+                raise ScenarioError(message, hint=choice_hint(name, known))
 
     @classmethod
     def check_machine(cls, transport: Transport) -> None:
@@ -314,7 +311,7 @@ class LabTransport(ABC):
         found = {profile.class_of_dscp[dscp]: dscp for dscp in range(63, -1, -1)}
         classes = {item.name: found[item.priority] for item in profile.classes if item.priority in found}
         if name not in classes:
-            raise ScenarioError(f"the lab has no traffic class {name!r}", hint=f"one of {', '.join(classes)}")
+            raise ScenarioError(f"the lab has no traffic class {name!r}", hint=choice_hint(name, classes))
         return classes[name]
 
     def _choose_dscp(self) -> int:

@@ -7,6 +7,7 @@ collective of `bytes`: for the ideal that its steps are compared with, and for p
 from __future__ import annotations
 
 from testbed.base.errors import WorkloadError
+from testbed.base.names import choice_hint
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.collectives.operation import (
@@ -42,7 +43,7 @@ def check_algorithm(collective: str, algorithm: str | None) -> None:
         raise WorkloadError(
             f"the collective {collective} has no algorithm {algorithm}",
             field="algorithm",
-            hint=f"one of {', '.join(known)}",
+            hint=choice_hint(algorithm, known),
         )
 
 

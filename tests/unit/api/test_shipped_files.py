@@ -9,15 +9,16 @@ import pytest
 from click.testing import CliRunner
 
 from testbed.api import shipped_files
-from testbed.api.shipped_files import FOLDERS, copy_shipped, shipped_directory
+from testbed.api.shipped_files import copy_shipped, shipped_directory
 from testbed.base.errors import TestbedError
+from testbed.base.files import SHIPPED_FOLDERS
 from testbed.cli.app import app
 from testbed.cli.scenarios.demo import SCENARIO
 
 ROOT = Path(__file__).parents[3]
 FILES = {
     str(path.relative_to(ROOT))
-    for folder in FOLDERS
+    for folder in SHIPPED_FOLDERS
     for path in (ROOT / folder).rglob("*")
     if path.is_file() and "__pycache__" not in path.parts
 }
@@ -42,6 +43,12 @@ def test_files_are_copied_side_by_side_and_once(tmp_path: Path) -> None:
     assert copy_shipped(tmp_path / "new") == [tmp_path / "new" / SCENARIO]
 
 
+def test_a_file_is_no_directory_for_them(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["examples", str(tmp_path / "topologies" / "demo.yml")])
+    assert isinstance(done.exception, TestbedError) and "no name for a directory" in str(done.exception)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_somebody_has_changed_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "topologies").mkdir()
     mine = tmp_path / "topologies" / "demo.yml"
@@ -54,7 +61,7 @@ def test_what_somebody_has_changed_is_not_overwritten(tmp_path: Path) -> None:
 
 def test_a_wheel_has_them_beside_the_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert shipped_directory() == ROOT
-    for folder in FOLDERS:
+    for folder in SHIPPED_FOLDERS:
         (tmp_path / folder).mkdir()
     monkeypatch.setattr(shipped_files, "PACKAGED", tmp_path)
     assert shipped_directory() == tmp_path

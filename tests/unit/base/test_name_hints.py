@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.base.names import all_names_hint, meant_names
+from testbed.base.names import all_names_hint, choice_hint, meant_names
 
 NODES = [f"p1-s{segment}-h{host}" for segment in (1, 2) for host in (1, 2, 3)] + ["p1-spine1", "mgmt1"]
 
@@ -31,3 +31,10 @@ def test_a_hint_asks_and_lists() -> None:
     assert said.endswith("mgmt1 and 8 more")
     assert all_names_hint("eth0", ["a:b"]) == "there is a:b"
     assert all_names_hint("h1", []) is None
+
+
+def test_a_word_of_a_few() -> None:
+    assert choice_hint("lniks", ["bgp", "links"]) == "did you mean links?"
+    assert choice_hint("x", ["bgp", "links"]) == "one of bgp, links"
+    assert choice_hint("x", ["bgp"], "`testbed inspect` lists them") == "`testbed inspect` lists them"
+    assert choice_hint("x", []) is None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +145,35 @@ def test_what_is_missing_could_not_begin(verb: str, capsys: pytest.CaptureFixtur
     said = capsys.readouterr()
     assert said.err.strip() and "Traceback" not in said.err and not said.out
     assert list(Path.cwd().iterdir()) == [], "nothing was begun"
+
+
+@contextmanager
+def nobody_reads() -> Iterator[None]:
+    """Standard output and standard error are pipes whose reader is gone."""
+    with pytest.MonkeyPatch.context() as patch:
+        streams = []
+        for name in ("stdout", "stderr"):
+            reading, writing = os.pipe()
+            os.close(reading)
+            streams.append(os.fdopen(writing, "w", buffering=1))
+            patch.setattr(sys, name, streams[-1])
+        yield
+        for stream in streams:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            stream.close()
+
+
+@pytest.mark.parametrize("words", [["workloads"], ["--help"], ["--version"], ["link", "-h"], ["list"], ["schema"]])
+def test_nobody_who_reads_is_no_verdict(words: list[str]) -> None:
+    """As in `testbed workloads | head -1`: a shell says 141 for what SIGPIPE has ended."""
+    with nobody_reads():
+        assert exit_code(words) == 141
+
+
+@pytest.mark.parametrize("words", [["validate", "no.yml"], ["lsit"], ["list", "--no-such-option"]])
+def test_a_mistake_that_nobody_hears_of_has_its_code(words: list[str]) -> None:
+    with nobody_reads():
+        assert exit_code(words) == NOT_STARTED
 
 
 @pytest.mark.parametrize("verb", [name for name in VERBS if any(one.required for one in VERBS[name].params)])

@@ -23,6 +23,28 @@ def test_round_trip_through_a_file(record: Record, tmp_path: Path) -> None:
     assert (tmp_path / "record.json").stat().st_mode & 0o777 == 0o644
 
 
+@pytest.mark.parametrize(
+    ("wanted", "hint"),
+    [
+        ("incast", "did you mean results/incast-20260102-000000?"),
+        ("incast-20260101-000001", "did you mean results/incast-20260101-000000?"),
+        ("results/incast-20260101-000001", "did you mean results/incast-20260101-000000?"),
+        ("others", "`testbed results list` lists those of a directory"),
+    ],
+)
+def test_a_record_that_is_not_there_has_a_hint(
+    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: str, hint: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("incast-20260101-000000", "incast-20260102-000000"):
+        (tmp_path / "results" / name).mkdir(parents=True)
+        write_record(record, tmp_path / "results" / name / "record.json")
+    (tmp_path / "results" / "others-without-a-record").mkdir()
+    with pytest.raises(RecordError) as caught:
+        load_record(Path(wanted))
+    assert caught.value.hint == hint
+
+
 def changed(record: Record, **changes: Any) -> bytes:
     return json.dumps(json.loads(encode_record(record)) | changes).encode()
 

@@ -70,7 +70,7 @@ def test_some_points_only() -> None:
 @pytest.mark.parametrize(
     ("only", "message"),
     [
-        ({"modus": "flow"}, "the matrix has no such key\n  hint: its keys are workload.senders"),
+        ({"modus": "flow"}, "the matrix has no such key\n  hint: did you mean mode"),
         ({"mode": "sprayed"}, "no point has mode=sprayed"),
         ({"senders": True}, "no point has senders=true"),
     ],

@@ -12,7 +12,7 @@ from typing import Any
 from testbed.base.errors import CapabilityError, DriverError, TestbedError
 from testbed.base.linux import vty
 from testbed.base.linux.processes import Process, kill_processes, processes_in, terminate
-from testbed.base.names import namespace_name
+from testbed.base.names import choice_hint, namespace_name
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import state_error
 from testbed.lab.core.deploy.records.kept_events import keep_event
@@ -164,8 +164,8 @@ def kill_daemon(lab: RunningLab, node: str, daemon: str) -> None:
     """
     known = lab.daemons.get(lab.node(node).name, ())
     if daemon not in known:
-        hint = f"it has {', '.join(known)}" if known else "switches have daemons"
-        raise TestbedError(f"{node} has no daemon {daemon}", hint=hint)
+        known_hint = f"it has {', '.join(known)}" if known else "switches have daemons"
+        raise TestbedError(f"{node} has no daemon {daemon}", hint=choice_hint(daemon, known, known_hint))
     running = [one for one in running_daemons(lab, node) if one.command == daemon]
     if not running:
         raise DriverError(f"{node} runs no {daemon} that could be killed", hint=f"testbed node restart {node}")

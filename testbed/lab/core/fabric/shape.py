@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from testbed.base.errors import FabricError
-from testbed.base.names import PLANE_LETTERS, nearest
+from testbed.base.names import PLANE_LETTERS, choice_hint
 from testbed.base.units import Rate
 from testbed.lab.core.fabric.designs import DESIGNS, RAILS_PER_SWITCH, Design, Value
 from testbed.lab.core.fabric.params import FabricParams
@@ -191,8 +191,7 @@ def _resolve(params: FabricParams) -> tuple[Shape | None, tuple[FabricError, ...
     design = DESIGNS.get(params.design)
     faults = _Faults()
     if design is None:
-        guess = nearest(params.design, DESIGNS)
-        hint = f"did you mean {guess}?" if guess else f"one of {', '.join(DESIGNS)}"
+        hint = choice_hint(params.design, DESIGNS)
         faults.add("design", f"there is no design {params.design!r}", code="unknown-design", hint=hint)
         return None, tuple(faults)
     written = _written(params)

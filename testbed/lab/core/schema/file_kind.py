@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from testbed.base.errors import Problem
 from testbed.base.names import nearest
+from testbed.base.yaml.document import Document
 
 SCENARIO_KEYS = frozenset(
     {"transport", "transports", "workload", "matrix", "faults", "convergence", "repeat", "probes", "expect"}
@@ -33,3 +35,22 @@ def is_scenario(data: Mapping[str, Any]) -> bool:
     if isinstance(topology, Mapping) and _OF_A_REFERENCE & topology.keys():
         of_scenarios += 1
     return of_scenarios > sum(key in TOPOLOGY_KEYS for key in meant)
+
+
+def scenario_problem(document: Document) -> Problem | None:
+    """The problem of a scenario that is read as a topology; None for any other file."""
+    if not is_scenario(document.data):
+        return None
+    hint = "`testbed run` runs it, on the topology that it names in `topology`"
+    return document.problem("other-kind", (), "this is a scenario, not a topology", hint=hint)
+
+
+def topology_problem(document: Document) -> Problem | None:
+    """The problem of a topology that is read as a scenario; None for any other file, also where keys of both stand in
+    one."""
+    data = document.data
+    described = TOPOLOGY_KEYS & data.keys() or isinstance(data.get("topology"), Mapping)
+    if not described or SCENARIO_KEYS & data.keys() or is_scenario(data):
+        return None
+    hint = "`testbed deploy -t` brings it up; a scenario names it, as in topology: {file: FILE}, and has a workload"
+    return document.problem("other-kind", (), "this is a topology, not a scenario", hint=hint)

@@ -12,15 +12,13 @@ from testbed.base.errors import PlanError, Problem, SpecError
 from testbed.base.names import first_few
 from testbed.base.yaml.document import OVERRIDE_FILE, Document
 from testbed.base.yaml.paths import parse_path, quote
-from testbed.base.yaml.reader import load_document, parse_value, read_text
+from testbed.base.yaml.reader import SUFFIXES, load_document, parse_value, read_text
 from testbed.lab.core.assembly import assembly
 from testbed.lab.core.model import Lab
 from testbed.lab.core.model.written import WrittenLab
-from testbed.lab.core.schema.file_kind import is_scenario
+from testbed.lab.core.schema.file_kind import is_scenario, scenario_problem
 from testbed.lab.core.schema.other_tools import other_tool_problem, told_of_other_tool
 from testbed.lab.core.schema.warnings import find_warnings
-
-_SUFFIXES = frozenset({".yml", ".yaml"})
 
 
 class Resolver(Protocol):
@@ -72,12 +70,12 @@ def topology_document(text: str, file: str) -> Document:
 def resolve_warned(document: Document, warn: Callable[[Problem], None] | None) -> Lab:
     """Return the lab of a document; `warn` as of `load_topology`.
 
-    Raises `SpecError`, which names the other tool whose file it is where it is one.
+    Raises `SpecError`, which says that it is a file of another tool, or a scenario, where it is one.
     """
     try:
         lab = cast(Resolver, assembly()).resolve(document)
     except SpecError as error:
-        problem = other_tool_problem(document)
+        problem = other_tool_problem(document) or scenario_problem(document)
         if problem is None:
             raise
         raise SpecError([problem]) from error
@@ -124,7 +122,7 @@ def find_topology(directory: Path) -> Path:
     read counts too, so that its problems are seen. Raises `SpecError` unless there is exactly one.
     """
     try:
-        files = sorted(path for path in directory.iterdir() if path.suffix in _SUFFIXES and path.name[0] != ".")
+        files = sorted(path for path in directory.iterdir() if path.suffix in SUFFIXES and path.name[0] != ".")
     except OSError as error:
         problem = Problem(code="unreadable", file=str(directory), message=f"cannot list: {error.strerror}")
         raise SpecError([problem]) from error

@@ -14,7 +14,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import PydanticCustomError
 
 from testbed.base.errors import Problem
-from testbed.base.names import nearest
+from testbed.base.names import choice_hint
 from testbed.base.units import Duration
 from testbed.base.validation.fields import Checked, OrShort, Quantity, Section, Whole, Written
 from testbed.base.validation.model import SpecModel, refusal
@@ -153,8 +153,7 @@ def service_problems(document: Document, path: Path) -> list[Problem]:
     problems = []
     for number, name in enumerate(names):
         if name not in SERVICES:
-            meant = nearest(str(name), SERVICES)
-            hint = f"did you mean {meant}?" if meant else f"known are {', '.join(SERVICES)}"
+            hint = choice_hint(str(name), SERVICES, f"known are {', '.join(SERVICES)}")
             problems.append(
                 document.problem("unknown-service", (*path, number), f"there is no service {quote(name)}", hint=hint)
             )

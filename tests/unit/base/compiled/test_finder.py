@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -106,8 +108,12 @@ def test_only_the_latest_builds_are_kept(tree: Path) -> None:
     builds = modules.builds_directory()
     for number in range(builder.KEPT_BUILDS + 2):
         a_build(builds / f"{number:024x}")
-    (builds / "making-left").mkdir()
+    for name, age_s in (("making-left", 0), ("taking-left", 2 * builder.TAKEN_OVER_WITHIN_S), ("taking-now", 0)):
+        (builds / name).mkdir()
+        os.utime(builds / name, (time.time() - age_s, time.time() - age_s))
     builder._remove_remains(builds)
+    assert not (builds / "making-left").exists() and not (builds / "taking-left").exists()
+    (builds / "taking-now").rmdir()
     builder._forget_oldest(builds, builds / f"{0:024x}")
     kept = [item.name for item in builds.iterdir() if item.is_dir()]
     assert len(kept) == builder.KEPT_BUILDS and f"{0:024x}" in kept

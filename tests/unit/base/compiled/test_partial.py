@@ -18,7 +18,7 @@ from testbed.base.compiled.build import BuildError, build
 from testbed.base.compiled.finder import GROUP, PURE, find_build, left_out_of
 from testbed.base.compiled.imports import Imports
 from testbed.base.compiled.manifest import BuiltModule, Manifest, native_needs, read_manifest
-from testbed.base.compiled.partial import MOST_LEFT_OUT, modules_to_leave_out
+from testbed.base.compiled.partial import MOST_LEFT_OUT, Partial, modules_to_leave_out, take_over
 from testbed.base.files import CHECKOUT
 from testbed.protocols.congestion.registry import CONTROLLERS as FLOW_CONTROLLERS
 from testbed.protocols.uet.congestion.registry import CONTROLLERS
@@ -264,6 +264,43 @@ def test_an_edit_of_a_controller_compiles_nothing(tree: Path, monkeypatch: pytes
     assert build(whole=False).directory == whole and left_out_of(str(whole)) == ()
 
 
+def test_who_edits_does_not_wait_for_somebody_who_compiles(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a_whole_build()
+    change(tree, "halving", "/ 2", "/ 4")
+    monkeypatch.setattr(builder, "_compile", lambda *_: pytest.fail("it was compiled"))
+    with (modules.builds_directory() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert build(whole=False).left_out == (name("halving"),)
+        assert build(whole=False).left_out == (name("halving"),), "it is there already"
+
+
+def test_who_has_to_wait_says_so(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one compiles the same, and what it has made is taken."""
+    builds = modules.builds_directory()
+    builds.mkdir(parents=True)
+    monkeypatch.setattr(builder, "_compile", lambda *_: pytest.fail("it was compiled"))
+    said: list[str] = []
+    with (builds / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+        def say(text: str) -> None:
+            said.append(text)
+            a_whole_build()
+            fcntl.flock(lock, fcntl.LOCK_UN)
+
+        assert build(say).seconds is None
+    assert len(said) == 1 and "waiting for another testbed" in said[0] and "TESTBED_PURE=1" in said[0]
+
+
+def test_what_somebody_else_has_taken_over_stays(tree: Path, tmp_path: Path) -> None:
+    whole = a_whole_build()
+    taken = modules.builds_directory() / "taken"
+    (taken / "theirs").mkdir(parents=True)
+    take_over(Partial(directory=whole, left_out=(name("halving"),)), modules.builds_directory(), taken)
+    assert [item.name for item in taken.iterdir()] == ["theirs"]
+    assert sorted(item.name for item in modules.builds_directory().iterdir()) == sorted(["taken", whole.name])
+
+
 def test_too_many_are_compiled_anew(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a_whole_build()
     compiled: list[Path] = []
@@ -298,21 +335,6 @@ def test_what_is_edited_while_it_is_compiled_is_no_build(tree: Path, monkeypatch
     with pytest.raises(BuildError, match="changed while it was compiled"):
         build()
     assert [item.name for item in modules.builds_directory().iterdir()] == ["lock"]
-
-
-def test_who_waits_for_another_build_says_so(tree: Path) -> None:
-    whole = a_whole_build()
-    said: list[str] = []
-    with (modules.builds_directory() / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-
-        def say(text: str) -> None:
-            said.append(text)
-            fcntl.flock(lock, fcntl.LOCK_UN)
-
-        assert build(say).directory == whole
-    assert len(said) == 1 and "waiting for another process" in said[0]
-    assert build(said.append).directory == whole and len(said) == 1
 
 
 def test_a_build_of_another_interpreter_or_without_a_manifest_is_not_taken(tree: Path) -> None:

@@ -151,6 +151,30 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         assert [problem.code for problem in caught.value.problems] == ["unreadable"]
 
 
+@pytest.mark.parametrize(
+    ("wanted", "hint"),
+    [
+        ("topologies/dmo.yml", "did you mean topologies/demo.yml?"),
+        ("topologies/demo.yaml", "did you mean topologies/demo.yml?"),
+        ("demo", "did you mean topologies/demo.yml?"),
+        ("incast.yml", "did you mean scenarios/incast.yml?"),
+        ("elsewhere/incast.yml", "did you mean scenarios/incast.yml?"),
+        ("scenarios/something-else.yml", "`testbed examples .` writes what is shipped"),
+        ("something-else.yml", "check the path"),
+    ],
+)
+def test_a_file_that_is_not_there_has_a_hint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: str, hint: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("topologies/demo.yml", "scenarios/incast.yml", "scenarios/.incasts.yml", "scenarios/notes.txt"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text("name: a\n")
+    with pytest.raises(SpecError) as caught:
+        read_document(Path(wanted))
+    assert [problem.hint for problem in caught.value.problems] == [hint]
+
+
 def test_parse_value_takes_any_shape() -> None:
     assert parse_value("[1, {a: off}]", "f").data == [1, {"a": "off"}]
     assert parse_value("", "f").data is None

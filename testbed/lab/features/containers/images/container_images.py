@@ -26,6 +26,7 @@ from testbed.base.errors import CapabilityError, DriverError
 from testbed.base.files import CHECKOUT
 from testbed.base.installation.packages import DebianImage, packages_of
 from testbed.base.installation.wheels import WantedWheels
+from testbed.base.names import choice_hint
 from testbed.base.rows import column
 from testbed.base.units import ByteCount
 from testbed.base.version import __version__
@@ -320,5 +321,5 @@ def known_names(names: Sequence[str]) -> tuple[str, ...]:
     """`names` of recipes, for none all that nodes are made of. Raises `CapabilityError` for one that is not known."""
     for name in names:
         if name not in IMAGES:
-            raise CapabilityError(f"there is no image {name!r}", missing=name, hint=f"known are {', '.join(IMAGES)}")
+            raise CapabilityError(f"there is no image {name!r}", missing=name, hint=choice_hint(name, IMAGES))
     return tuple(names) or tuple(name for name in IMAGES if name != RUNNER)

@@ -71,6 +71,47 @@ def test_a_misspelt_workload_is_told_and_not_that_the_file_is_no_topology(
     assert "fabric" not in said
 
 
+@pytest.mark.parametrize(
+    ("words", "text", "said"),
+    [
+        (
+            ["deploy", "-t"],
+            "name: a\ntopology: {file: lab.yml}\nworkload: {kind: incast}\n",
+            "a scenario, not a topology",
+        ),
+        (["graph", "-t"], "name: a\ntopology: {file: lab.yml}\nexpect: []\n", "a scenario, not a topology"),
+        (["run", "--dry-run"], "name: a\nfabric: {design: clos}\n", "a topology, not a scenario"),
+        (["run", "--dry-run"], "name: a\ntopology: {nodes: {h1: {kind: host}}}\n", "a topology, not a scenario"),
+    ],
+)
+def test_the_one_in_the_place_of_the_other_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], text: str, said: str
+) -> None:
+    (tmp_path / "one.yml").write_text(text)
+    assert exit_code([*words, str(tmp_path / "one.yml")]) == 3
+    told = capsys.readouterr().err
+    assert f"one.yml:1:1: other-kind: this is {said}" in told
+    assert told.count("error: ") == 1 and told.count("hint: ") == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name: a\nfabric: {design: clos}\nworkload: {kind: incast}\n",
+        "name: a\nfabric: {design: clos}\nworklaod: {kind: incast}\ntransport: {kind: tcp}\n",
+        "name: a\ntopology: lab.yml\n",
+        "name: a\n",
+    ],
+)
+def test_a_scenario_that_is_being_written_hears_of_its_mistakes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    (tmp_path / "one.yml").write_text(text)
+    assert exit_code(["run", "--dry-run", str(tmp_path / "one.yml")]) == 3
+    told = capsys.readouterr().err
+    assert "other-kind" not in told and "-key: " in told
+
+
 def test_it_is_no_topology_of_its_directory(tmp_path: Path) -> None:
     (tmp_path / "lab.yml").write_text("name: a\nfabric: {design: clos}\n")
     (tmp_path / "run.yml").write_text("name: a\ntopology: {file: lab.yml}\nworklaod: {kind: incast}\n")
