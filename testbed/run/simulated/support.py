@@ -90,7 +90,8 @@ def _check_scenario(point: Point, lab: Lab, seen: Lab) -> None:
 
 def _check_probes(fault: Fault, scenario: Scenario, lab: Lab) -> None:
     """Refuse what would find a blackhole in a full queue: simulated TCP leaves probes less room than the kernel's."""
-    several = int(scenario.workload.parameters.get("flows", 1)) > 1
+    flows = scenario.workload.parameters.get("flows")
+    several = isinstance(flows, int) and flows > 1
     if several and cuts_dual_homed(fault, lab) and any(one.kind is TransportKind.TCP for one in scenario.transports):
         raise ScenarioError(
             f"--backend simulation loses its probes in the queue that several flows of TCP fill at the port which is"

@@ -32,9 +32,11 @@ def is_scenario(data: Mapping[str, Any]) -> bool:
     ]
     of_scenarios = sum(key in SCENARIO_KEYS for key in meant)
     topology = data.get("topology")
-    if isinstance(topology, Mapping) and _OF_A_REFERENCE & topology.keys():
-        of_scenarios += 1
-    return of_scenarios > sum(key in TOPOLOGY_KEYS for key in meant)
+    described = 0
+    if isinstance(topology, Mapping):
+        of_scenarios += bool(_OF_A_REFERENCE & topology.keys())
+        described = len({"nodes", "links"} & topology.keys())
+    return of_scenarios > described + sum(key in TOPOLOGY_KEYS for key in meant)
 
 
 def scenario_problem(document: Document) -> Problem | None:
