@@ -47,8 +47,7 @@ class Grant:
 
     def reference(self) -> WindowReference:
         """Return the name by which peers reach it. Raises `UsageError` once it is withdrawn."""
-        if not self.windows:
-            raise UsageError("what is granted no more has no name")
+        self._check_granted()
         first = self.windows[0]
         return WindowReference(
             gpu=first.reference().gpu,
@@ -60,22 +59,26 @@ class Grant:
         )
 
     def admit(self, peer: int, may: bool = True) -> None:
-        """Let a peer reach it, or no longer."""
+        """Let a peer reach it, or no longer. Raises `UsageError` for one that the domain has not, and once it is
+        withdrawn."""
+        self._check_granted()
         for window in self.windows:
             window.authorise(peer, may)
         (self.peers.add if may else self.peers.discard)(peer)
 
     def move(self, old: int, new: int) -> None:
         """Hand it on, with what is in it, from one peer to another; nothing is copied. Raises `UsageError` where it is
-        not granted to the first one."""
+        not granted to the first one, which keeps it where there is no other one."""
         if old not in self.peers:
             raise UsageError(f"GPU {old} has no such memory to hand on")
-        self.admit(old, False)
         self.admit(new)
+        if new != old:
+            self.admit(old, False)
 
     def share(self, peers: Iterable[int], rights: int = READ) -> Grant:
         """Let others see the same memory by a window of their own, with other rights. It takes no capacity, and ends
-        with this one."""
+        with this one. Raises `UsageError`, `PoolExhausted`."""
+        self._check_granted()
         found = self.region._open(self.memory, self.size, peers, rights)
         self.shared.append(found)
         return found
@@ -83,16 +86,16 @@ class Grant:
     def withdraw(self) -> None:
         """Let nobody reach it any more, those it was shared with included. Its capacity is free again."""
         for one in self.shared:
-            one._shut()
-        if self.windows and self in self.region.grants:
-            self.region.grants.remove(self)
-        self._shut()
-
-    def _shut(self) -> None:
+            one.withdraw()
         for window in self.windows:
             window.withdraw()
         self.windows, self.shared = (), []
         self.peers.clear()
+        self.region.grants = [one for one in self.region.grants if one is not self]
+
+    def _check_granted(self) -> None:
+        if not self.windows:
+            raise UsageError("what was withdrawn is granted to nobody, and has no name")
 
 
 class Region:
@@ -128,7 +131,11 @@ class Region:
             raise PoolExhausted(f"{whole} bytes are more than a grant has, {LARGEST_WINDOW}")
         share = whole // len(self.devices)
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
-        found = self._open(tuple(mmap.mmap(-1, share, flags=flags) for _ in self.devices), size, peers, rights)
+        try:
+            memory = tuple(mmap.mmap(-1, share, flags=flags) for _ in self.devices)
+        except OSError as error:
+            raise PoolExhausted(f"this machine maps no {whole} bytes for a grant: {error.strerror}") from error
+        found = self._open(memory, size, peers, rights)
         self.grants.append(found)
         return found
 
@@ -143,8 +150,12 @@ class Region:
             device.export_at(number, key, part, rights) for device, part in zip(self.devices, memory, strict=True)
         )
         found = Grant(region=self, size=size, memory=memory, windows=windows, peers=set())
-        for peer in peers:
-            found.admit(peer)
+        try:
+            for peer in peers:
+                found.admit(peer)
+        except UsageError:
+            found.withdraw()
+            raise
         return found
 
     def read(self, grant: Grant, offset: int, size: int) -> bytes:

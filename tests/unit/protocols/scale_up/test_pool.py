@@ -6,6 +6,7 @@ The oracle of a rate is min(host link, ways x device, in flight x line / latency
 from __future__ import annotations
 
 import dataclasses
+import errno
 import mmap
 from collections.abc import Iterator
 from pathlib import Path
@@ -208,6 +209,11 @@ def test_another_gpu_is_refused_until_it_is_handed_on(pool: Pool) -> None:
         pool.load(0, reference, 5)
     with pytest.raises(UsageError, match="GPU 0 has no such memory"):
         grant.move(0, 1)
+    with pytest.raises(UsageError, match="no GPU 999"):
+        grant.move(1, 999)
+    assert pool.load(1, reference, 5) == b"state", "it is not taken from who has it"
+    grant.move(1, 1)
+    assert pool.load(1, reference, 5) == b"state" and grant.peers == {1}
 
 
 def test_a_view_for_readers_is_read_and_not_written(pool: Pool) -> None:
@@ -222,6 +228,40 @@ def test_a_view_for_readers_is_read_and_not_written(pool: Pool) -> None:
     grant.withdraw()
     with pytest.raises(WindowRefused):
         pool.load(1, view, 6)
+
+
+def test_all_views_end_with_what_they_are_of(pool: Pool) -> None:
+    grant = pool.region.grant(8 * LINE, [0])
+    view = grant.share([1])
+    names = [view.reference(), view.share([1]).reference()]
+    grant.withdraw()
+    for name in names:
+        with pytest.raises(WindowRefused):
+            pool.load(1, name, 6)
+    for ask in (lambda: grant.share([1]), lambda: grant.admit(1), lambda: view.share([1]), lambda: view.admit(1)):
+        with pytest.raises(UsageError, match="withdrawn"):
+            ask()
+    assert not grant.peers and not pool.region.grants
+    assert [len(list(one.windows)) for one in pool.devices] == [0, 0, 0]
+
+
+def test_a_grant_for_a_gpu_that_is_not_there_leaves_nothing(pool: Pool) -> None:
+    with pytest.raises(UsageError, match="no GPU 999"):
+        pool.region.grant(LINE, [0, 999])
+    grant = pool.region.grant(64 * LINE // 2, [0])
+    with pytest.raises(UsageError, match="no GPU 999"):
+        grant.share([999])
+    assert grant.shared == [] and [len(list(one.windows)) for one in pool.devices] == [1, 1, 1]
+
+
+def test_memory_that_this_machine_does_not_map_is_not_granted(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> mmap.mmap:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr("testbed.protocols.scale_up.domain.pool.mmap.mmap", full)
+    with pytest.raises(PoolExhausted, match="maps no 1536 bytes for a grant: Cannot allocate memory"):
+        pool.region.grant(LINE, [0])
+    assert pool.region.granted_bytes == 0
 
 
 @pytest.mark.parametrize("change", [{"key": 1}, {"number": 5}, {"gpu": 3}])
