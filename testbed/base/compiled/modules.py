@@ -71,6 +71,7 @@ INTERPRETED = (
     "testbed/endpoints/worker/fio/",
     "testbed/endpoints/worker/http/",
     "testbed/endpoints/worker/inside_packets.py",
+    "testbed/endpoints/worker/inside_pool.py",
     "testbed/endpoints/worker/nvme/",
     "testbed/endpoints/worker/poll_loop.py",
     "testbed/endpoints/worker/program.py",

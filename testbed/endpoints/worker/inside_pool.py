@@ -13,7 +13,7 @@ from testbed.base.program_errors import TrafficError
 from testbed.endpoints.worker.program import PoolPlace, Step
 from testbed.protocols.errors import UsageError
 from testbed.protocols.scale_up.domain.endpoint import Endpoint
-from testbed.protocols.scale_up.domain.pool import Grant, Region
+from testbed.protocols.scale_up.domain.pool import Grant, PoolExhausted, Region
 from testbed.protocols.scale_up.domain.windows import WindowReference
 
 
@@ -43,7 +43,7 @@ class PooledRank:
                 if grant.readers:
                     view = self._views[grant.rank] = made.share(grant.readers)
                     self._names[id(view)] = view.reference()
-        except UsageError as error:
+        except (UsageError, PoolExhausted) as error:
             raise TrafficError(f"{name}: {error}") from error
 
     def withdraw_view(self, owner: int) -> None:

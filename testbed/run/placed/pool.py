@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from testbed.base.errors import ScenarioError
 from testbed.endpoints.worker.program import PoolGrant
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
-from testbed.protocols.scale_up.domain.windows import READ, WRITE
-from testbed.workload.steps import Transfer, Workload
+from testbed.protocols.scale_up.domain.binding import WINDOWS
+from testbed.protocols.scale_up.domain.windows import LARGEST_WINDOW, READ, WRITE
+from testbed.workload.steps import Compute, Transfer, Workload
+
+OWN_WINDOWS = 1
+"""Of each device: that which its domain is tried by before anything begins (`InsidePackets`)."""
 
 
 def region_ports(lab: Lab, plan: LabPlan, nics: Sequence[PortPlan]) -> Iterator[PortPlan]:
@@ -62,12 +67,19 @@ def is_region(nic: PortPlan) -> bool:
     return not nic.mac
 
 
-def check_regions(workload: Workload, nics: Sequence[PortPlan], *, by_packets: bool) -> None:
-    """Refuse what regions cannot do: they answer, inside their domain and by packets, and ask nobody.
+def check_regions(workload: Workload, plan: LabPlan, nics: Sequence[PortPlan], *, by_packets: bool) -> None:
+    """Refuse what regions cannot do: they answer, inside their domain and by packets, and ask nobody; they add nothing
+    up, compute nothing, and grant no more than they have.
 
     Raises `ScenarioError`.
     """
     regions = {rank for rank, nic in enumerate(nics) if is_region(nic)}
+    for step in workload.transfers:
+        if step.withdraws and step.destination not in regions:
+            raise ScenarioError(
+                f"{_name(step)} withdraws what others may read, and rank {step.destination} grants nothing",
+                hint="ranks: {pool: true}, whose ranks are the storage, or no lease",
+            )
     if not regions:
         return
     if not by_packets:
@@ -78,18 +90,75 @@ def check_regions(workload: Workload, nics: Sequence[PortPlan], *, by_packets: b
     for step in workload.transfers:
         if not {step.source, step.destination} & regions:
             continue
-        name = f"step {step.number} ({step.label})" if step.label else f"step {step.number}"
         if step.begun_by in regions:
             raise ScenarioError(
-                f"{name} is begun by rank {step.begun_by}, which is pooled memory: it answers, and asks nobody",
+                f"{_name(step)} is begun by rank {step.begun_by}, which is pooled memory: it answers, and asks nobody",
                 hint="a workload whose other ranks write, and read by operation: read, restore or hit_ratio",
             )
         if not step.scale_up:
             a, b = nics[step.source].node, nics[step.destination].node
             raise ScenarioError(
-                f"{name} goes from {a} to {b}, and pooled memory is reached inside its scale-up domain alone",
+                f"{_name(step)} goes from {a} to {b}, and pooled memory is reached inside its scale-up domain alone",
                 hint='ranks: {hosts: ["p1-s1-*"]}, those of one domain',
             )
+    _check_work(workload, regions)
+    for region in sorted(regions):
+        _check_account(workload, plan, nics, region)
+
+
+def _name(step: Transfer | Compute) -> str:
+    return f"step {step.number} ({step.label})" if step.label else f"step {step.number}"
+
+
+def _check_work(workload: Workload, regions: AbstractSet[int]) -> None:
+    """Refuse what memory would have to do by itself."""
+    hint = "workloads that write to ranks and read from them: checkpoint, kv-offload, prefix-cache, point-to-point"
+    for collective in workload.collectives:
+        if mine := sorted(regions & set(collective.ranks)):
+            raise ScenarioError(
+                f"rank {mine[0]} of a collective ({collective.kind}) is pooled memory, which has no part in one:"
+                " it adds nothing up, and has no buffer for its result",
+                hint=hint,
+            )
+    for step in workload.steps:
+        if isinstance(step, Compute) and step.rank in regions and step.is_work:
+            raise ScenarioError(f"{_name(step)} is work of rank {step.rank}, which is pooled memory", hint=hint)
+    for request in workload.requests:
+        if mine := sorted(regions & {request.client, request.server}):
+            raise ScenarioError(
+                f"request {request.number} is of rank {mine[0]}, which is pooled memory: it has no HTTP", hint=hint
+            )
+
+
+def _check_account(workload: Workload, plan: LabPlan, nics: Sequence[PortPlan], region: int) -> None:
+    """Refuse grants that a region has not the memory for, or its devices not the windows."""
+    nic = nics[region]
+    domain = next(one for one in plan.scale_up_domains if one.wires[0].host == nic.node)
+    assert domain.pool is not None
+    pool = domain.pool.real
+    where = f"{nic.name} of {nic.node}"
+    grants = plan_grants(workload, {rank: rank for rank in range(workload.ranks)}, region)
+    row = domain.pool.granule.bytes * pool.ways
+    whole = {one.rank: -(-one.size_bytes // row) * row for one in grants}
+    asked, capacity = sum(whole.values()), pool.ways * pool.capacity.bytes
+    if asked > capacity:
+        raise ScenarioError(
+            f"the workload keeps {asked:,} bytes in {where}, which has {capacity:,}",
+            hint="a larger fabric.scale_up.pool.capacity, more ways, or a smaller workload.bytes_factor",
+        )
+    for rank, size in whole.items():
+        if size > LARGEST_WINDOW:
+            raise ScenarioError(
+                f"rank {rank} keeps {size:,} bytes in {where}, and a window has {LARGEST_WINDOW:,} at most",
+                hint="fewer ways, with a region each, or a smaller workload.bytes_factor",
+            )
+    windows = sum(2 if one.readers else 1 for one in grants)
+    if windows > WINDOWS - OWN_WINDOWS:
+        raise ScenarioError(
+            f"the workload asks for {windows} windows of {where}: one for each rank that uses it, and one for the"
+            f" readers of each; its devices have {WINDOWS - OWN_WINDOWS}",
+            hint="fewer ranks, or fewer ways, so that there are more regions",
+        )
 
 
 def plan_grants(workload: Workload, gpu_of: Mapping[int, int], region: int) -> tuple[PoolGrant, ...]:

@@ -61,26 +61,17 @@ class DomainPackets:
         return nic.name if is_region(nic) else f"gpu{self.gpu_of(nic)}"
 
     def _granted(self, rank: int, region: PoolPlace, workload: Workload, ranks: Sequence[PortPlan]) -> PoolPlace:
-        """Return a region with what the workload needs of it. Raises `ScenarioError` where it has not so much."""
+        """Return a region with what the workload needs of it."""
         numbers = {
             number: gpu.gpu
             for number, nic in enumerate(ranks)
             if not is_region(nic) and (gpu := self.gpus.get((nic.node, self.gpu_of(nic)))) is not None
         }
-        grants = plan_grants(workload, numbers, rank)
-        row = region.granule_bytes * len(region.devices)
-        asked = sum(-(-one.size_bytes // row) * row for one in grants)
-        if asked > region.capacity_bytes:
-            raise ScenarioError(
-                f"the workload keeps {asked:,} bytes in {ranks[rank].name} of {ranks[rank].node}, which has"
-                f" {region.capacity_bytes:,}",
-                hint="a larger fabric.scale_up.pool.capacity, more ways, or a smaller workload.bytes_factor",
-            )
-        return replace(region, grants=grants)
+        return replace(region, grants=plan_grants(workload, numbers, rank))
 
     def of(self, nics: Mapping[int, PortPlan], workload: Workload, ranks: Sequence[PortPlan]) -> ScaleUpPackets:
         """Return the packets of these ranks of one domain; the workload's are `ranks`. Raises `ScenarioError` for a NIC
-        that is no GPU's, and for a region with too little memory."""
+        that is no GPU's."""
         from testbed.endpoints.worker.program import ScaleUpPackets, ScaleUpPlace
 
         if not self.carried:

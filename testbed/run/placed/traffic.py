@@ -78,7 +78,7 @@ def make_traffic(
     by_packets = goes_by_packets(lab.model, scenario.transport) and not scenario.tenant_transports
     workload = inside_domains(workload, [domains.of(node) for node in nodes] if by_packets else nodes)
     check_in_switch(lab.model, workload)
-    check_regions(workload, placement.nics, by_packets=by_packets)
+    check_regions(workload, lab.plan, placement.nics, by_packets=by_packets)
     workload = _admitted(scenario, workload)
     nics = placement.nics
     carriers: dict[int, LabTransport] = {}

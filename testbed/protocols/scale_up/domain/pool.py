@@ -16,18 +16,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from testbed.protocols.errors import UsageError
+from testbed.protocols.errors import TransportError, UsageError
 from testbed.protocols.scale_up.domain import binding
 from testbed.protocols.scale_up.domain.endpoint import KEYS, Endpoint
-from testbed.protocols.scale_up.domain.windows import ALL_RIGHTS, READ, Window, WindowReference
+from testbed.protocols.scale_up.domain.windows import ALL_RIGHTS, LARGEST_WINDOW, READ, Window, WindowReference
 
 MAP_NORESERVE: Final = 0x4000
 """Linux's flag for memory that is not accounted for until it is written (mmap(2)); Python 3.11 has no name for it."""
-LARGEST_WINDOW: Final = (1 << 35) - 1
-"""The most bytes of a grant, over all ways: an offset has 35 bits (memory_windows.h)."""
 
 
-class PoolExhausted(UsageError):
+class PoolExhausted(TransportError):
     """A region has not so much left, or its devices have no window left."""
 
 
@@ -123,7 +121,7 @@ class Region:
         return -(-size // row) * row
 
     def grant(self, size: int, peers: Iterable[int], rights: int = ALL_RIGHTS) -> Grant:
-        """Grant so many bytes to some peers. Raises `PoolExhausted`."""
+        """Grant so many bytes to some peers. Raises `PoolExhausted`, and `UsageError` for a peer that there is not."""
         whole, left = self._whole(size), self.capacity_bytes - self.granted_bytes
         if size < 1 or whole > left:
             raise PoolExhausted(f"{whole} bytes are asked of a region that has {left} of {self.capacity_bytes} left")

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 READ, WRITE, ATOMIC = 1, 2, 4
 ALL_RIGHTS: Final = READ | WRITE | ATOMIC
 ELEMENT_BYTES: Final = 4
+LARGEST_WINDOW: Final = (1 << 35) - 1
+"""The most bytes of a window, over all ways: an offset has 35 bits (memory_windows.h)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import time
 from pathlib import Path
@@ -43,6 +44,33 @@ def test_what_is_in_the_way_of_a_packet_is_compiled() -> None:
     assert not any(name.endswith("__init__.py") for name in sources)
     assert "testbed/protocols/uet/atomics.py" not in sources, "a compiled comparison of numbers of 128 bits rounds"
     assert modules.module_name("testbed/endpoints/loop.py") == "testbed.endpoints.loop"
+
+
+def test_no_error_that_is_interpreted_is_a_kind_of_one_that_compiled_code_takes_for_itself() -> None:
+    """mypyc takes what `except X as error` has caught for an X by its exact type, or one of three that are compiled:
+    an object of a subclass that is interpreted is then a TypeError (mypyc/codegen/emit.py, `emit_cast`)."""
+    bases: dict[str, list[str]] = {}
+    compiled: set[str] = set()
+    sources = set(modules.compiled_sources())
+    for path in (path for package in modules.PACKAGES for path in (modules.CHECKOUT / package).rglob("*.py")):
+        for node in ast.parse(path.read_bytes()).body:
+            if isinstance(node, ast.ClassDef):
+                bases.setdefault(node.name, []).extend(base.id for base in node.bases if isinstance(base, ast.Name))
+                if str(path.relative_to(modules.CHECKOUT)) in sources:
+                    compiled.add(node.name)
+
+    def kinds(name: str) -> set[str]:
+        below = {one for one, its in bases.items() if name in its and one in compiled}
+        return below.union(*(kinds(one) for one in below))
+
+    def is_error(name: str) -> bool:
+        return name == "Exception" or any(is_error(base) for base in bases.get(name, ()))
+
+    errors = {name for name in compiled if is_error(name)}
+    assert {"UsageError", "DecodeError", "TransportError"} <= errors
+    closed = {name for name in errors if len(kinds(name)) < 3}
+    assert "UsageError" in closed and "TransportError" not in closed
+    assert {(one, base) for one, its in bases.items() if one not in compiled for base in its if base in closed} == set()
 
 
 def test_a_build_is_found_by_its_sources(tree: Path) -> None:

@@ -14,6 +14,9 @@ from random import Random
 
 import pytest
 
+from testbed.base.program_errors import TrafficError
+from testbed.endpoints.worker.inside_pool import PooledRank
+from testbed.endpoints.worker.program import PoolGrant, PoolPlace
 from testbed.protocols.errors import UsageError
 from testbed.protocols.scale_up.domain import build as scale_up_domain
 from testbed.protocols.scale_up.domain.endpoint import Gpu
@@ -306,3 +309,19 @@ def test_a_granule_is_whole_frames(pool: Pool, granule: int) -> None:
 def test_ways_follow_one_another(pool: Pool) -> None:
     with pytest.raises(UsageError, match="follow one another"):
         Region([pool.devices[0], pool.devices[2]], capacity_bytes=1, granule=LINE)
+
+
+@pytest.mark.parametrize(
+    ("grant", "message"),
+    [
+        (PoolGrant(rank=0, gpu=0, size_bytes=64 * LINE, rights=READ), "are asked of a region that has"),
+        (PoolGrant(rank=0, gpu=999, size_bytes=LINE, rights=READ), "no GPU 999"),
+    ],
+)
+def test_a_worker_says_which_region_has_not_so_much(pool: Pool, grant: PoolGrant, message: str) -> None:
+    place = PoolPlace(
+        devices=[one.settings for one in pool.devices], granule_bytes=2 * LINE, capacity_bytes=LINE, grants=[grant]
+    )
+    enough = dataclasses.replace(place, capacity_bytes=12 * LINE)
+    with pytest.raises(TrafficError, match=f"rack: pool1: .*{message}"):
+        PooledRank("rack: pool1", enough if grant.gpu else place, pool.devices)

@@ -8,9 +8,14 @@ import pytest
 
 from testbed.base.errors import ScenarioError, SpecError
 from testbed.record.record import RunResult
+from testbed.run.placed.placement import place_ranks
+from testbed.run.placed.pool import check_regions
+from testbed.run.simulated.fabric import planned_lab
+from testbed.run.simulated.outlook import foresee_simulated
 from testbed.run.simulated.sweep import run_simulated
 from testbed.run.sweep.runner import RecordOptions
 from testbed.run.sweeps import read_sweep
+from testbed.workload.steps import Compute, Request, Workload
 
 pytestmark = [
     pytest.mark.process,
@@ -114,6 +119,44 @@ def test_memory_asks_for_nothing() -> None:
     assert "is begun by rank 2, which is pooled memory" in error.message
 
 
+@pytest.mark.parametrize(
+    "workload",
+    ["kind: reduce, root: 2", "kind: broadcast", "kind: gather, root: 2, datatype: bfloat16"],
+)
+def test_memory_has_no_part_in_a_collective(workload: str) -> None:
+    error = refused(f"{{{workload}, bytes: 100kB, ranks: {{pool: true}}}}")
+    assert "rank 2 of a collective" in error.message and "adds nothing up" in error.message
+
+
+REQUEST = Request(
+    number=0, client=0, server=2, start_ns=0, prompt_tokens=1, output_tokens=1, request_bytes=1, chunk_bytes=1,
+    prefill_ns=1, tpot_ns=1, ttft_limit_ns=1, tpot_limit_ns=1,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        Workload(name="work", ranks=3, steps=(Compute(number=0, rank=2, duration_ns=1, label="batch"),)),
+        Workload(name="requests", ranks=3, steps=(), requests=(REQUEST,)),
+    ],
+    ids=lambda workload: workload.name,
+)
+def test_memory_computes_nothing(workload: Workload) -> None:
+    sweep = read_sweep(text_of("{kind: incast, destination: 2, bytes: 1MB, ranks: {pool: true}}"), {})
+    lab = planned_lab(sweep.lab_of(sweep.points[0]), K)
+    nics = place_ranks(lab.model, lab.plan, sweep.points[0].scenario.workload.ranks, seed=1).nics
+    with pytest.raises(ScenarioError, match="rank 2, which is pooled memory") as caught:
+        check_regions(workload, lab.plan, nics, by_packets=True)
+    assert caught.value.hint
+
+
+def test_a_lease_of_what_nobody_grants_is_refused() -> None:
+    """Of two hosts without a pool, the last rank being the storage: no transfer would be refused, whoever reads."""
+    error = refused(LEASE.replace("WHEN", "lease: 100ms").replace(", ranks: {pool: true}", ""), gpus=3, pool="")
+    assert "step 5 (lease) withdraws what others may read, and rank 2 grants nothing" in error.message
+
+
 def test_transfers_by_time_are_no_loads() -> None:
     error = refused("{kind: incast, destination: 2, bytes: 1MB, ranks: {pool: true}}", more=", scale_up: time")
     assert "are frames" in error.message
@@ -130,6 +173,32 @@ def test_more_than_a_region_has_is_refused_before_the_run() -> None:
         pool=", pool: {devices: 2, capacity: 900kB}",
     )
     assert "keeps 2,015,232 bytes in pool1 of p1-s1-h1, which has 1,800,000" in error.message
+
+
+@pytest.mark.parametrize(("ways", "refuses"), [(2, True), (1, False)])
+def test_a_window_has_so_many_bytes_and_no_more(ways: int, refuses: bool) -> None:
+    """40 GB of a rank are more than an offset of 35 bits tells apart; two regions have half of it each."""
+    workload = (
+        f"{{kind: checkpoint, bytes: 40GB, storage: {2 // ways}, stripes: 20, writers: 1, ranks: {{pool: true}}}}"
+    )
+    sweep = read_sweep(text_of(workload, pool=f", pool: {{devices: 2, ways: {ways}}}"), {})
+    if not refuses:
+        foresee_simulated(sweep)
+        return
+    with pytest.raises(ScenarioError, match=r"rank 0 keeps 40,[\d,]{11} bytes in pool1 of p1-s1-h1, and a window"):
+        foresee_simulated(sweep)
+
+
+@pytest.mark.parametrize(("senders", "refuses"), [(63, False), (64, True)])
+def test_a_device_has_so_many_windows_and_no_more(senders: int, refuses: bool) -> None:
+    """64, and one of them is for trying the links."""
+    workload = f"{{kind: incast, destination: 64, senders: {senders}, bytes: 4kB, ranks: {{pool: true}}}}"
+    sweep = read_sweep(text_of(workload, hosts=8, gpus=8).replace("domain: host", "domain: segment"), {})
+    if not refuses:
+        foresee_simulated(sweep)
+        return
+    with pytest.raises(ScenarioError, match=r"asks for 64 windows of pool1 of p1-s1-h1.*; its devices have 63"):
+        foresee_simulated(sweep)
 
 
 def test_a_lab_without_a_pool_is_named_with_its_place() -> None:
