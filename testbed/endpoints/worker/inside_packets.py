@@ -257,7 +257,8 @@ class InsidePackets:
                 self._since_ns = now
                 self._ping(rank, 0)
         if left := [rank for rank in ranks if rank not in self._pinged]:
-            if now - self._since_ns > max(SETUP_NS, SETUP_RTTS * self._packets.rtt_ns):
+            answers_ns = max((end.settings.memory_ns for one in self._pools.values() for end in one.devices), default=0)
+            if now - self._since_ns > max(SETUP_NS, SETUP_RTTS * self._packets.rtt_ns) + answers_ns:
                 reason = f"{self._places[left[0]].name} reaches nothing{self._down_text(left[0])}"
                 raise TrafficError(f"{self._name}: {reason}")
             return False

@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from testbed.base.errors import ScenarioError
 from testbed.endpoints.worker.program import PoolGrant
-from testbed.lab.core.model import Lab
+from testbed.lab.core.model import TRANSACTION, Lab
+from testbed.lab.core.plan.domain_plan import DomainPlan
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.protocols.scale_up.domain.binding import WINDOWS
 from testbed.protocols.scale_up.domain.windows import LARGEST_WINDOW, READ, WRITE
@@ -67,11 +68,13 @@ def is_region(nic: PortPlan) -> bool:
     return not nic.mac
 
 
-def check_regions(workload: Workload, plan: LabPlan, nics: Sequence[PortPlan], *, by_packets: bool) -> None:
+def check_regions(
+    workload: Workload, plan: LabPlan, nics: Sequence[PortPlan], *, by_packets: bool, timeout_ms: int
+) -> None:
     """Refuse what regions cannot do: they answer, inside their domain and by packets, and ask nobody; they add nothing
     up, compute nothing, and grant no more than they have.
 
-    Raises `ScenarioError`.
+    `timeout_ms` is the limit of a load. Raises `ScenarioError`.
     """
     regions = {rank for rank, nic in enumerate(nics) if is_region(nic)}
     for step in workload.transfers:
@@ -103,7 +106,9 @@ def check_regions(workload: Workload, plan: LabPlan, nics: Sequence[PortPlan], *
             )
     _check_work(workload, regions)
     for region in sorted(regions):
-        _check_account(workload, plan, nics, region)
+        domain = next(one for one in plan.scale_up_domains if one.wires[0].host == nics[region].node)
+        _check_account(workload, domain, nics, region)
+        _check_patience(domain, nics[region], timeout_ms)
 
 
 def _name(step: Transfer | Compute) -> str:
@@ -130,10 +135,22 @@ def _check_work(workload: Workload, regions: AbstractSet[int]) -> None:
             )
 
 
-def _check_account(workload: Workload, plan: LabPlan, nics: Sequence[PortPlan], region: int) -> None:
+def _check_patience(domain: DomainPlan, nic: PortPlan, timeout_ms: int) -> None:
+    """Refuse memory that answers nobody in time: a load by itself takes an RTT, and the device what it says."""
+    assert domain.pool is not None
+    link, pool = domain.links[0], domain.pool
+    load_ns = link.rtt.ns + pool.latency.ns + link.real.coarse * TRANSACTION.bytes * 8e9 / pool.rate.bps
+    if load_ns >= timeout_ms * 1e6:
+        raise ScenarioError(
+            f"a load from {nic.name} of {nic.node} takes {load_ns / 1e9:.3g} s of the lab's time, and is given up after"
+            f" {timeout_ms / 1e3:.3g}",
+            hint="a larger transport.scale_up_timeout_ms, or a pool with less latency or a higher rate",
+        )
+
+
+def _check_account(workload: Workload, domain: DomainPlan, nics: Sequence[PortPlan], region: int) -> None:
     """Refuse grants that a region has not the memory for, or its devices not the windows."""
     nic = nics[region]
-    domain = next(one for one in plan.scale_up_domains if one.wires[0].host == nic.node)
     assert domain.pool is not None
     pool = domain.pool.real
     where = f"{nic.name} of {nic.node}"

@@ -167,7 +167,7 @@ def carried_domains(lab: Lab, plan: LabPlan, transport: Transport, k: float, run
     from testbed.lab.features.scale_up.apply import gpu_settings
     from testbed.protocols.scale_up.domain import build as scale_up_domain
 
-    timeout_ms = SCALE_UP_TIMEOUT_MS if transport.scale_up_timeout_ms is None else transport.scale_up_timeout_ms
+    timeout_ms = timeout_ms_of(transport)
     gpus: dict[tuple[str, int], Gpu] = {}
     memory: defaultdict[str, list[Gpu]] = defaultdict(list)
     for domain in plan.scale_up_domains:
@@ -215,6 +215,11 @@ def _can_carry(transport: Transport) -> bool:
     """Tell whether the workers of a transport can carry frames of a domain: it then has the choice."""
     named = {one.name: one for one in TRANSPORTS[transport.kind.value].parameters}
     return "scale_up" in named and ScaleUpBy.PACKETS in named["scale_up"].choices
+
+
+def timeout_ms_of(transport: Transport) -> int:
+    """Return how long a frame inside a domain is waited for."""
+    return SCALE_UP_TIMEOUT_MS if transport.scale_up_timeout_ms is None else transport.scale_up_timeout_ms
 
 
 def goes_by_packets(lab: Lab, transport: Transport) -> bool:

@@ -17,7 +17,13 @@ from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.placement import RankPlacement, place_ranks
 from testbed.run.placed.pool import check_regions
 from testbed.run.placed.program import check_program
-from testbed.run.placed.scale_up import check_in_switch, goes_by_packets, inside_domains, scale_up_domains
+from testbed.run.placed.scale_up import (
+    check_in_switch,
+    goes_by_packets,
+    inside_domains,
+    scale_up_domains,
+    timeout_ms_of,
+)
 from testbed.run.placed.traffic_parts import TrafficPart, split_traffic
 from testbed.run.schema.model import Parameter as Value
 from testbed.run.schema.model import Scenario
@@ -78,7 +84,9 @@ def make_traffic(
     by_packets = goes_by_packets(lab.model, scenario.transport) and not scenario.tenant_transports
     workload = inside_domains(workload, [domains.of(node) for node in nodes] if by_packets else nodes)
     check_in_switch(lab.model, workload)
-    check_regions(workload, lab.plan, placement.nics, by_packets=by_packets)
+    check_regions(
+        workload, lab.plan, placement.nics, by_packets=by_packets, timeout_ms=timeout_ms_of(scenario.transport)
+    )
     workload = _admitted(scenario, workload)
     nics = placement.nics
     carriers: dict[int, LabTransport] = {}

@@ -13,6 +13,7 @@ from testbed.base.compiled import build as builder
 from testbed.base.compiled import modules
 from testbed.base.compiled.build import BuildError, build
 from testbed.base.compiled.finder import GROUP, PURE, CompiledFinder, find_build
+from testbed.base.files import CHECKOUT
 
 
 @pytest.fixture
@@ -52,11 +53,11 @@ def test_no_error_that_is_interpreted_is_a_kind_of_one_that_compiled_code_takes_
     bases: dict[str, list[str]] = {}
     compiled: set[str] = set()
     sources = set(modules.compiled_sources())
-    for path in (path for package in modules.PACKAGES for path in (modules.CHECKOUT / package).rglob("*.py")):
+    for path in (path for package in modules.PACKAGES for path in (CHECKOUT / package).rglob("*.py")):
         for node in ast.parse(path.read_bytes()).body:
             if isinstance(node, ast.ClassDef):
                 bases.setdefault(node.name, []).extend(base.id for base in node.bases if isinstance(base, ast.Name))
-                if str(path.relative_to(modules.CHECKOUT)) in sources:
+                if str(path.relative_to(CHECKOUT)) in sources:
                     compiled.add(node.name)
 
     def kinds(name: str) -> set[str]:

@@ -147,7 +147,7 @@ def test_memory_computes_nothing(workload: Workload) -> None:
     lab = planned_lab(sweep.lab_of(sweep.points[0]), K)
     nics = place_ranks(lab.model, lab.plan, sweep.points[0].scenario.workload.ranks, seed=1).nics
     with pytest.raises(ScenarioError, match="rank 2, which is pooled memory") as caught:
-        check_regions(workload, lab.plan, nics, by_packets=True)
+        check_regions(workload, lab.plan, nics, by_packets=True, timeout_ms=5000)
     assert caught.value.hint
 
 
@@ -173,6 +173,25 @@ def test_more_than_a_region_has_is_refused_before_the_run() -> None:
         pool=", pool: {devices: 2, capacity: 900kB}",
     )
     assert "keeps 2,015,232 bytes in pool1 of p1-s1-h1, which has 1,800,000" in error.message
+
+
+@pytest.mark.parametrize(("pool", "takes"), [("latency: 100us", "2.02 s"), ("rate: 20M", "32.8 s")])
+def test_memory_that_answers_nobody_in_time_is_refused(pool: str, takes: str) -> None:
+    """2 s are given: 100 us are 2.02 with the RTT, and 4 kB at 1 kbit/s are 32.8."""
+    load = "{kind: incast, destination: 2, senders: 1, bytes: 4kB, ranks: {pool: true}}"
+    error = refused(load, pool=f", pool: {{devices: 1, {pool}}}")
+    assert (
+        f"takes {'2.02' if 'latency' in pool else '32.8'} s of the lab's time, and is given up after 2" in error.message
+    )
+
+
+def test_slow_memory_is_waited_for_where_there_is_patience() -> None:
+    """300 us are 6 s of the lab's time: longer than links are tried that have no memory behind them."""
+    load = "{kind: incast, destination: 2, senders: 1, bytes: 4kB, ranks: {pool: true}}"
+    text = text_of(load, pool=", pool: {devices: 1, latency: 300us}").replace("timeout_ms: 2000", "timeout_ms: 20000")
+    outcome = run_simulated(read_sweep(text, {}), RecordOptions(), processes=1)
+    assert outcome.failure is None
+    assert value(outcome.record.points[0].runs[0], "jct") == pytest.approx(6.02, rel=0.01)
 
 
 @pytest.mark.parametrize(("ways", "refuses"), [(2, True), (1, False)])
