@@ -16,7 +16,7 @@ import mmap
 import statistics
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,8 @@ MOST_AT_ONCE = 64 << 20
 """Bytes of an operation, and of the memory that traffic alone comes from and goes to."""
 OPEN_TRANSFERS = 48
 """Transfers at a time that a GPU begins, and to which it lends a window."""
+OPEN_PARTS = 8
+"""Operations of a transfer at a time: those of all transfers are no more than an end has room for (1,024)."""
 SETUP_NS, SETUP_RTTS = 5_000_000_000, 25
 """After so long, or so many round trips, a GPU that has no plane is given up."""
 OPEN_NS = 30_000_000_000
@@ -115,8 +117,10 @@ class _Transfer:
     """That of its own; None where it goes to or from pooled memory."""
     landing: memoryview | None
     """Memory that is to be added up when all of it is there."""
-    left: int
-    """Operations that are not done."""
+    parts: Iterator[int] = field(default_factory=lambda: iter(()))
+    """Begins one more operation at each step, and yields its handle: traffic alone may be more than its memory."""
+    left: int = 0
+    """Operations under way."""
     error: ScaleUpError | None = None
     arrived: bool = False
 
@@ -340,7 +344,7 @@ class InsidePackets:
         local, remote = (landing, source) if step.pulled else (source, landing)
         window = lends.export(remote)
         window.authorise(begins.gpu)
-        transfer = _Transfer(step=step, window=window, landing=added, left=0)
+        transfer = _Transfer(step=step, window=window, landing=added)
         if not step.pulled and step.size_bytes <= len(remote):
             window.await_bytes(step.size_bytes)
             self._landing[lends.gpu, window.number] = transfer
@@ -355,7 +359,7 @@ class InsidePackets:
             source = self._recipient.outgoing(step)
             local = self._zeros[: step.size_bytes] if source is None else source
         reference, offset = pool.place(step)
-        transfer = _Transfer(step=step, window=None, landing=None, left=0)
+        transfer = _Transfer(step=step, window=None, landing=None)
         self._ask(self._endpoint(step.begins_at), transfer, local, reference, offset)
 
     def _ask(
@@ -363,15 +367,23 @@ class InsidePackets:
     ) -> None:
         """Have a GPU load or store all of a transfer, which stands in a window from `offset` on."""
         step = transfer.step
-        left, ask = step.size_bytes, begins.read if step.pulled else begins.write
-        while left:  # of traffic alone there may be more than its memory has
-            part = min(left, len(local))
-            handle = ask(reference, local[:part], offset, vc=step.vc)
+
+        def parts() -> Iterator[int]:
+            ask = begins.read if step.pulled else begins.write
+            for done in range(0, step.size_bytes, len(local)):
+                part = local[: step.size_bytes - done]
+                # all parts have the same memory of a window that is the transfer's own
+                yield ask(reference, part, offset + (done if transfer.window is None else 0), vc=step.vc)
+
+        transfer.parts = parts()
+        for _ in range(OPEN_PARTS):
+            self._ask_more(begins, transfer)
+
+    def _ask_more(self, begins: Endpoint, transfer: _Transfer) -> None:
+        """Begin the next operation of a transfer, if there is one."""
+        if (handle := next(transfer.parts, None)) is not None:
             self._transfers[begins.gpu, handle] = transfer
             transfer.left += 1
-            left -= part
-            if transfer.window is None:  # else all parts have the same memory
-                offset += part
 
     def on_done(self, endpoint: Endpoint, done: Done) -> None:
         """An operation of one of the GPUs is done, or what it waits for is there."""
@@ -395,6 +407,8 @@ class InsidePackets:
             return
         transfer.left -= 1
         transfer.error = transfer.error or done.error
+        if transfer.error is None:
+            self._ask_more(endpoint, transfer)
         if transfer.left:
             return
         step = transfer.step

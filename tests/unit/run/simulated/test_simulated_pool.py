@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from testbed.base.errors import ScenarioError, SpecError
+from testbed.endpoints.worker import inside_packets
 from testbed.record.record import RunResult
 from testbed.run.placed.placement import place_ranks
 from testbed.run.placed.pool import check_regions
@@ -74,6 +75,21 @@ def test_what_is_written_is_read_back_at_the_rate_of_the_memory() -> None:
     assert 4_000_000 <= load.pool_bytes <= 4_000_000 + 2 * 2 * 4096, "each rank's, in whole rows of granules"
     ends = {(flow.source.interface, flow.destination.interface) for flow in one.channels}
     assert ends == {("gpu1", "pool1"), ("gpu2", "pool1"), ("pool1", "gpu1"), ("pool1", "gpu2")}
+
+
+def test_transfers_of_many_parts_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """31 operations each, of which a few are under way at a time."""
+    monkeypatch.setattr(inside_packets, "MOST_AT_ONCE", 1 << 16)
+    one = run_of("{kind: checkpoint, bytes: 2MB, storage: 1, restore: true, ranks: {pool: true}}")
+    assert value(one, "jct") == pytest.approx(8e6 * 8 / REGION_BPS, rel=0.03)
+    assert [load.failed for load in one.scale_up] == [0]
+
+
+def test_an_end_has_room_for_all_parts_of_all_transfers() -> None:
+    """40 transfers of 30 operations: more than 1,024, which are not begun all at once."""
+    text = text_of("{kind: point-to-point, source: 0, destination: 1, flows: 40, bytes: 2GB}", pool="")
+    outcome = run_simulated(read_sweep(text.replace("bytes: 2GB", "bytes: 2GB, time_limit: 1s"), {}), RecordOptions())
+    assert "time limit" in str(outcome.failure)
 
 
 def test_each_region_is_a_rank() -> None:
