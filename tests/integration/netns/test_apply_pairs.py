@@ -119,7 +119,7 @@ def test_a_changed_lab_is_the_lab_that_was_meant(sandbox: Any, kind: str, seed: 
     pair.require_changed(pair.lab(first), pair.lab(second), changed_keys(first, second))
 
 
-ALWAYS = ("link groups",)
+ALWAYS = ("weights of paths",)
 """The odd pair of every test run; the others are of the long ones."""
 
 
