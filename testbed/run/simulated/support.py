@@ -18,7 +18,7 @@ from testbed.run.placed.lab import LiveLab, go_over_subnet, lab_of_transports
 from testbed.run.placed.scale_up import goes_by_packets
 from testbed.run.placed.traffic import lab_transports
 from testbed.run.schema.model import Fault, Scenario, Transport
-from testbed.run.schema.transports import TRANSPORTS, TransportKind
+from testbed.run.schema.transports import TRANSPORTS
 from testbed.run.simulated.beside import convergence_of
 from testbed.run.simulated.fabric import LAB_JITTER_NS, NIC_JITTER_PACKETS, OVERHEAD_BYTES
 from testbed.run.simulated.faults import INSTEAD, check_fault, cuts_dual_homed
@@ -92,7 +92,7 @@ def _check_probes(fault: Fault, scenario: Scenario, lab: Lab) -> None:
     """Refuse what would find a blackhole in a full queue: simulated TCP leaves probes less room than the kernel's."""
     flows = scenario.workload.parameters.get("flows")
     several = isinstance(flows, int) and flows > 1
-    if several and cuts_dual_homed(fault, lab) and any(one.kind is TransportKind.TCP for one in scenario.transports):
+    if several and scenario.by_programs and cuts_dual_homed(fault, lab):
         raise ScenarioError(
             f"--backend simulation loses its probes in the queue that several flows of TCP fill at the port which is"
             f" left after {fault.kind} of {fault.target}",
