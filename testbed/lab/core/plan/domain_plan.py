@@ -95,9 +95,14 @@ class DomainPlan:
     """None: it has no memory devices."""
 
     @property
+    def devices(self) -> int:
+        """Its memory devices."""
+        return 0 if self.pool is None else self.pool.real.devices
+
+    @property
     def ends(self) -> int:
         """GPUs and memory devices: the ports of a switch in each plane."""
-        return self.gpus + (0 if self.pool is None else self.pool.real.devices)
+        return self.gpus + self.devices
 
     @property
     def planes(self) -> int:

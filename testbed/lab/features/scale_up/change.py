@@ -74,7 +74,7 @@ def _row(effect: Effect, domain: DomainPlan, **more: Any) -> ChangeRow:
 
 
 def _size(domain: DomainPlan) -> str:
-    pool = "" if domain.pool is None else f", {domain.pool.real.devices} memory devices"
+    pool = f", {domain.devices} memory devices" if domain.devices else ""
     return f"{domain.gpus} GPUs, {domain.planes} planes{pool}"
 
 
@@ -86,7 +86,13 @@ def compare_domains(old: LabPlan, new: LabPlan, open_gpus: Mapping[str, int]) ->
         name: why
         for name, domain in after.items()
         if name in before
-        and (why := _difference(switch_description(old, before[name]), switch_description(new, domain)))
+        and (
+            why := _difference(
+                switch_description(old, before[name]),
+                switch_description(new, domain),
+                (before[name].devices, domain.devices),
+            )
+        )
     }
     return DomainChanges(
         old=old,
@@ -99,14 +105,20 @@ def compare_domains(old: LabPlan, new: LabPlan, open_gpus: Mapping[str, int]) ->
     )
 
 
-def _difference(old: SwitchDescription, new: SwitchDescription) -> str:
-    """Say how the description of a switch differs from an older one; "" where it does not."""
+def _difference(old: SwitchDescription, new: SwitchDescription, devices: tuple[int, int]) -> str:
+    """Say how the description of a switch differs from an older one; "" where it does not. Of the ends of each, so many
+    are `devices` of memory."""
     if old == new:
         return ""
     found = [
         f"{name} {before} -> {after}"
-        for name in ("gpus", "planes", "voq")
-        if (before := getattr(old, name)) != (after := getattr(new, name))
+        for name, before, after in (
+            ("gpus", old.gpus - devices[0], new.gpus - devices[1]),
+            ("memory devices", *devices),
+            ("planes", old.planes, new.planes),
+            ("voq", old.voq, new.voq),
+        )
+        if before != after
     ]
     if tuple(old.plane_rates_bps) != tuple(new.plane_rates_bps):
         found.append("rates of its links")

@@ -15,7 +15,7 @@ from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.drivers.nodes.changing import kernel_changes
 from testbed.lab.core.fabric import FabricParams, generate_fabric
-from testbed.lab.core.model import SCALE_UP_PRESETS, Credits, DomainSpan, Lab, ScaleUpBy
+from testbed.lab.core.model import SCALE_UP_PRESETS, Credits, DomainSpan, Lab, ScaleUpBy, ScaleUpPool
 from testbed.lab.core.model.containers import Container
 from testbed.lab.core.plan.changes import Allow, Effect
 from testbed.lab.core.plan.lab import plan_lab
@@ -60,6 +60,16 @@ def test_a_host_more_in_a_rack_starts_its_switch_anew() -> None:
     assert row.at_stake == "what 3 GPUs in use have under way" and row.allow is Allow.RESTART
     (row,) = compare_domains(planned(2, RACK), planned(3, RACK), {}).rows
     assert not row.allow and not row.at_stake, "no program has a GPU open"
+
+
+def test_memory_devices_more_are_no_gpus_more() -> None:
+    two, four = (replace(RACK, pool=ScaleUpPool(devices=count)) for count in (2, 4))
+    (row,) = compare_domains(planned(2, two), planned(2, four), {}).rows
+    assert row.effect is Effect.RESTARTED and row.detail.startswith("memory devices 2 -> 4")
+    (row,) = compare_domains(planned(2, RACK), planned(2, two), {}).rows
+    assert row.detail.startswith("memory devices 0 -> 2")
+    (row,) = compare_domains(planned(2, four), planned(3, two), {}).rows
+    assert row.detail.startswith("gpus 4 -> 6, memory devices 4 -> 2"), "as many ends as before, and others"
 
 
 @pytest.mark.parametrize(
