@@ -1,4 +1,4 @@
-"""What the GPUs of a workload are granted of a region of pooled memory, and whether the region has it."""
+"""What the GPUs of a workload are granted of a region of pooled memory; more than it has is refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from testbed.protocols.scale_up.domain.windows import LARGEST_WINDOW, READ, WRIT
 from testbed.workload.steps import Transfer, Workload
 
 OWN_WINDOWS = 1
-"""Of each device: that which its domain is tried by before anything begins (`InsidePackets`)."""
+"""The window of each device by which its domain is tried before anything begins (`InsidePackets`)."""
 
 
 def plan_grants(workload: Workload, gpu_of: Mapping[int, int], region: int) -> tuple[PoolGrant, ...]:
