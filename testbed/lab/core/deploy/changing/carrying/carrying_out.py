@@ -125,6 +125,7 @@ class ChangeExecution:
             plan=changes.new,
             record=self.record,
             timeout_s=self._manner.timeout_s,
+            undoes=self._manner.undoes,
             state=self._state,
             journal=self._journal,
             notify=self._notify,
@@ -171,7 +172,10 @@ class ChangeExecution:
             with self._step("removals", f"{len(changes.kernel.gone)} nodes"):
                 self._remove(kernel)
             for each in changes.features:
-                each.removed(changing)
+                try:
+                    each.removed(changing)
+                except ConvergenceError as error:
+                    unconverged = unconverged or error
             if self._manner.tells:  # a VRF is part of what zebra runs until it is hidden
                 settle_daemons(self.running, changes.new, self._routing)
             self._end({item.node for item in created}, unconverged)
