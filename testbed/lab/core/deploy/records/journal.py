@@ -4,7 +4,8 @@ JSON lines, synced to disk. Kinds: `state` (where the life cycle stands), `nodes
 boot it belongs to), `gone` (nodes that a change removed), `change` (a step of a change, when it begins), `work` (what
 is being done to one node, or that it is done), `path` (a file or directory outside the state directory), `containers`
 (the engine that makes them and the label they have), `container` (identity of each once it runs, and its FRR's
-version), `no-container` (nodes that have none any more), `steering` (the nodes whose TCP is led to a carrier, and to which prefixes).
+version), `no-container` (nodes that have none any more), `steering` (the nodes whose TCP is led to a carrier, and to
+which prefixes).
 """
 
 from __future__ import annotations

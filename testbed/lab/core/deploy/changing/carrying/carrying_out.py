@@ -171,11 +171,7 @@ class ChangeExecution:
                 each.routed(changing)
             with self._step("removals", f"{len(changes.kernel.gone)} nodes"):
                 self._remove(kernel)
-            for each in changes.features:
-                try:
-                    each.removed(changing)
-                except ConvergenceError as error:
-                    unconverged = unconverged or error
+            unconverged = self._end_features(changing) or unconverged
             if self._manner.tells:  # a VRF is part of what zebra runs until it is hidden
                 settle_daemons(self.running, changes.new, self._routing)
             self._end({item.node for item in created}, unconverged)
@@ -317,6 +313,16 @@ class ChangeExecution:
             kernel.remove(gone)
             self._journal.gone(gone)
         remove_node_files(self._run, changes.kernel.gone)
+
+    def _end_features(self, changing: Changing) -> ConvergenceError | None:
+        """Have features end their parts; the error of routing that has not converged once more comes back."""
+        unconverged: ConvergenceError | None = None
+        for each in self.changes.features:
+            try:
+                each.removed(changing)
+            except ConvergenceError as error:
+                unconverged = error
+        return unconverged
 
     def _end(self, created: set[str], unconverged: ConvergenceError | None) -> None:
         """Record the lab as it is now. `created` are the nodes that were made.
