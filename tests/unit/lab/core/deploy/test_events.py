@@ -266,7 +266,7 @@ def test_a_switch_that_is_made_anew_is_watched_in_its_new_namespaces(
     lab.identities[vrf] = 2
     anew = copy.copy(lab)
     anew.identities = {NODE: 3, vrf: 4}
-    monkeypatch.setattr(module.RunningLab, "open", lambda *_: anew)
+    monkeypatch.setattr(RunningLab, "open", lambda *_: anew)
     with open_stream(lab) as stream:
         reader = iter(stream)
         take(reader, 1)

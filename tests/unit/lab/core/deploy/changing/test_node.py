@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from testbed.base.linux import namespaces
 from testbed.lab.core.deploy.changing import node as module
 from testbed.lab.core.deploy.live import RunningLab
 
@@ -46,7 +47,7 @@ def test_a_node_that_something_else_realises_is_ended_as_either(
         raise Stop
 
     monkeypatch.setattr(module, "_end_processes", end)
-    monkeypatch.setattr(module.namespaces, "still_published", stop)
+    monkeypatch.setattr(namespaces, "still_published", stop)
     rebuilding = module._Rebuilding(lab(tmp_path, "netns"), NODE, None, False, lab(tmp_path, was) if was else None)
     with pytest.raises(Stop):
         rebuilding.carry_out(lambda _: None)
