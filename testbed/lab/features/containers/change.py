@@ -16,8 +16,9 @@ from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.changing.node import RECREATE, rebuild
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.lifecycle import await_convergence, run_node_commands
-from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.live import RunningLab, planned_daemons
 from testbed.lab.core.deploy.records.journal import JournalContent
+from testbed.lab.core.deploy.watch.running_config import note_configurations
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.feature import Changing, FeatureChange
 from testbed.lab.core.model.containers import Container
@@ -115,7 +116,10 @@ class ContainersChange(FeatureChange):
                 changing.journal.removed_containers(NAME, {node})
             changing.journal.work(node, "")
         await_convergence(changing.plan, changing.state, changing.timeout_s, changing.notify)
-        run_node_commands(changing.lab, RunningLab(changing.record, changing.state), set(anew))
+        fresh = RunningLab(changing.record, changing.state)
+        daemons = planned_daemons(changing.plan, fresh.frr_version)  # another FRR says the same in other words
+        note_configurations(changing.run, {node: daemons[node] for node in anew if node in daemons})
+        run_node_commands(changing.lab, fresh, set(anew))
 
     def _to_make_anew(self, changing: Changing) -> Sequence[str]:
         """Return the nodes that something else is to realise: on the way back those alone with which the way there has

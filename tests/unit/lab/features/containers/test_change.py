@@ -180,7 +180,9 @@ def acts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Acts:
     monkeypatch.setattr(module, "run_node_commands", found.run_node_commands)
     monkeypatch.setattr(module, "await_convergence", lambda *_: found.done.append("routing"))
     monkeypatch.setattr(module, "DockerRuntime", lambda: found)
-    monkeypatch.setattr(module, "RunningLab", lambda lab, _: SimpleNamespace(node=lab.node))
+    monkeypatch.setattr(module, "planned_daemons", lambda *_: {SECOND: ("bgpd",), "p1-spine1": ("bgpd",)})
+    monkeypatch.setattr(module, "note_configurations", lambda _, daemons: found.done.append(f"noted {daemons}"))
+    monkeypatch.setattr(module, "RunningLab", lambda lab, _: SimpleNamespace(node=lab.node, frr_version=None))
     return found
 
 
@@ -202,6 +204,7 @@ def test_nodes_are_made_anew_and_their_commands_run_once_routing_is_there(acts: 
         f"{FIRST} anew",
         f"{SECOND} anew",
         "routing",
+        f"noted {{'{SECOND}': ('bgpd',)}}",
         f"commands of {FIRST}, {SECOND}",
     ]
 
@@ -213,7 +216,7 @@ def test_the_way_back_leaves_containers_alone_that_were_not_touched(acts: Acts) 
     with pytest.raises(DriverError):
         carried_out(acts, GREEN, BLUE)
     acts.fails = ""
-    back = [f"images of {FIRST}", f"{FIRST} anew", "routing", f"commands of {FIRST}"]
+    back = [f"images of {FIRST}", f"{FIRST} anew", "routing", "noted {}", f"commands of {FIRST}"]
     assert carried_out(acts, BLUE, GREEN, undoes=True) == back
     acts.journal.state(LabState.RUNNING)
     assert carried_out(acts, BLUE, GREEN, undoes=True) == [], "that was another change"
