@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -349,6 +350,54 @@ def test_a_build_of_another_interpreter_or_without_a_manifest_is_not_taken(tree:
     Manifest(maker="another", modules={one: BuiltModule(source=text) for one, text in digests.items()}).write(whole)
     builder._take_over_what_fits(whole.parent, whole.parent / "new")
     assert not (whole.parent / "new").exists()
+
+
+def test_a_build_that_somebody_else_removes_is_taken_whole_or_not_at_all(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = a_whole_build()
+    half: list[Path] = []
+    rmtree = shutil.rmtree
+
+    def removed(path: Path, **settings: bool) -> None:
+        half.extend(one for one in builder._finished(whole.parent) if one == path)
+        rmtree(path, **settings)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(shutil, "rmtree", removed)
+    for number in range(builder.KEPT_BUILDS + 1):
+        (tree / "halving.py").write_text(f"VALUE = {number}\n")
+        build(whole=False)
+    assert len(list(whole.parent.iterdir())) == 1 + builder.KEPT_BUILDS and half == []
+
+
+@pytest.mark.parametrize("when", ["before it is looked at", "before it is taken", "while its files are taken"])
+def test_a_build_that_has_just_gone_is_none(tree: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """Somebody else has made more of them meanwhile: all is compiled, and nothing raises an error of the kernel's."""
+    whole = a_whole_build()
+    change(tree, "halving", "/ 2", "/ 4")
+    find, take = builder.find_partial, take_over
+
+    def found(*arguments: Any) -> Partial | None:
+        if when == "before it is looked at":
+            shutil.rmtree(whole)
+        partial = find(*arguments)
+        if when == "before it is taken":
+            shutil.rmtree(whole)
+        return partial
+
+    def taken(*arguments: Any) -> None:
+        if when == "while its files are taken":
+            shutil.rmtree(whole)
+        take(*arguments)
+
+    def compiled(sources: object, scratch: Path, say: object) -> None:
+        (scratch / "made").mkdir()
+
+    monkeypatch.setattr(builder, "find_partial", found)
+    monkeypatch.setattr(builder, "take_over", taken)
+    monkeypatch.setattr(builder, "_compile", compiled)
+    assert build(whole=False).seconds is not None
+    assert builder._last_used_at(whole) == 0.0
 
 
 def test_many_tries_do_not_push_out_the_build_that_they_are_taken_from(tree: Path) -> None:
