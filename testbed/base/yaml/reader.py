@@ -75,7 +75,11 @@ def read_text(path: FilePath) -> str:
             raw = stream.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        hint = _meant_file(path) if isinstance(error, FileNotFoundError) else "check the path"
+        hint = "check the path"
+        if isinstance(error, FileNotFoundError):
+            hint = _meant_file(path)
+        elif isinstance(error, IsADirectoryError):
+            hint = f"name files in it, as {path / 'NAME.yml'}"
         raise SpecError(
             [Problem(code="unreadable", file=file, message=f"cannot read the file: {reason}", hint=hint)]
         ) from error
@@ -89,8 +93,8 @@ def _meant_file(path: FilePath) -> str:
         with suppress(OSError):
             for one in sorted(directory.iterdir()):
                 if one.suffix in SUFFIXES and one.name[0] != ".":
-                    there.setdefault(one.name, one)
-    wanted = path.name if path.suffix in SUFFIXES else f"{path.name}.yml"
+                    there.setdefault(one.stem, one)
+    wanted = path.stem if path.suffix in SUFFIXES else path.name
     meant = wanted if wanted in there else nearest(wanted, there)
     if meant is not None:
         return f"did you mean {there[meant]}?"

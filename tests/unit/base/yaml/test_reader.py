@@ -161,6 +161,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ("elsewhere/incast.yml", "did you mean scenarios/incast.yml?"),
         ("scenarios/something-else.yml", "`testbed examples .` writes what is shipped"),
         ("something-else.yml", "check the path"),
+        ("hemp.yml", "check the path"),  # alike in its suffix more than in its name
+        ("scenarios", "name files in it, as scenarios/NAME.yml"),
     ],
 )
 def test_a_file_that_is_not_there_has_a_hint(
