@@ -19,7 +19,7 @@ from testbed.base.compiled.build import BuildError, build
 from testbed.base.compiled.finder import GROUP, PURE, find_build, left_out_of
 from testbed.base.compiled.imports import Imports
 from testbed.base.compiled.manifest import BuiltModule, Manifest, native_needs, read_manifest
-from testbed.base.compiled.partial import MOST_LEFT_OUT, Partial, modules_to_leave_out, take_over
+from testbed.base.compiled.partial import MOST_LEFT_OUT, Partial, find_partial, modules_to_leave_out, take_over
 from testbed.base.files import CHECKOUT
 from testbed.protocols.congestion.registry import CONTROLLERS as FLOW_CONTROLLERS
 from testbed.protocols.uet.congestion.registry import CONTROLLERS
@@ -359,9 +359,9 @@ def test_a_build_that_somebody_else_removes_is_taken_whole_or_not_at_all(
     half: list[Path] = []
     rmtree = shutil.rmtree
 
-    def removed(path: Path, **settings: bool) -> None:
+    def removed(path: Path, **settings: Any) -> None:
         half.extend(one for one in builder._finished(whole.parent) if one == path)
-        rmtree(path, **settings)  # type: ignore[call-overload]
+        rmtree(path, **settings)
 
     monkeypatch.setattr(shutil, "rmtree", removed)
     for number in range(builder.KEPT_BUILDS + 1):
@@ -375,12 +375,11 @@ def test_a_build_that_has_just_gone_is_none(tree: Path, monkeypatch: pytest.Monk
     """Somebody else has made more of them meanwhile: all is compiled, and nothing raises an error of the kernel's."""
     whole = a_whole_build()
     change(tree, "halving", "/ 2", "/ 4")
-    find, take = builder.find_partial, take_over
 
     def found(*arguments: Any) -> Partial | None:
         if when == "before it is looked at":
             shutil.rmtree(whole)
-        partial = find(*arguments)
+        partial = find_partial(*arguments)
         if when == "before it is taken":
             shutil.rmtree(whole)
         return partial
@@ -388,7 +387,7 @@ def test_a_build_that_has_just_gone_is_none(tree: Path, monkeypatch: pytest.Monk
     def taken(*arguments: Any) -> None:
         if when == "while its files are taken":
             shutil.rmtree(whole)
-        take(*arguments)
+        take_over(*arguments)
 
     def compiled(sources: object, scratch: Path, say: object) -> None:
         (scratch / "made").mkdir()
