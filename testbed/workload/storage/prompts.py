@@ -1,4 +1,4 @@
-"""What is asked of prompts whose keys and values are kept: how many arrive, where they are computed, and by when."""
+"""Parameters of workloads of prompts whose KV cache is kept: model, arrivals, accelerators, deadline and sizes."""
 
 from __future__ import annotations
 

@@ -157,6 +157,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ("topologies/dmo.yml", "did you mean topologies/demo.yml?"),
         ("topologies/demo.yaml", "did you mean topologies/demo.yml?"),
         ("demo", "did you mean topologies/demo.yml?"),
+        ("demo.ymk", "did you mean topologies/demo.yml?"),
         ("incast.yml", "did you mean scenarios/incast.yml?"),
         ("elsewhere/incast.yml", "did you mean scenarios/incast.yml?"),
         ("scenarios/something-else.yml", "`testbed examples .` writes what is shipped"),
