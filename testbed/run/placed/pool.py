@@ -1,4 +1,4 @@
-"""Regions of pooled memory as ranks of a workload: who is one, what each GPU is granted there, and what cannot be.
+"""Regions of pooled memory as ranks of a workload: who is one, and what cannot be.
 
 A region has no NIC. So that it can be a rank, it has a port that leads nowhere but into its scale-up domain: a port of
 the domain's first host, whose worker serves the devices' ends.
@@ -6,16 +6,13 @@ the domain's first host, whose worker serves the devices' ends.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from testbed.base.errors import ScenarioError
-from testbed.endpoints.worker.program import PoolGrant
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
-from testbed.protocols.scale_up.domain.windows import READ, WRITE
-from testbed.workload.steps import Transfer, Workload
+from testbed.workload.steps import Workload
 
 
 def region_ports(lab: Lab, plan: LabPlan, nics: Sequence[PortPlan]) -> Iterator[PortPlan]:
@@ -90,38 +87,3 @@ def check_regions(workload: Workload, nics: Sequence[PortPlan], *, by_packets: b
                 f"{name} goes from {a} to {b}, and pooled memory is reached inside its scale-up domain alone",
                 hint='ranks: {hosts: ["p1-s1-*"]}, those of one domain',
             )
-
-
-def plan_grants(workload: Workload, gpu_of: Mapping[int, int], region: int) -> tuple[PoolGrant, ...]:
-    """Return what each rank is granted of a region: as many bytes as it writes there, or reads that nobody wrote.
-
-    Whoever reads what another one has written is let read that, and no more. `gpu_of` has the numbers of the ranks'
-    GPUs in their domain.
-    """
-    size: defaultdict[int, int] = defaultdict(int)
-    rights: defaultdict[int, int] = defaultdict(int)
-    readers: defaultdict[int, set[int]] = defaultdict(set)
-    for step in workload.transfers:
-        if region not in (step.source, step.destination):
-            continue
-        who = step.begun_by
-        if step.pulled and step.restores is not None:
-            written = workload.steps[step.restores]
-            assert isinstance(written, Transfer)
-            if written.source == who:
-                rights[who] |= READ
-            else:
-                readers[written.source].add(who)
-            continue
-        size[who] += step.size_bytes
-        rights[who] |= READ if step.pulled else WRITE
-    return tuple(
-        PoolGrant(
-            rank=rank,
-            gpu=gpu_of[rank],
-            size_bytes=size[rank],
-            rights=rights[rank],
-            readers=tuple(gpu_of[reader] for reader in sorted(readers[rank])),
-        )
-        for rank in sorted(size)
-    )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.model import Lab, ScaleUp, ScaleUpBy
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
-from testbed.run.placed.pool import is_region, plan_grants
+from testbed.run.placed.pool import is_region
 from testbed.run.schema.model import SCALE_UP_TIMEOUT_MS, Transport
 from testbed.run.schema.transports import TRANSPORTS
 from testbed.workload.steps import FoldedRing, Transfer, Workload
@@ -62,6 +62,8 @@ class DomainPackets:
 
     def _granted(self, rank: int, region: PoolPlace, workload: Workload, ranks: Sequence[PortPlan]) -> PoolPlace:
         """Return a region with what the workload needs of it. Raises `ScenarioError` where it has not so much."""
+        from testbed.run.placed.pool_grants import plan_grants
+
         numbers = {
             number: gpu.gpu
             for number, nic in enumerate(ranks)

@@ -71,7 +71,9 @@ tenants:
 
 
 @pytest.mark.timeout(3000)
-@pytest.mark.parametrize("points", [FEW, pytest.param(SOME, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "points", [pytest.param(FEW, marks=pytest.mark.thorough), pytest.param(SOME, marks=pytest.mark.soak)]
+)
 def test_nics_that_tenants_exchange_are_with_one_of_them_after_a_kill(sandbox: Sandbox, points: int) -> None:
     before, after = (TENANTS.format(name=sandbox.name(), red=red, blue=6 - red) for red in (2, 4))
     Bench(sandbox, before, after).kill_at(points, random.Random(f"tenants {points}"))
@@ -85,7 +87,10 @@ def test_a_change_of_what_features_run_is_finished_or_taken_back(sandbox: Any, k
 
 
 @pytest.mark.timeout(3000)
-@pytest.mark.parametrize("points", [FEW_DESTROYS, pytest.param(MANY_DESTROYS, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "points",
+    [pytest.param(FEW_DESTROYS, marks=pytest.mark.thorough), pytest.param(MANY_DESTROYS, marks=pytest.mark.soak)],
+)
 def test_destroy_removes_a_lab_whose_change_was_killed(bench: Bench, points: int) -> None:
     bench.deploy()
     acts = bench.acts()

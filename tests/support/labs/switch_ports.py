@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from kernel_stamps import SO_TIMESTAMPNS, stamped_socket
 from waiting import WAIT_S, until
 
 from testbed.base.linux.namespaces import in_namespace
@@ -35,7 +36,7 @@ DSCP = {BULK: 0, RDMA: 26, OTHER: 34, CONTROL: 48}
 BUFFER_BYTES = 1 << 26
 _ETH_P_ALL = 0x0003
 _SOL_PACKET, _PACKET_QDISC_BYPASS, _PACKET_IGNORE_OUTGOING = 263, 20, 23
-_SO_SNDBUF_BYTES, _SO_RCVBUFFORCE, _SO_TIMESTAMPNS = 150_000, 33, 35
+_SO_SNDBUF_BYTES, _SO_RCVBUFFORCE = 150_000, 33
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +97,7 @@ class Tap:
         with contextlib.suppress(BlockingIOError):
             while True:
                 frame, control, _, _ = self._item.recvmsg(2048, 64)
-                stamps = [
-                    data for level, kind, data in control if (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS)
-                ]
+                stamps = [data for level, kind, data in control if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPNS)]
                 seconds, ns = struct.unpack("=qq", stamps[0])
                 found.append(Packet(frame, seconds * 10**9 + ns))
         return found
@@ -115,27 +114,6 @@ def _is_ours(frame: bytes) -> bool:
     return frame[12:14] == b"\x08\x00" and frame[23] == 17 and int.from_bytes(frame[36:38], "big") == PORT
 
 
-def _stamped_socket() -> socket.socket:
-    """A socket that keeps the kernel stamping what arrives, from now on and anywhere on the machine.
-
-    The kernel begins a moment after the first socket that asks for stamps (net_enable_timestamp, net/core/dev.c: by its
-    work queue). What arrives before has the time at which it is read, which may be after all that came later.
-    """
-    item = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    item.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-    item.bind(("127.0.0.1", 0))
-
-    def stamps() -> bool:
-        item.sendto(b"", item.getsockname())
-        sent_ns = time.time_ns()
-        _, [(_, _, stamp)], _, _ = item.recvmsg(1, 64)
-        seconds, ns = struct.unpack("=qq", stamp)
-        return bool(seconds * 10**9 + ns <= sent_ns)
-
-    until(stamps, "the kernel stamps arrivals")
-    return item
-
-
 class PortLab:
     """A running lab with `qos:`."""
 
@@ -148,7 +126,7 @@ class PortLab:
         self.pauses = self.maps.by_port("pauses")
         self.curves = self.maps.by_port("curves")
         self._numbers = running.plan.port_numbers
-        self._stamped = _stamped_socket()
+        self._stamped = stamped_socket()
 
     def close(self) -> None:
         """Let go of the maps' memory, which keeps them in the kernel; so do records taken from this object."""
@@ -221,7 +199,7 @@ class PortLab:
     def tap(self, node: str, interface: str) -> Iterator[Tap]:
         item = self.packet_socket(node, interface)
         item.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, BUFFER_BYTES)
-        item.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        item.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         tap = Tap(item)
         try:
             yield tap

@@ -20,6 +20,7 @@ from testbed.cli.scenarios.run import RunCommand, run, run_all
 from testbed.cli.scenarios.run_progress import SweepSteps
 from testbed.cli.scenarios.workloads import workloads
 from testbed.lab.core.deploy.steps import StepEvent
+from testbed.lab.core.plan.scale import MachineLoad
 from testbed.run.sweep.progress import Phase, Progress
 from testbed.workload.registry import KINDS
 
@@ -38,7 +39,8 @@ expect:
 
 @pytest.fixture(autouse=True)
 def nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A state directory that must not come into being."""
+    """A state directory that must not come into being, and a machine that is not watched for a moment each time."""
+    monkeypatch.setattr("testbed.run.sweep.scales.watch_machine", lambda state, keep: MachineLoad())
     monkeypatch.setenv("TESTBED_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("TESTBED_RUN_DIR", str(tmp_path / "run"))
 

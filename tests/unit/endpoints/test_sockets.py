@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from agent_io_fakes import EV, ScriptedSocket, datagram, forbid_raw_sockets, free_port, own_address
+from kernel_stamps import stamped_socket
 
 from testbed.base.linux import socket_options as options
 from testbed.endpoints import sockets
@@ -236,12 +237,13 @@ def ones_complement_sum(data: bytes) -> int:
 @pytest.mark.skipif(not sockets.HAS_MOVER, reason="the mover is there in a build alone")
 def test_the_kernel_says_when_datagrams_arrived(open_group: Opener) -> None:
     sender, receiver = open_group(), open_group(SocketConfig(stamps=True))
-    before = time.monotonic_ns()
-    for number in range(3):
-        sender.send([datagram(receiver.address, number)])
-    time.sleep(0.2)
-    read = time.monotonic_ns()
-    assert len(receiver.receive(receiver.receivers[0])) == 3
+    with stamped_socket():
+        before = time.monotonic_ns()
+        for number in range(3):
+            sender.send([datagram(receiver.address, number)])
+        time.sleep(0.2)
+        read = time.monotonic_ns()
+        assert len(receiver.receive(receiver.receivers[0])) == 3
     assert len(receiver.arrivals) == 3
     assert before - SKEW_NS <= receiver.arrivals[0] <= receiver.arrivals[2] <= read - 100_000_000, "not when it is read"
     other = open_group()

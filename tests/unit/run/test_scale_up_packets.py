@@ -181,6 +181,7 @@ def report(**changes: Any) -> dict[str, Any]:
         "stalled": False,
         "stall_ns": 0,
         "progress_ns": 3_000_000_000,
+        "pool_bytes": 0,
         "gpus": {"0": {"planes": [plane, plane], "payload_bytes": 2900}},
         "latencies": [[20_000_000, 997], [60_000_000, 3]],
     } | changes

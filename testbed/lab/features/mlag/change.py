@@ -7,6 +7,7 @@ partners: hosts that a change does not concern see no LACPDU that differs.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -137,11 +138,11 @@ class LinkGroupsChange(FeatureChange):
         terminate([process for node in (*anew, *self._ended) for process in running[node]])
         _release(self._running.plan, changing.plan)
         try:
+            if self._after is None:
+                shutil.rmtree(directory)
+                return
             for node in (*self._started, *anew, *self._ended):
                 (directory / f"{node}.json").unlink(missing_ok=True)
-            if self._after is None:
-                path.unlink(missing_ok=True)
-                return
             directory.mkdir(mode=0o755, parents=True, exist_ok=True)
             configuration.write(path, self._after, mode=0o600)
         except OSError as error:

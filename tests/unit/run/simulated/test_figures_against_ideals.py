@@ -55,6 +55,7 @@ WORKLOADS = (
     "dataset-streaming, storage: [7], batches: 2, bytes_factor: 0.0001",
     "model-staging, storage: [7], bytes_factor: 0.00001",
     "kv-offload, storage: [7], requests: 3, bytes_factor: 0.0001",
+    "prefix-cache, storage: [7], requests: 3, prefixes: 2, blocks: 2, bytes_factor: 0.0001",
     "tenants, tenants: [{ranks: 8, workload: {kind: all-reduce, bytes: 64kB, algorithm: hierarchical}},"
     " {ranks: 8, start: 5us, workload: {kind: incast, bytes: 16kB}}]",
 )

@@ -35,6 +35,7 @@ SHIPPED: dict[str, tuple[int, int, int, float | None]] = {
     "nvl72": (24, 6, 144, 1.0),
     "nvl72-superpod": (185, 41, 1152, 1.0),
     "pod": (16, 8, 160, 1.0),
+    "pooled-memory": (6, 2, 5, 1.0),
     "qp-hash": (24, 8, 32, 1.0),
     "qos-overrides": (14, 10, 24, 1.0),
     "rail-only": (12, 8, 32, 1.0),
