@@ -105,7 +105,7 @@ def _kept(page: str, name: str, new: Mapping[str, Column]) -> dict[str, Column]:
             continue
         at = titles.index(word.lower())
         cells = {(line[0], line[1]): line[at] for line in lines}
-        if set(cells) == expected:
+        if not expected or set(cells) == expected:  # nothing is expected in runs that were cut short
             kept[word] = Column(verdict=one["verdict"], cells=cells)
         else:
             print(
@@ -121,7 +121,7 @@ def _results(new: Mapping[str, Column], kept: Mapping[str, Column]) -> str:
     lines = [f"{word}: {column.verdict}." for word, column in columns.items()]
     titles = ["expectation", "band", *map(str.lower, columns)]
     lines += ["", f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
-    for place, band in dict.fromkeys(key for column in new.values() for key in column.cells):
+    for place, band in dict.fromkeys(key for column in (*new.values(), *kept.values()) for key in column.cells):
         measured = (column.cells.get((place, band), "") for column in columns.values())
         lines.append(f"| {place} | {band} | {' | '.join(measured)} |")
     return "\n".join(lines) + "\n"

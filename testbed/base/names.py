@@ -106,7 +106,7 @@ def choice_hint(word: str, choices: Iterable[str], otherwise: str | None = None)
 def known_names_hint(word: str, known: Sequence[str]) -> str | None:
     """The hint for a name that is not there: the one that was meant, or the first few there are; None without any."""
     listed = ", ".join(known[:_NAMES_IN_HINT]) + (", ..." if len(known) > _NAMES_IN_HINT else "")
-    return choice_hint(word, known, f"there are {listed}" if known else None)
+    return choice_hint(word, known, f"there {'is' if len(known) == 1 else 'are'} {listed}" if known else None)
 
 
 def meant_names(word: str, known: Iterable[str]) -> list[str]:

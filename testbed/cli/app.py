@@ -21,6 +21,7 @@ from testbed.cli.command import option
 from testbed.cli.signals import nobody_reads, stand_by_the_outcome
 from testbed.cli.verbs import WRITTEN_ARGUMENTS, Verbs
 
+CLOCKS = ("wall", "virtual")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 NOT_TO_BE_HAD = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.EISDIR, errno.ENOTDIR}
 """The errors of the kernel for a file that a command needs and cannot have."""
@@ -80,6 +81,8 @@ def app(context: click.Context, log_level: str, on: str | None, clock: str) -> N
     """A scale model of an AI data-centre fabric on one Linux machine: real FRR, real kernel, real packets."""
     if log_level.lower() not in LOG_LEVELS:
         raise TestbedError(f"--log-level {log_level}: expected debug, info, warning or error")
+    if clock not in CLOCKS:
+        raise TestbedError(f"--clock {clock}: expected {' or '.join(CLOCKS)}")
     if log_level.lower() != "warning":  # it is the default of Python's, whose import every command would wait for
         import logging
 

@@ -42,7 +42,13 @@ class VerbCommand(click.Command):
         """Take the command line apart. Raises `TestbedError` for an option that is given twice."""
         if not ctx.resilient_parsing:
             _refuse_repeated_options(self, ctx, args)
-        return super().parse_args(ctx, args)
+        takes_more, ctx.allow_extra_args = ctx.allow_extra_args, True
+        rest = super().parse_args(ctx, args)
+        ctx.allow_extra_args = takes_more
+        if rest and not takes_more and not ctx.resilient_parsing:
+            meant = _meant_by_one_too_many(self, rest[0]) if len(rest) == 1 else ""
+            ctx.fail(f"Got unexpected extra argument{'s'[: len(rest) > 1]} ({' '.join(rest)}){meant}")
+        return rest
 
     def format_arguments(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Print what the arguments mean, with their defaults."""
@@ -68,6 +74,17 @@ class Group(VerbCommand, click.Group):
         """Return the names of its verbs as they are declared."""
         return list(self.commands)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb. `help` and `version` are none, and mean the options; click would take one for `shell`."""
+        word = args[0]
+        options = {name for one in self.get_params(ctx) for name in one.opts}
+        if word not in self.commands and f"--{word}" in options and not ctx.resilient_parsing:
+            verb = f"{args[1]} " if word == "help" and args[1:] and args[1] in self.commands else ""
+            ctx.fail(f"No such command {word!r}. Did you mean '{verb}--{word}'?")
+        return super().resolve_command(ctx, args)
+
 
 command: Callable[..., Callable[[Callable[..., None]], VerbCommand]] = partial(click.command, cls=VerbCommand)
 option = partial(click.option, cls=Option)
@@ -79,6 +96,16 @@ def _explained(argument: click.Argument, context: click.Context) -> str:
     if argument.required:
         return f"{argument.help}  [required]"
     return f"{argument.help}  [default: {default}]" if isinstance(default, str) else argument.help or ""
+
+
+def _meant_by_one_too_many(command: click.Command, word: str) -> str:
+    """Say by which option an argument is given that is one too many: a file as a topology, any other word as the name
+    of a lab; "" where the verb takes neither."""
+    from testbed.base.yaml.reader import SUFFIXES
+
+    wanted = "topology" if Path(word).suffix in SUFFIXES else "name"
+    meant = next((one for one in command.params if isinstance(one, click.Option) and one.name == wanted), None)
+    return "" if meant is None else f". Did you mean '{meant.opts[0]} {word}'?"
 
 
 def _refuse_repeated_options(command: click.Command, context: click.Context, args: list[str]) -> None:

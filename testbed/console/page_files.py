@@ -31,13 +31,13 @@ class PageFiles(StaticFiles):
 
     def __init__(self) -> None:
         super().__init__(directory=STATIC)
-        self._seen: tuple[tuple[str, int, int], ...] = ()
+        self._seen: dict[str, tuple[int, int]] = {}
         self._digest = ""
 
     def _renewed(self) -> str:
         """Return the digest of all files as they are now. They are read again only where one was written since."""
         paths = [*sorted(path for path in STATIC.rglob("*") if path.is_file()), *_PICTURE.values()]
-        seen = tuple((str(path), (at := path.stat()).st_mtime_ns, at.st_size) for path in paths)
+        seen = {str(path): _stamp(path.stat()) for path in paths}
         if seen != self._seen:
             content = hashlib.sha256()
             for path in paths:
@@ -52,12 +52,18 @@ class PageFiles(StaticFiles):
         return HTMLResponse(text.replace('"/static/', f'"/static/{self._renewed()}/'))
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """Answer with a file, whatever digest its address names."""
+        """Answer with a file, whatever digest its address names. One that was written since the digest was made is not
+        what that names: who kept it would have it beside the files of before, should they come back."""
         first, _, rest = path.partition(os.sep)
         named = _DIGEST.fullmatch(first) is not None
         response = await super().get_response(rest if named else path, scope)
-        response.headers["Cache-Control"] = _FOR_EVER if named and first == self._digest else "no-cache"
+        is_named = named and first == self._digest and self._is_as_seen(rest)
+        response.headers["Cache-Control"] = _FOR_EVER if is_named else "no-cache"
         return response
+
+    def _is_as_seen(self, path: str) -> bool:
+        full_path, status = self.lookup_path(path)
+        return status is not None and self._seen.get(full_path) == _stamp(status)
 
     def lookup_path(self, path: str) -> tuple[str, os.stat_result | None]:
         """Return where a file is, and what is known of it."""
@@ -72,3 +78,8 @@ class PageFiles(StaticFiles):
         if kind is not None:
             response.headers["Content-Type"] = f"{kind}; charset=utf-8"
         return response
+
+
+def _stamp(status: os.stat_result) -> tuple[int, int]:
+    """Return what tells whether a file was written: when, and its size."""
+    return status.st_mtime_ns, status.st_size

@@ -39,7 +39,7 @@ def pull_while_it_sends(nic: NicHost, now: int) -> None:
             port.offer(now, frame, None)
 
 
-def make_up(limiter: RateLimiter, now: int, size: int, rate_bps: float) -> None:
+def make_up(limiter: RateLimiter, now: int, room_at: int, size: int, rate_bps: float) -> None:
     """Let a packet leave as if what was waiting had been asked for late."""
     packet_ns = size * 8e9 / rate_bps
     limiter._rate_bps = rate_bps

@@ -91,6 +91,7 @@ def test_shipped_labs_become_each_other_in_turn() -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("one", SHIPPED)
 def test_each_shipped_lab_becomes_each_other(one: str) -> None:
-    for other in shipped():
-        if one in shipped() and other != one:
-            require_changed(shipped()[one], shipped()[other])
+    if one not in shipped():
+        pytest.skip(f"it has more than {MOST_NODES} nodes, or its kind is changed by a new deploy alone")
+    for other in shipped().keys() - {one}:
+        require_changed(shipped()[one], shipped()[other])

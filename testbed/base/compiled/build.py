@@ -94,7 +94,7 @@ def build(say: Callable[[str], None] = lambda text: None, *, whole: bool = True)
             _compile(sources, scratch, say)
             if build_key() != directory.name:
                 raise BuildError("a source was changed while it was compiled", "compile again; now it runs interpreted")
-            shutil.rmtree(directory, ignore_errors=True)  # one that is partial, or stale
+            _remove(directory)  # one that is partial, or stale
             (scratch / "made").rename(directory)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -106,7 +106,10 @@ def _found(directory: Path, sources: Sequence[str], *, whole: bool) -> Build | N
     """Return the build that is in a directory; None where there is none that does."""
     if not directory.is_dir() or (whole and is_partial(directory)) or _is_stale(directory):
         return None
-    os.utime(directory)
+    try:
+        os.utime(directory)
+    except FileNotFoundError:  # somebody else has just removed it
+        return None
     left_out = left_out_of(str(directory))
     count = sum(module_name(source) not in left_out for source in sources)
     return Build(directory=directory, modules=count, seconds=None, left_out=left_out)
@@ -123,10 +126,12 @@ def _is_stale(directory: Path) -> bool:
 def _take_over_what_fits(builds: Path, directory: Path) -> None:
     """Make a partial build of one that is there, if there is one that only few modules have to be left out of."""
     partial = find_partial(_finished(builds), maker(), source_digests(), CHECKOUT)
-    if partial is not None:
+    if partial is None:
+        return
+    with contextlib.suppress(FileNotFoundError):  # somebody else has just removed it
         os.utime(partial.directory)
         take_over(partial, builds, directory)
-        _forget_oldest(builds, directory)
+    _forget_oldest(builds, directory)
 
 
 def missing() -> str:
@@ -174,9 +179,25 @@ def _forget_oldest(builds: Path, newest: Path) -> None:
     """Keep the latest builds, and as many partial ones: those are many where somebody tries things."""
     for partial in (False, True):
         found = [item for item in _finished(builds) if is_partial(item) is partial and item != newest]
-        found.sort(key=lambda item: item.stat().st_mtime, reverse=True)
+        found.sort(key=_last_used_at, reverse=True)
         for item in found[KEPT_BUILDS - 1 :]:
-            shutil.rmtree(item, ignore_errors=True)
+            _remove(item)
+
+
+def _last_used_at(directory: Path) -> float:
+    """Return when a build was taken last, in seconds of the epoch; 0 for one that somebody else has just removed."""
+    try:
+        return directory.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _remove(directory: Path) -> None:
+    """Remove a build, if there is one. Others who look for builds meanwhile find all of it, or nothing."""
+    scratch = Path(tempfile.mkdtemp(prefix="making-", dir=directory.parent))
+    with contextlib.suppress(FileNotFoundError):
+        directory.rename(scratch / directory.name)
+    shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _compile(sources: Sequence[str], scratch: Path, say: Callable[[str], None]) -> None:

@@ -33,7 +33,7 @@ def get_pinned(path: Path) -> int:
     try:
         return _bpf(_OBJ_GET, struct.pack("=QII", ctypes.addressof(name), 0, 0))
     except OSError as error:
-        if error.errno == errno.EPERM:
+        if error.errno in (errno.EPERM, errno.EACCES):  # root alone can enter the file system of the pins
             raise CapabilityError(f"{path}: not permitted", missing="root", hint="run as root") from error
         raise DriverError(
             f"the data path of the lab is gone: {path}: {error.strerror}",

@@ -20,7 +20,7 @@ from testbed.base.names import NODE_NAME, nearest
 from testbed.base.validation.by_kind import ByKind
 from testbed.base.validation.model import SpecModel
 from testbed.base.yaml.document import Document
-from testbed.base.yaml.paths import Path, quote
+from testbed.base.yaml.paths import Path, format_path, quote
 from testbed.base.yaml.reader import cap_problems
 
 _MOST_LOOKED_AT = 1000
@@ -284,6 +284,8 @@ class _Place:
             sections = _sections_with(key, models)
             value = self.detail["input"]
             if len(sections) == 1 and below and "NAME" not in sections[0] and not isinstance(value, dict | list):
+                if self.position is None:  # of the command line, where keys are written with dots
+                    return f"write {format_path((*self.path[:-1], *sections[0], key))}={value}"
                 return f"write {': {'.join((*sections[0], key))}: {quote(value)}{'}' * len(sections[0])}"
             if 0 < len(sections) <= _MOST_SECTIONS:
                 return f"it is a key of {' and of '.join('.'.join(section) for section in sections)}"

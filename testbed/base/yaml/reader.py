@@ -75,25 +75,33 @@ def read_text(path: FilePath) -> str:
             raw = stream.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        hint = _meant_file(path) if isinstance(error, FileNotFoundError) else "check the path"
+        hint = "check the path"
+        if isinstance(error, FileNotFoundError):
+            hint = _file_hint(path)
+        elif isinstance(error, IsADirectoryError):
+            hint = f"name files in it, as {path / 'NAME.yml'}"
         raise SpecError(
             [Problem(code="unreadable", file=file, message=f"cannot read the file: {reason}", hint=hint)]
         ) from error
     return decode(raw, file)
 
 
-def _meant_file(path: FilePath) -> str:
-    """The hint for a file that is not there: one that is called alike beside it, or in the folders of shipped files."""
+def meant_file(path: FilePath) -> FilePath | None:
+    """Find the file that is called alike beside one that is not there, or in the folders of shipped files."""
     there: dict[str, FilePath] = {}
     for directory in (path.parent, *map(FilePath, SHIPPED_FOLDERS)):
         with suppress(OSError):
             for one in sorted(directory.iterdir()):
                 if one.suffix in SUFFIXES and one.name[0] != ".":
-                    there.setdefault(one.name, one)
-    wanted = path.name if path.suffix in SUFFIXES else f"{path.name}.yml"
+                    there.setdefault(one.stem, one)
+    wanted = path.name if path.name in there else path.stem
     meant = wanted if wanted in there else nearest(wanted, there)
-    if meant is not None:
-        return f"did you mean {there[meant]}?"
+    return None if meant is None or there[meant] == path else there[meant]
+
+
+def _file_hint(path: FilePath) -> str:
+    if (meant := meant_file(path)) is not None:
+        return f"did you mean {meant}?"
     return "`testbed examples .` writes what is shipped" if path.parts[0] in SHIPPED_FOLDERS else "check the path"
 
 

@@ -39,6 +39,7 @@ from testbed.console.sources.source import Moment, Source
 from testbed.console.sources.state import SeenState, state_differences
 from testbed.console.stream.feed import Feed
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.kept_events import LAB_CHANGED
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.watch.event_history import past_events
 from testbed.lab.core.deploy.watch.events import LabEvent
@@ -236,7 +237,7 @@ class WatchedLab(Source):
             self._want("links", "sessions")
         elif event.kind == "lab-destroyed":
             self._call(lambda: self._end("the lab was destroyed"))
-        elif event.kind == "thing-remade":
+        elif event.kind == LAB_CHANGED:  # also of a node alone, which may have another namespace now
             self._want("shape")
         elif event.kind.startswith(_NODES_CHANGED):
             self._want("nodes")

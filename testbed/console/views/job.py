@@ -7,6 +7,7 @@ is played back is in the same form.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -203,15 +204,14 @@ def _path(call: ViewCall) -> dict[str, Any]:
 def _deepest(source: Source, rows: Sequence[TraceRow]) -> list[int]:
     """Return the deepest that the queue of each port has been within the last `HELD_S`, in bytes.
 
-    A queue that PFC stops and lets go, or that fills with each burst, is empty at many a moment.
+    A queue that PFC stops and lets go, or that fills with each burst, is empty at many a moment. Where nothing could be
+    read for longer than that, what was read before says nothing of it.
     """
     deepest = [row.queue_bytes for row in rows]
-    span, places = source.span, source.shape.places
-    if span is None:
-        return deepest
+    places, now = source.shape.places, time.time()
     ports = [places.get(f"{row.node}:{row.interface}") for row in rows]
     known = [(at, port) for at, port in enumerate(ports) if port is not None]
-    seen = source.series(("queue",), [port for _, port in known], span[1] - HELD_S, span[1]).values["queue"]
+    seen = source.series(("queue",), [port for _, port in known], now - HELD_S, now).values["queue"]
     for (at, _), values in zip(known, seen.T, strict=True):
         deepest[at] = max(deepest[at], int(values.max(initial=0)))
     return deepest

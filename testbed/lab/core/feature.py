@@ -57,7 +57,8 @@ class Deployment:
 class Changing:
     """A lab that is being changed: `running` is it as it was, `lab`, `plan` and `record` are what it becomes.
 
-    `timeout_s` is how long routing may take to converge.
+    `timeout_s` is how long routing may take to converge. `undoes`: it is the way back of a change that was begun, of
+    which a part may not have been done.
     """
 
     running: RunningLab
@@ -65,6 +66,7 @@ class Changing:
     plan: LabPlan
     record: LabRecord
     timeout_s: float
+    undoes: bool
     state: StateDirectory
     journal: Journal
     notify: StepCallback
@@ -105,7 +107,10 @@ class FeatureChange:
         """Go on once routing has converged, before links and nodes are removed that the lab has no more."""
 
     def removed(self, changing: Changing) -> None:
-        """End it, when nothing is there any more that the new plan lacks."""
+        """End it, when nothing is there any more that the new plan lacks.
+
+        Raises `ConvergenceError` when that is done and routing has not converged once more.
+        """
 
 
 class Started:

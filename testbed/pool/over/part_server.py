@@ -124,9 +124,9 @@ class PartServer:
         require_machine(here, state)
         by = choose_mechanisms(lab, state)
         about = about_this_machine(probed=False)
-        scale = resolve_scale(here, state)
         address, device = _underlay(asked.underlay, asked.reached)
         goes = {lab.name} if asked.replaces is not None and not self._is_another(lab.name, asked.replaces) else set()
+        scale = resolve_scale(here, state, replaces=bool(goes))
         return messages.LookAnswer(
             testbed=__version__,
             sources=about.sources,

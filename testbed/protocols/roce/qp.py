@@ -408,7 +408,7 @@ class QueuePair(SendQueue):
         control = self.control
         control.update(now)
         if limiter.waiting:
-            limiter.go_on(now, self._rnic.room_at, self.mtu + _HEADER_BYTES, control.rate_bps)
+            limiter.go_on(now, self.mtu + _HEADER_BYTES, control.rate_bps)
         if datagrams is not None and self._has_datagram:
             return datagrams.next_packet(now)
         if self.responder.has_response:
@@ -446,7 +446,7 @@ class QueuePair(SendQueue):
         control = self.control
         rate_bps = control.rate_bps
         if rate_bps < self._rnic.unlimited_bps:
-            self.limiter.on_send(now, size, rate_bps)
+            self.limiter.on_send(now, self._rnic.room_at, size, rate_bps)
         else:
             self.limiter.next_at = float(now)
         control.on_send(now, size)

@@ -54,19 +54,20 @@ class RateLimiter:
         self.waiting = True
         self._look_at = now + self._patience_ns
 
-    def go_on(self, now: int, room_at: int, packet_bytes: int, rate_bps: float) -> None:
-        """The packet that waited is asked for, its time having come: full packets have so many bytes. Before `room_at`
-        its NIC would not have taken it, however early it had been asked for."""
+    def go_on(self, now: int, packet_bytes: int, rate_bps: float) -> None:
+        """The packet that waited is asked for, its time having come: full packets have so many bytes."""
         self.waiting = False
         self._look_at = _NEVER
-        self._late_ns = min(now - max(self.next_at, room_at), MOST_LATE_PACKETS * packet_bytes * 8e9 / rate_bps)
+        self._late_ns = min(now - self.next_at, MOST_LATE_PACKETS * packet_bytes * 8e9 / rate_bps)
 
     def pause(self) -> None:
         """There is nothing to send."""
         self._late_ns = 0.0
 
-    def on_send(self, now: int, size: int, rate_bps: float) -> None:
-        """A packet of so many bytes leaves."""
+    def on_send(self, now: int, room_at: int, size: int, rate_bps: float) -> None:
+        """A packet of so many bytes leaves. Before `room_at` its NIC would not have taken it, however early it had been
+        asked for."""
         packet_ns = size * 8e9 / rate_bps
         self._rate_bps = rate_bps
-        self.next_at = max(self.next_at, now - max(BURST_PACKETS * packet_ns, self._late_ns)) + packet_ns
+        late_ns = max(BURST_PACKETS * packet_ns, min(self._late_ns, now - room_at))
+        self.next_at = max(self.next_at, now - late_ns) + packet_ns

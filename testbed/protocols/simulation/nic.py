@@ -144,6 +144,8 @@ class NicHost(Actor):
         self._numbers = numbers
         self._events = events
         self._waking = False
+        self._full = False
+        """As many packets wait in it as it takes, since their class is paused or was."""
         self._armed: i64 = -1
         """Time of the timer event that counts, others are out of date; -1: none does."""
         self._timers_at: i64 = -1
@@ -265,6 +267,9 @@ class NicHost(Actor):
         """Return how many answers an endpoint has that go before all else, if it knows such."""
         return 0
 
+    def _on_room(self, now: int) -> None:
+        """Tell an endpoint that asks how late it is that its NIC, having been full, takes packets again."""
+
     def _pull(self, now: i64) -> None:
         if self._by_flows:
             self._pull_by_flows(now)
@@ -272,6 +277,9 @@ class NicHost(Actor):
         port = self.port
         assert port is not None
         while not port.draining and port.free <= now and (port.waiting < NIC_PACKETS or self._urgent()):
+            if self._full and port.waiting < NIC_PACKETS:
+                self._full = False
+                self._on_room(now)
             batch = self._transmit(now)
             if not batch:
                 return
@@ -280,6 +288,8 @@ class NicHost(Actor):
             frame = self._frame_of(batch[0])
             if frame is not None:
                 port.offer(now, frame, None)
+        if port.waiting >= NIC_PACKETS:
+            self._full = True
 
     def _pull_by_flows(self, now: i64) -> None:
         """Do that with several ways, of which each flow takes one, or with that of another NIC; all are dead ends where
@@ -288,12 +298,17 @@ class NicHost(Actor):
         while any(not port.draining and port.free <= now for port in ways) and (
             max(port.waiting for port in ways) < NIC_PACKETS or self._urgent()
         ):
+            if self._full and max(port.waiting for port in ways) < NIC_PACKETS:
+                self._full = False
+                self._on_room(now)
             batch = self._transmit(now)
             if not batch:
                 return
             frame = self._frame_of(batch[0])
             if frame is not None:
                 self.way_of(frame).offer(now, frame, None)
+        if max(port.waiting for port in ways) >= NIC_PACKETS:
+            self._full = True
 
     def _frame_of(self, outgoing: Outgoing) -> Frame | None:
         """Make a frame of a datagram; None for one to an address that is not in the network."""

@@ -1,4 +1,4 @@
-"""What the GPUs of a workload are granted of a region of pooled memory; more than it has is refused."""
+"""Grants of a region of pooled memory: the bytes and rights that the GPUs of a workload need there."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
@@ -13,7 +14,7 @@ from testbed.base.validation.engine import ready_to_show, validate_model, valida
 from testbed.base.validation.model import SpecModel
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, format_path, parse_path
-from testbed.base.yaml.reader import load_document, read_document
+from testbed.base.yaml.reader import load_document, meant_file, read_document
 from testbed.lab.assembly.resolve import resolve_lab
 from testbed.lab.core.model import Lab
 from testbed.lab.core.schema.load import resolve_warned
@@ -131,8 +132,10 @@ def _at_reference(document: Document, problem: Problem) -> Problem:
     """A file that cannot be read is a problem of whoever names it."""
     if problem.code != "unreadable":
         return problem
-    message = f"{problem.file}: {problem.message}"
-    return document.problem(problem.code, ("topology", "file"), message, hint="a path relative to this file")
+    message, hint = f"{problem.file}: {problem.message}", "a path relative to this file"
+    if (meant := meant_file(FilePath(problem.file))) is not None:
+        hint = f"did you mean {os.path.relpath(meant, FilePath(document.file).parent)}? it is {hint}"
+    return document.problem(problem.code, ("topology", "file"), message, hint=hint)
 
 
 def _resolve_file(

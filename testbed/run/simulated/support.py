@@ -37,6 +37,9 @@ REAL_PROGRAMS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """The transports that are programs of others, and which."""
 
+FLOWS_MEET: Final = frozenset({"incast", "overlapped-incast", "incast-victim", "outcast-incast", "all-to-all"})
+"""The workloads that send several flows to a host at once, whatever else is asked of them."""
+
 SUBNET_APPROXIMATIONS: Final = (
     "Simulated at the fabric's own times: frames, buffers and links are events of a program. Tables are those of a real"
     " OpenSM over ibsim; what forwards by them is this project's switch, which is no vendor's.",
@@ -90,13 +93,14 @@ def _check_scenario(point: Point, lab: Lab, seen: Lab) -> None:
 
 def _check_probes(fault: Fault, scenario: Scenario, lab: Lab) -> None:
     """Refuse what would find a blackhole in a full queue: simulated TCP leaves probes less room than the kernel's."""
-    flows = scenario.workload.parameters.get("flows")
-    several = isinstance(flows, int) and flows > 1
-    if several and scenario.by_programs and cuts_dual_homed(fault, lab):
+    workload = scenario.workload
+    flows = workload.parameters.get("flows")
+    several = workload.kind in FLOWS_MEET or (isinstance(flows, int) and flows > 1)
+    if several and cuts_dual_homed(fault, lab) and any(one.kind.value in TIMED for one in scenario.transports):
         raise ScenarioError(
             f"--backend simulation loses its probes in the queue that several flows of TCP fill at the port which is"
             f" left after {fault.kind} of {fault.target}",
-            hint=f"workload: {{flows: 1}}, or {INSTEAD}",
+            hint=f"workload: {{kind: permutation}}, whose flows are one for each host, or {INSTEAD}",
         )
 
 

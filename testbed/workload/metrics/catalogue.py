@@ -107,7 +107,7 @@ def require_metric(name: str) -> Metric:
     """Return the metric that this is the name of. Raises `TestbedError` with those that may be meant."""
     found = definition_of(name)
     if found is None:
-        near = difflib.get_close_matches(name, CATALOGUE, n=3)
+        near = [one for one in CATALOGUE if name and name in one][:3] or difflib.get_close_matches(name, CATALOGUE, n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else "`testbed metrics` lists them all"
         raise TestbedError(f"there is no metric {name!r}", hint=hint)
     return found

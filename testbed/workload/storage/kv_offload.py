@@ -15,11 +15,22 @@ from dataclasses import dataclass
 
 from testbed.workload.builder import Lane, StepBuilder
 from testbed.workload.draws import draw_below, draw_exponential
-from testbed.workload.models.language_models import H100_BF16_FLOPS, MODELS, UTILISATION, language_model
-from testbed.workload.parameters import asked, choice, duration, number, some_ranks, whole
+from testbed.workload.models.language_models import H100_BF16_FLOPS, UTILISATION, language_model
+from testbed.workload.parameters import asked, number
 from testbed.workload.requests.token_lengths import draw_between, prompt_lengths
 from testbed.workload.steps import FirstToken, Workload
 from testbed.workload.storage.places import STORAGE, storage_and_users
+from testbed.workload.storage.prompts import (
+    ACCELERATORS,
+    BYTES_FACTOR,
+    IN_FLIGHT,
+    MODEL,
+    PREFILLING,
+    REQUESTS,
+    REQUESTS_PER_S,
+    TTFT_LIMIT,
+    VALUE_BYTES,
+)
 
 BLOCK_TOKENS = 512
 
@@ -28,39 +39,20 @@ BLOCK_TOKENS = 512
 class KvOffload:
     """Prompts that arrive, how much of them was seen before, and who computes them."""
 
-    model: str = asked(choice("model", "8B", tuple(MODELS), "Names the model whose KV cache it is."))
+    model: str = asked(MODEL)
     storage: int | tuple[int, ...] = asked(STORAGE)
-    hosts: int | tuple[int, ...] | None = asked(
-        some_ranks("hosts", None, "Says how many ranks prefill, or which; by default all that are not storage.")
-    )
-    requests: int = asked(whole("requests", 32, "Says how many prompts arrive.", high=100_000))
-    requests_per_s: float = asked(
-        number("requests_per_s", 20, "Says how often prompts arrive at all hosts together.", low=0.001, high=1e9)
-    )
+    hosts: int | tuple[int, ...] | None = asked(PREFILLING)
+    requests: int = asked(REQUESTS)
+    requests_per_s: float = asked(REQUESTS_PER_S)
     prompt_tokens: tuple[int, ...] = asked(prompt_lengths(BLOCK_TOKENS, 14_668))
     hit_ratio: float = asked(
         number("hit_ratio", 0.5, "Gives the probability that a block was seen before, and is read.", low=0, high=1)
     )
-    accelerators: int = asked(
-        whole("accelerators", 8, "Says how many H100 a host has, which compute a prompt together.", high=1024)
-    )
-    in_flight: int = asked(
-        whole("in_flight", 16, "Says how many blocks of a host are read, and written, at once.", high=100_000)
-    )
-    ttft_limit_ns: int = asked(
-        duration("ttft_limit", "2s", "Gives the longest time to first token of a prompt that counts as goodput.")
-    )
-    value_bytes: int = asked(whole("value_bytes", 2, "Gives the bytes of a value of the cache.", high=8))
-    bytes_factor: float = asked(
-        number(
-            "bytes_factor",
-            0.001,
-            "Multiplies the bytes of the caches and all times, those between prompts and the limit too, so that rates"
-            " stay.",
-            low=1e-9,
-            high=1000,
-        )
-    )
+    accelerators: int = asked(ACCELERATORS)
+    in_flight: int = asked(IN_FLIGHT)
+    ttft_limit_ns: int = asked(TTFT_LIMIT)
+    value_bytes: int = asked(VALUE_BYTES)
+    bytes_factor: float = asked(BYTES_FACTOR)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,23 @@ from dataclasses import dataclass
 from testbed.base.errors import WorkloadError
 from testbed.workload.builder import Lane, StepBuilder
 from testbed.workload.draws import draw_below, draw_exponential
-from testbed.workload.models.language_models import H100_BF16_FLOPS, MODELS, UTILISATION, language_model
-from testbed.workload.parameters import asked, choice, duration, flag, number, some_ranks, whole
+from testbed.workload.models.language_models import H100_BF16_FLOPS, UTILISATION, language_model
+from testbed.workload.parameters import asked, duration, flag, whole
 from testbed.workload.requests.token_lengths import draw_between, prompt_lengths
 from testbed.workload.steps import FirstToken, Workload
 from testbed.workload.storage.kv_offload import BLOCK_TOKENS
 from testbed.workload.storage.places import STORAGE, storage_and_users
+from testbed.workload.storage.prompts import (
+    ACCELERATORS,
+    BYTES_FACTOR,
+    IN_FLIGHT,
+    MODEL,
+    PREFILLING,
+    REQUESTS,
+    REQUESTS_PER_S,
+    TTFT_LIMIT,
+    VALUE_BYTES,
+)
 
 NEWS_BYTES = 64
 """The message by which the host that keeps prefixes tells another one that they are there: a line of memory."""
@@ -30,20 +41,16 @@ NEWS_BYTES = 64
 class PrefixCache:
     """Prefixes that are kept, and prompts that begin with them."""
 
-    model: str = asked(choice("model", "8B", tuple(MODELS), "Names the model whose KV cache it is."))
+    model: str = asked(MODEL)
     storage: int | tuple[int, ...] = asked(STORAGE)
-    hosts: int | tuple[int, ...] | None = asked(
-        some_ranks("hosts", None, "Says how many ranks prefill, or which; by default all that are not storage.")
-    )
+    hosts: int | tuple[int, ...] | None = asked(PREFILLING)
     shared: bool = asked(
         flag("shared", "Says whether the first host keeps prefixes for all; else each has its own copy.", default=True)
     )
     prefixes: int = asked(whole("prefixes", 4, "Says how many prefixes there are.", high=10_000))
     blocks: int = asked(whole("blocks", 8, "Says how many blocks of 512 tokens a prefix has.", high=10_000))
-    requests: int = asked(whole("requests", 32, "Says how many prompts arrive.", high=100_000))
-    requests_per_s: float = asked(
-        number("requests_per_s", 20, "Says how often prompts arrive at all hosts together.", low=0.001, high=1e9)
-    )
+    requests: int = asked(REQUESTS)
+    requests_per_s: float = asked(REQUESTS_PER_S)
     warm_up_ns: int = asked(
         duration("warm_up", "1s", "Gives the time from the begin until prompts arrive: prefixes are written meanwhile.")
     )
@@ -56,26 +63,11 @@ class PrefixCache:
         )
     )
     prompt_tokens: tuple[int, ...] = asked(prompt_lengths(64, 1024))
-    accelerators: int = asked(
-        whole("accelerators", 8, "Says how many H100 a host has, which compute a prompt together.", high=1024)
-    )
-    in_flight: int = asked(
-        whole("in_flight", 16, "Says how many blocks of a host are read, and written, at once.", high=100_000)
-    )
-    ttft_limit_ns: int = asked(
-        duration("ttft_limit", "2s", "Gives the longest time to first token of a prompt that counts as goodput.")
-    )
-    value_bytes: int = asked(whole("value_bytes", 2, "Gives the bytes of a value of the cache.", high=8))
-    bytes_factor: float = asked(
-        number(
-            "bytes_factor",
-            0.001,
-            "Multiplies the bytes of the caches and all times, those between prompts and the limit too, so that rates"
-            " stay.",
-            low=1e-9,
-            high=1000,
-        )
-    )
+    accelerators: int = asked(ACCELERATORS)
+    in_flight: int = asked(IN_FLIGHT)
+    ttft_limit_ns: int = asked(TTFT_LIMIT)
+    value_bytes: int = asked(VALUE_BYTES)
+    bytes_factor: float = asked(BYTES_FACTOR)
 
 
 def generate_prefix_cache(cache: PrefixCache, *, ranks: int, rng: random.Random) -> Workload:

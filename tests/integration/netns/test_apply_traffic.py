@@ -84,7 +84,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 THOROUGH = (
     *("segments", "rails", "parallel links", "rate of uplinks", "scale", "delay", "weights", "a class"),
-    *("the watchdog", "ECMP", "guards", "management", "scale-up"),
+    *("the watchdog", "ECMP", "guards", "management", "scale-up", "spines", "BFD", "rate of NICs", "MTU"),
 )
 """Those that are much like others, or touch no queue that is under way."""
 
@@ -189,6 +189,7 @@ BRIDGED = 3
 """Packets that may arrive while the kernel makes a port one of a bridge (br_add_if), which the row says."""
 
 
+@pytest.mark.thorough
 def test_a_host_that_was_alone_on_its_rail_goes_on_with_a_second_one(sandbox: Sandbox) -> None:
     """The rail becomes a bridge, which takes the gateway's address from the port of the first host."""
     alone = ChangingLab(sandbox, BASE | {"fabric.hosts": 1})

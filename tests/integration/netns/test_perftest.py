@@ -111,8 +111,10 @@ def hosts(request: pytest.FixtureRequest, shared_sandbox: Any) -> Iterator[tuple
 @pytest.mark.parametrize(
     ("hosts", "options"),
     [
-        *(("roce", options) for options in ("-q 4", "--recovery selective", "-b")),
-        *(("uet", options) for options in ("", "--trimming", "--mode rod", "--cc both", "-b")),
+        *(("roce", options) for options in ("-q 4", "-b")),
+        *(("uet", options) for options in ("", "--trimming", "-b")),
+        pytest.param("roce", "--recovery selective", marks=pytest.mark.thorough),
+        *(pytest.param("uet", options, marks=pytest.mark.thorough) for options in ("--mode rod", "--cc both")),
     ],
     indirect=["hosts"],
 )

@@ -85,6 +85,32 @@ def test_its_command_lines_are_ones_of_testbed_and_name_nodes_and_ports_that_the
         assert named.get("port") is None or named["port"] in ports, line
 
 
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("vtysh", "met"),
+    [
+        ("echo 'C>* 10.13.0.0/24 is directly connected, web'", [True, True]),
+        ("echo 'S>* 10.12.0.0/24 [1/0] via 10.12.0.1, wire'", [False, True]),
+        ("echo 'S>* 10.11.0.0/24 [1/0] via 10.11.0.1, wire'", [True, False]),
+        ("echo 'Exiting: failed to connect to any daemons.' >&2; exit 1", [False, False]),
+    ],
+    ids=["neither", "red has blue's", "blue has red's", "no answer"],
+)
+def test_a_leaf_that_does_not_tell_its_routes_has_not_been_seen_without_a_leak(
+    vtysh: str, met: list[bool], tmp_path: Path
+) -> None:
+    shell = tmp_path / "vtysh"
+    shell.write_text(f"#!/bin/sh\n{vtysh}\n")
+    shell.chmod(0o755)
+    found = []
+    for goal in load_exercise("tenant-leak").file.goals:
+        if "vtysh" in goal.run:
+            words = shlex.split(goal.run)[3:]
+            done = subprocess.run(words, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=False)
+            found.append(done.returncode == 0)
+    assert found == met
+
+
 @pytest.mark.parametrize("name", exercise_names())
 def test_the_page_of_exercises_has_it(name: str) -> None:
     assert f"| `{name}` | {load_exercise(name).file.title} |" in GUIDE.read_text()

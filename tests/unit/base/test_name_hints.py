@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.base.names import all_names_hint, choice_hint, meant_names
+from testbed.base.names import all_names_hint, choice_hint, known_names_hint, meant_names
 
 NODES = [f"p1-s{segment}-h{host}" for segment in (1, 2) for host in (1, 2, 3)] + ["p1-spine1", "mgmt1"]
 
@@ -38,3 +38,5 @@ def test_a_word_of_a_few() -> None:
     assert choice_hint("x", ["bgp", "links"]) == "one of bgp, links"
     assert choice_hint("x", ["bgp"], "`testbed inspect` lists them") == "`testbed inspect` lists them"
     assert choice_hint("x", []) is None
+    assert known_names_hint("x", ["backend"]) == "there is backend"
+    assert known_names_hint("x", ["backend", "frontend"]) == "there are backend, frontend"

@@ -331,6 +331,32 @@ def test_errors_have_their_codes(
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        ("deploy topologies/demo.yml", "Did you mean '-t topologies/demo.yml'?"),
+        ("graph demo.yaml", "Did you mean '-t demo.yaml'?"),
+        ("destroy demo", "Did you mean '-n demo'?"),
+        ("destroy demo now", "arguments (demo now)\n"),
+        ("demo now", "(now)"),
+        ("help", "Did you mean '--help'?"),
+        ("help validate", "Did you mean 'validate --help'?"),
+        ("link help down", "Did you mean 'down --help'?"),
+        ("version", "Did you mean '--version'?"),
+        ("version validate", "Did you mean '--version'?"),
+        ("validte", "Did you mean 'validate'?"),
+        ("--clock virtal list", "--clock virtal: expected wall or virtual"),
+        ("metrics fct", "did you mean fct_"),
+        ("metrics list", "`testbed metrics` lists them all"),
+    ],
+)
+def test_a_mistake_in_the_command_line_says_what_is_meant(
+    arguments: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(arguments.split()) == NOT_STARTED
+    assert meant in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("status", [0, 1, 2, 77, 127, 141])
 def test_a_verb_that_runs_a_program_ends_with_its_code(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(app.commands, "list", VerbCommand("list", callback=lambda: sys.exit(status)))

@@ -70,6 +70,27 @@ def test_addresses_are_others_as_soon_as_one_file_is(tmp_path: Path, monkeypatch
     assert index_of(files) != before
 
 
+def test_a_file_that_was_written_since_is_not_kept_under_the_digest_of_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An upgrade while a page is open: should the old files come back, so would their digest, and the browser had one
+    of the new ones under it for a year."""
+    shutil.copytree(STATIC, tmp_path / "static")
+    monkeypatch.setattr(page_files, "STATIC", tmp_path / "static")
+    files = PageFiles()
+    (digest,) = set(re.findall(r'"/static/([0-9a-f]{16})/', index_of(files)))
+    terminal, other = (f"/{digest}/core/{name}.js" for name in ("terminal", "lib"))
+    assert "immutable" in asked(files, terminal).headers["cache-control"]
+    path = tmp_path / "static/core/terminal.js"
+    before = path.read_bytes(), path.stat().st_mtime_ns
+    path.write_bytes(before[0] + b"\n")
+    assert asked(files, terminal).headers["cache-control"] == "no-cache"
+    assert "immutable" in asked(files, other).headers["cache-control"]
+    path.write_bytes(before[0])
+    os.utime(path, ns=(before[1], before[1]))
+    assert f"/static/{digest}/" in index_of(files)
+
+
 def test_what_is_opened_first_is_text() -> None:
     assert 'data-opens="/api/labs/demo"' in index_of(PageFiles(), "/api/labs/demo")
     assert 'data-opens=""' in index_of(PageFiles())

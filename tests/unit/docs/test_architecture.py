@@ -26,8 +26,8 @@ def test_the_picture_of_the_rooms_is_current(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def named_files(text: str) -> set[str]:
-    """Paths in backticks that begin with a folder of the checkout, without those with a place to be filled in."""
-    paths = set(re.findall(rf"`((?:{'|'.join(PLACES)})/[\w./-]+)`", text))
+    """Paths that begin with a folder of the checkout, in commands, too; without those with a place to be filled in."""
+    paths = set(re.findall(rf"(?<![\w./<-])((?:{'|'.join(PLACES)})/[\w./-]*\w/?)(?![\w./-]*[<*])", text))
     return {path for path in paths if "NAME" not in path}
 
 

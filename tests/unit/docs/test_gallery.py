@@ -88,3 +88,15 @@ def test_results_of_other_expectations_are_not_kept(gallery: ModuleType, capsys:
     again = gallery.with_results(once, [runs(Backend.EMULATION, 1.25)])
     assert "Emulated: 1 of 1 runs pass.\n\n| expectation | band | emulated |" in again and "Simulated: 1" not in again
     assert "more: it expects something else than when it was simulated" in capsys.readouterr().err
+
+
+def test_runs_that_were_cut_short_take_no_figures_of_another_backend_along(
+    gallery: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    once = gallery.with_results(PAGE, [runs(Backend.SIMULATION, 1.3)])
+    cut = runs(Backend.EMULATION)
+    cut.runs.append(SteadyRun(directory="1", seed=1, verdict=Outcome.INVALID, reasons=["cut"], expectations=[]))
+    again = gallery.with_results(once, [cut])
+    assert "Simulated: 1 of 1 runs pass.\nEmulated: 0 of 1 runs pass, 1 invalid.\n" in again
+    assert "| `busbw` at `qps=4` | at least 1.2 | 1.3 |  |" in again
+    assert not capsys.readouterr().err

@@ -29,6 +29,7 @@ export const ask = async (method, path, body, signal) => {
   let answer;
   try {
     answer = await ((method === "GET" && takeAhead(path)) || fetch(path, options));
+    if (signal) signal.throwIfAborted();  // what was asked for ahead knows nothing of it
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiError(0, {message: "the console does not answer", hint: "is `lab console` still running?"});

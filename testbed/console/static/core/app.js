@@ -2,7 +2,7 @@
 // other. It draws nothing.
 import {ApiError, LOGGED_OUT, ask, logIn} from "./api.js";
 import {EMPTY, format, parse} from "./address.js";
-import {askAhead, neededOf} from "./early.js";
+import {askAhead, forgetAhead, neededOf} from "./early.js";
 import {Store} from "./store.js";
 import {Stream} from "./stream.js";
 
@@ -103,6 +103,7 @@ export class App {
   // Looks at another lab or run; null: at none.
   async open(base) {
     const mine = ++this.asked;
+    if (mine > 1) forgetAhead();  // the first is what was asked for before there was an App
     this.moments.clear();
     this.live.set({lab: null, layers: null, columns: null, t: null, state: null, shown: null, events: [], failed: null, gone: null});
     if (!base) { this.stream.follow("/api/stream"); return; }
@@ -182,6 +183,7 @@ export class App {
   on_gone(gone) { this.live.set({gone}); }
 
   async on_shape() {
+    forgetAhead();
     const {base} = this.address.get();
     try {
       const lab = await this.get(base);

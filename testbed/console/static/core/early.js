@@ -22,6 +22,9 @@ export const takeAhead = path => {
   return answer;
 };
 
+// Forgets what nobody took: it is of another base, of a lab as it was, or for who was not logged in.
+export const forgetAhead = () => asked.clear();
+
 // What a page asks for that looks at a base.
 export const neededOf = (base, view) => [base, ...((view || "map") === "map" ? [`${base}/map`, `${base}/positions`] : [])];
 

@@ -102,7 +102,7 @@ const Ways = ({app}) => {
         <td>${hop.hop}</td><td><button type="button" class="link" onClick=${() => app.select([`port:${hop.node}:${hop.interface}`])}>${hop.node}:${hop.interface}</button></td><td>${hop.peer}</td>
         <td class="num">${bytesText(hop.queue_bytes)}</td><td class="num">${bytesText(hop.deepest_bytes)}</td><td class="num">${hop.wait_s ? `${(hop.wait_s * 1000).toPrecision(3)} ms` : "–"}</td>
         <td class="num">${hop.load_bps != null ? `${rateText(hop.load_bps)} of ${rateText(hop.rate_bps)}` : "–"}</td><td class="num">${hop.dropped_packets}</td></tr>`)}</tbody></table>
-    <p>${found.holds ? html`<b>${found.holds}</b> holds it up: packets wait there longest.` : `No queue on its way has held anything for ${found.over_s} s.`}${found.certain ? "" : " It may take other ways, too: not all that chooses them is known."}
+    <p>${found.holds ? html`<b>${found.holds}</b> holds it up: packets wait there longest.` : `No queue on its way held anything when it was looked at, twice a second, for ${found.over_s} s.`}${found.certain ? "" : " It may take other ways, too: not all that chooses them is known."}
       ${found.lost.map(line => html`<span class="bad"> ${line}</span>`)} <button type="button" class="link" onClick=${() => app.go({view: "map"})}>See it on the map</button></p></section>`;
 };
 

@@ -115,8 +115,10 @@ def resolve_scale(
     measure: bool = True,
     demands: Sequence[PacketDemand | None] = (None,),
     others: MachineLoad = NO_LOAD,
+    replaces: bool = False,
 ) -> ScaleResolution:
-    """The k of a lab on this machine. A running lab keeps its k, so that deploying twice changes nothing.
+    """The k of a lab on this machine. A running lab keeps its k, so that deploying twice changes nothing, unless the
+    new one `replaces` it as another one.
 
     `measure` as of `machine_profile`. `demands` are of what is going to run on it, one after the other: packets of a
     transport in user space, or None for all NICs sending at once by the kernel. The one that asks for most decides.
@@ -126,7 +128,8 @@ def resolve_scale(
     if clock() == "virtual":
         profile = in_virtual_time(profile)
     shared = beside(profile, others)
-    found = _resolve(lab, state, shared, demands)
+    known = None if replaces or lab.scale.time is not None else _deployed_k(lab, state)
+    found = _resolve(lab, shared, demands, known)
     for feature in features():
         if (needed := feature.scale(lab, shared.usable_share)) is not None:
             found = _with_feature(lab, found, shared, needed)
@@ -136,11 +139,12 @@ def resolve_scale(
 
 
 def _resolve(
-    lab: Lab, state: StateDirectory, profile: MachineProfile, demands: Sequence[PacketDemand | None]
+    lab: Lab, profile: MachineProfile, demands: Sequence[PacketDemand | None], k: float | None
 ) -> ScaleResolution:
+    """`k`: that of the lab as it is deployed, if it is."""
     if lab.scale.time is not None:
         return _given(lab, profile, demands, lab.scale.time, "fixed by the file", "this machine cannot carry")
-    if (k := _deployed_k(lab, state)) is not None:
+    if k is not None:
         if all(demand is None for demand in demands):
             # by this very rule, or another machine's
             return ScaleResolution(k=k, reason=AS_DEPLOYED, load=_expected_load(lab, profile, demands, k)[0])

@@ -7,7 +7,7 @@ or is one no more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
@@ -16,15 +16,16 @@ from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.changing.node import RECREATE, rebuild
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.lifecycle import await_convergence, run_node_commands
-from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.live import RunningLab, planned_daemons
 from testbed.lab.core.deploy.records.journal import JournalContent
+from testbed.lab.core.deploy.watch.running_config import note_configurations
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.feature import Changing, FeatureChange
 from testbed.lab.core.model.containers import Container
 from testbed.lab.core.plan.changes import Allow, ChangeRow, Effect
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import CreateNode, StartContainer
-from testbed.lab.features.containers.runtimes.docker import DeployingContainers, DockerRuntime
+from testbed.lab.features.containers.runtimes.docker import NAME, DeployingContainers, DockerRuntime
 
 if TYPE_CHECKING:
     from testbed.lab.core.drivers.routing.frr import Elsewhere
@@ -73,7 +74,8 @@ class ContainersChange(FeatureChange):
     def begin(self, changing: Changing) -> None:
         """Start the new containers, whose namespaces are then nodes like any other."""
         content = changing.journal.read()
-        if contained := [node.name for node in changing.lab.nodes if node.name in self._anew and node.container]:
+        anew = self._to_make_anew(changing)
+        if contained := [node.name for node in changing.lab.nodes if node.name in anew and node.container]:
             DockerRuntime().extend(changing.lab, changing.run, changing.journal, contained).close()  # has their images
         wanted = [node for node in self._started if not _is_up(changing.lab.name, content, node)]
         if not wanted:
@@ -102,17 +104,33 @@ class ContainersChange(FeatureChange):
         changed already."""
         if self._gone:
             DockerRuntime().remove_nodes(changing.journal.read(), self._gone)
-        if not self._anew:
+        if not (anew := self._to_make_anew(changing)):
             return
         lab = RunningLab(changing.record, changing.state)
-        for node in self._anew:
+        for node in anew:
+            changing.journal.step(_step(node))
             changing.journal.work(node, RECREATE)
             rebuild(lab, node, changing.notify, was=changing.running)
             if lab.node(node).container is None:
                 DockerRuntime().remove_nodes(changing.journal.read(), {node})
+                changing.journal.removed_containers(NAME, {node})
             changing.journal.work(node, "")
-            run_node_commands(changing.lab, RunningLab(changing.record, changing.state), {node})
         await_convergence(changing.plan, changing.state, changing.timeout_s, changing.notify)
+        fresh = RunningLab(changing.record, changing.state)
+        daemons = planned_daemons(changing.plan, fresh.frr_version)  # another FRR says the same in other words
+        note_configurations(changing.run, {node: daemons[node] for node in anew if node in daemons})
+        run_node_commands(changing.lab, fresh, set(anew))
+
+    def _to_make_anew(self, changing: Changing) -> Sequence[str]:
+        """Return the nodes that something else is to realise: on the way back those alone with which the way there has
+        begun. Others are what they were, with all that runs in them."""
+        begun = changing.journal.read().steps
+        return [node for node in self._anew if not changing.undoes or _step(node) in begun]
+
+
+def _step(node: str) -> str:
+    """The step of a change in which something else comes to realise a node."""
+    return f"{RECREATE} {node}"
 
 
 def _is_up(lab: str, content: JournalContent, node: str) -> bool:

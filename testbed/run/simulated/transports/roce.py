@@ -45,6 +45,11 @@ class RnicHost(NicHost):
         assert isinstance(rnic, Rnic)
         return rnic.urgent
 
+    def _on_room(self, now: int) -> None:
+        rnic = self.endpoint
+        assert isinstance(rnic, Rnic)
+        rnic.on_room(now)
+
 
 def make_traffic(
     program: Program, site: RunSite, buffers: CollectiveBuffers | None, listener: Listener, loop: StackLoop

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from testbed.base.compiled.build import BuildError, build
 from testbed.base.compiled.finder import GROUP, PURE, find_build, left_out_of
 from testbed.base.compiled.imports import Imports
 from testbed.base.compiled.manifest import BuiltModule, Manifest, native_needs, read_manifest
-from testbed.base.compiled.partial import MOST_LEFT_OUT, Partial, modules_to_leave_out, take_over
+from testbed.base.compiled.partial import MOST_LEFT_OUT, Partial, find_partial, modules_to_leave_out, take_over
 from testbed.base.files import CHECKOUT
 from testbed.protocols.congestion.registry import CONTROLLERS as FLOW_CONTROLLERS
 from testbed.protocols.uet.congestion.registry import CONTROLLERS
@@ -349,6 +350,53 @@ def test_a_build_of_another_interpreter_or_without_a_manifest_is_not_taken(tree:
     Manifest(maker="another", modules={one: BuiltModule(source=text) for one, text in digests.items()}).write(whole)
     builder._take_over_what_fits(whole.parent, whole.parent / "new")
     assert not (whole.parent / "new").exists()
+
+
+def test_a_build_that_somebody_else_removes_is_taken_whole_or_not_at_all(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = a_whole_build()
+    half: list[Path] = []
+    rmtree = shutil.rmtree
+
+    def removed(path: Path, **settings: Any) -> None:
+        half.extend(one for one in builder._finished(whole.parent) if one == path)
+        rmtree(path, **settings)
+
+    monkeypatch.setattr(shutil, "rmtree", removed)
+    for number in range(builder.KEPT_BUILDS + 1):
+        (tree / "halving.py").write_text(f"VALUE = {number}\n")
+        build(whole=False)
+    assert len(list(whole.parent.iterdir())) == 1 + builder.KEPT_BUILDS and half == []
+
+
+@pytest.mark.parametrize("when", ["before it is looked at", "before it is taken", "while its files are taken"])
+def test_a_build_that_has_just_gone_is_none(tree: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """Somebody else has made more of them meanwhile: all is compiled, and nothing raises an error of the kernel's."""
+    whole = a_whole_build()
+    change(tree, "halving", "/ 2", "/ 4")
+
+    def found(*arguments: Any) -> Partial | None:
+        if when == "before it is looked at":
+            shutil.rmtree(whole)
+        partial = find_partial(*arguments)
+        if when == "before it is taken":
+            shutil.rmtree(whole)
+        return partial
+
+    def taken(*arguments: Any) -> None:
+        if when == "while its files are taken":
+            shutil.rmtree(whole)
+        take_over(*arguments)
+
+    def compiled(sources: object, scratch: Path, say: object) -> None:
+        (scratch / "made").mkdir()
+
+    monkeypatch.setattr(builder, "find_partial", found)
+    monkeypatch.setattr(builder, "take_over", taken)
+    monkeypatch.setattr(builder, "_compile", compiled)
+    assert build(whole=False).seconds is not None
+    assert builder._last_used_at(whole) == 0.0
 
 
 def test_many_tries_do_not_push_out_the_build_that_they_are_taken_from(tree: Path) -> None:

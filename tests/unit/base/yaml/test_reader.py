@@ -157,10 +157,13 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ("topologies/dmo.yml", "did you mean topologies/demo.yml?"),
         ("topologies/demo.yaml", "did you mean topologies/demo.yml?"),
         ("demo", "did you mean topologies/demo.yml?"),
+        ("demo.ymk", "did you mean topologies/demo.yml?"),
         ("incast.yml", "did you mean scenarios/incast.yml?"),
         ("elsewhere/incast.yml", "did you mean scenarios/incast.yml?"),
         ("scenarios/something-else.yml", "`testbed examples .` writes what is shipped"),
         ("something-else.yml", "check the path"),
+        ("hemp.yml", "check the path"),  # alike in its suffix more than in its name
+        ("scenarios", "name files in it, as scenarios/NAME.yml"),
     ],
 )
 def test_a_file_that_is_not_there_has_a_hint(

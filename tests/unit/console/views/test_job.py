@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -58,7 +59,9 @@ def test_nothing_is_told_again_where_nothing_has_ended(monkeypatch: pytest.Monke
     assert published(monkeypatch, {"jobs": [JOB], "ended": []}, [JOB]) == []
 
 
-def test_a_queue_that_is_empty_now_holds_a_flow_up_if_it_was_deep_a_moment_ago() -> None:
+def test_a_queue_that_is_empty_now_holds_a_flow_up_if_it_was_deep_a_moment_ago(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     source = FakeSource()
     places = list(source.shape.places)
     ports = [(*places[0].split(":"), 7), (*places[1].split(":"), 0), ("elsewhere", "eth1", 3)]
@@ -66,6 +69,10 @@ def test_a_queue_that_is_empty_now_holds_a_flow_up_if_it_was_deep_a_moment_ago()
         SimpleNamespace(node=node, interface=interface, queue_bytes=now, rate_bps=8_000)
         for node, interface, now in ports
     ]
+    last = source.now().frame.t
+    monkeypatch.setattr(time, "time", lambda: last + job.HELD_S - 0.1)
     deepest = job._deepest(source, rows)
     assert deepest == [7, 640, 3]
     assert job._waits(rows, deepest) == [0.007, 0.64, 0.003]
+    monkeypatch.setattr(time, "time", lambda: last + job.HELD_S + 0.1)
+    assert job._deepest(source, rows) == [7, 0, 3], "of what was read before that time nothing is told"

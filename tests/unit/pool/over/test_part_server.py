@@ -84,13 +84,17 @@ LOOKED_AT = "name: wide\nfabric: {design: rail-optimized, segments: 2, hosts: 2,
 def test_a_lab_that_is_to_be_replaced_speaks_against_nothing_while_it_is_up(
     replaces: str | None, there: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Its name is free, and its slot; those of any other lab are taken."""
+    """Its name is free, and its slot, and its k counts for nothing; those of any other lab are taken."""
+
+    def resolve(*_: object, replaces: bool) -> SimpleNamespace:
+        return SimpleNamespace(k=2000.0 if replaces else 1000.0, reason="")
+
     monkeypatch.setenv("TESTBED_STATE_DIR", str(tmp_path))
     for name in ("require_root", "find_frr", "require_rdma", "require_machine"):
         monkeypatch.setattr(part_server, name, lambda *_: None)
     monkeypatch.setattr(part_server, "about_this_machine", lambda **_: SimpleNamespace(sources="s"))
     monkeypatch.setattr(part_server, "choose_mechanisms", lambda *_: SimpleNamespace(delay_by=None))
-    monkeypatch.setattr(part_server, "resolve_scale", lambda *_: SimpleNamespace(k=1000.0, reason=""))
+    monkeypatch.setattr(part_server, "resolve_scale", resolve)
     monkeypatch.setattr(part_server, "planned_reaction_ns", lambda *_: 100)
     monkeypatch.setattr(part_server, "_underlay", lambda *_: ("10.0.0.1", "lo"))
     monkeypatch.setattr(part_server, "_of_device", lambda *_: "9000")
@@ -107,6 +111,7 @@ def test_a_lab_that_is_to_be_replaced_speaks_against_nothing_while_it_is_up(
     [answer] = answers_to(line_of(asked))
     assert isinstance(answer, messages.LookAnswer), answer
     assert answer.exists is there and sorted(answer.taken) == ([3, 4] if there else [4])
+    assert answer.k == (1000.0 if there else 2000.0)
 
 
 def test_a_mark_is_the_same_for_a_key_and_does_not_say_it() -> None:

@@ -464,3 +464,19 @@ def test_a_topology_file_is_named_without_its_place() -> None:
     written = scenario_as_run(load_scenario_text(text, file="s.yml").scenario)
     assert written.topology == {"file": "pod.yml", "set": {}}
     assert written.workload["file"] == "d.txt"
+
+
+def test_a_topology_that_is_not_there_is_the_one_that_is_called_alike(tmp_path: Path) -> None:
+    for name in ("topologies/demo.yml", "scenarios/sc.yml"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(
+            "name: sc\ntopology: {file: ../topologies/dmo.yml}\ntransport: {kind: tcp}\n"
+            "workload: {kind: incast, bytes: 1MB}\n"
+        )
+    file = read_scenario(tmp_path / "scenarios/sc.yml")
+    with pytest.raises(SpecError) as caught:
+        file.load_lab(file.scenario, None)
+    [problem] = caught.value.problems
+    assert (problem.code, problem.path) == ("unreadable", "topology.file")
+    assert problem.position is not None and problem.position.line == 2
+    assert problem.hint == "did you mean ../topologies/demo.yml? it is a path relative to this file"

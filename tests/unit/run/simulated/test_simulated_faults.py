@@ -205,6 +205,33 @@ def test_a_host_that_speaks_bgp_is_reached_by_its_other_leaf_when_one_has_lost_i
     assert lost is not None and lost < 0.3, "not the four seconds for which the link is down"
 
 
+@pytest.mark.parametrize(
+    ("workload", "refused"),
+    [
+        ("kind: incast", True),
+        ("kind: all-to-all", True),
+        ("kind: permutation, flows: 2", True),
+        ("kind: permutation", False),
+        ("kind: all-gather", False),
+    ],
+)
+def test_a_link_of_a_dual_homed_host_is_not_cut_where_flows_of_tcp_meet_at_the_other(
+    workload: str, refused: bool
+) -> None:
+    """An incast of seven would count 17 s as a blackhole, of a link that is down for four."""
+    cut = "link: 'fe-leaf1:down1', down: true"
+    whole = (SCENARIOS / "leaf-dies-dual-homed.yml").read_text()
+    lines = [line for line in whole.splitlines() if not line.startswith(("workload:", "expect:", "  - {metric:"))]
+    text = "\n".join([*lines, f"workload: {{{workload}, ranks: {{network: frontend}}}}", ""])
+    sweep = read_sweep(text.replace("node: fe-leaf1, kill: true", cut), {}, {"homing": "routed"})
+    if not refused:
+        check_supported(sweep)
+        return
+    with pytest.raises(ScenarioError, match="loses its probes in the queue that several flows of TCP fill") as caught:
+        check_supported(sweep)
+    assert "permutation" in (caught.value.hint or "")
+
+
 def test_a_loop_in_another_network_than_that_of_the_run_does_nothing_to_it() -> None:
     loop = "node: p1-s1-rail1, loop: {through: [p1-spine1], to: 'p1-s1-h1:rail1'}"
     outcome = run_simulated(dual_homed("routed", loop), RecordOptions(), processes=1)

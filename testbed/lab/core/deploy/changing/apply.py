@@ -84,7 +84,7 @@ def apply_lab(
     if not _is_deployed(lab.name, state):
         return _deploy(lab, state, options, notify)
     with state.lock_lab(lab.name, unfinished=True):
-        running = _finish_work(RunningLab.open(lab.name, state), notify)
+        running = _finish_work(RunningLab.open(lab.name, state), lab, options, notify)
         begun = _end_what_was_begun(running, lab, options, notify)
         if begun is not None and begun.is_asked:
             return begun.changes
@@ -119,12 +119,13 @@ def apply_lab(
     return replace(changes, drift=drift)
 
 
-def _finish_work(running: RunningLab, notify: StepCallback) -> RunningLab:
-    """Do again what was done to nodes by a command that was killed; the lab as it is then comes back."""
+def _finish_work(running: RunningLab, lab: Lab, options: ApplyOptions, notify: StepCallback) -> RunningLab:
+    """Do again what was done to nodes by a command that was killed, or take it back where the lab is to be what it was;
+    the lab as it is then comes back."""
     if not Journal(running.state_directory).read().work:
         return running
     with unused(running.state_directory, running.name):
-        finish_work(running, notify)
+        finish_work(running, notify, back=_is_asked(running.record, keep(running.model, lab), options.k))
     return _as_it_is(running)
 
 

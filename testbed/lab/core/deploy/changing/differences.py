@@ -135,7 +135,10 @@ def require_allowed(changes: LabChanges, allow: Collection[Allow]) -> None:
 def require_possible(changes: LabChanges) -> None:
     """Raise `ChangeRefused` for changes of a lab that cannot be made where it is."""
     if changes.obstacles:
-        raise ChangeRefused(f"{changes.new.lab} cannot be changed where it is: {'; '.join(changes.obstacles)}")
+        raise ChangeRefused(
+            f"{changes.new.lab} cannot be changed where it is: {'; '.join(changes.obstacles)}",
+            hint="deploy --reconfigure replaces the lab",
+        )
 
 
 def changes_of(running: RunningLab, lab: Lab, k: float | None = None) -> LabChanges:

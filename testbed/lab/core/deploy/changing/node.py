@@ -228,8 +228,8 @@ def rebuild(
 ) -> None:
     """Make the namespaces of a node anew, and start what runs there. Call with the lab locked, and this journalled.
 
-    `keep`: a container keeps its files. `was` is the lab as it was where something else realised the node. Raises
-    `DriverError`; what was done until then is taken up by doing it again.
+    `keep`: a container keeps its files. `was` is the lab as it was, or as it was to be, where something else realises
+    the node. Raises `DriverError`; what was done until then is taken up by doing it again.
     """
     runtime = lab.node(node).runtime
     journal = Journal(lab.state_directory)
@@ -299,7 +299,8 @@ class _Rebuilding:
         _settle(lab, places, journal, kill=self.containers is None)
         identities = {place: identity for place, identity in journal.read().identities.items() if place in places}
         with step("end", notify, self.node):
-            _end_processes(self.was or lab, self.node, places)
+            for each in (lab,) if self.was is None else (self.was, lab):  # which of both it is may not be known
+                _end_processes(each, self.node, places)
             names = {namespace_name(lab.name, place): identity for place, identity in identities.items()}
             there = namespaces.still_published(names)
             remove_devices(there)

@@ -4,7 +4,8 @@ JSON lines, synced to disk. Kinds: `state` (where the life cycle stands), `nodes
 boot it belongs to), `gone` (nodes that a change removed), `change` (a step of a change, when it begins), `work` (what
 is being done to one node, or that it is done), `path` (a file or directory outside the state directory), `containers`
 (the engine that makes them and the label they have), `container` (identity of each once it runs, and its FRR's
-version), `steering` (the nodes whose TCP is led to a carrier, and to which prefixes).
+version), `no-container` (nodes that have none any more), `steering` (the nodes whose TCP is led to a carrier, and to
+which prefixes).
 """
 
 from __future__ import annotations
@@ -47,6 +48,11 @@ class JournalledContainers:
     deployment: str
     ids: dict[str, str] = field(default_factory=dict)
     frr: dict[str, str] = field(default_factory=dict)
+
+    def forget(self, node: str) -> None:
+        """Forget the container of a node."""
+        self.ids.pop(node, None)
+        self.frr.pop(node, None)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,6 +116,10 @@ class Journal:
     def started_containers(self, runtime: str, ids: Mapping[str, str], frr: Mapping[str, str]) -> None:
         """Note the containers that run, by node, and the versions of the FRR in those of switches."""
         self._append({"kind": "container", "runtime": runtime, "ids": dict(ids), "frr": dict(frr)})
+
+    def removed_containers(self, runtime: str, nodes: Iterable[str]) -> None:
+        """Note that some nodes have no container any more, though they are there."""
+        self._append({"kind": "no-container", "runtime": runtime, "nodes": sorted(nodes)})
 
     def gone(self, nodes: Iterable[str]) -> None:
         """Note the nodes that a change of the lab has removed."""
@@ -190,7 +200,7 @@ def _take(content: JournalContent, entry: Mapping[str, Any]) -> None:
             for node in entry["nodes"]:
                 content.identities.pop(node, None)
                 for containers in content.containers.values():
-                    containers.ids.pop(node, None)
+                    containers.forget(node)
         case "work":
             content.work.pop(entry["node"], None)
             if entry["word"]:
@@ -205,6 +215,9 @@ def _take(content: JournalContent, entry: Mapping[str, Any]) -> None:
             if (known := content.containers.get(_runtime(entry))) is not None:
                 known.ids |= entry["ids"]
                 known.frr |= entry["frr"]
+        case "no-container":
+            for node in entry["nodes"] if _runtime(entry) in content.containers else ():
+                content.containers[_runtime(entry)].forget(node)
         case "path":
             content.paths.append(Path(entry["path"]))
         case kind:

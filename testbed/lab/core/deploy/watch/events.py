@@ -167,7 +167,7 @@ class EventStream:
             descriptor = self._places.pop(place)
             self._epoll.unregister(descriptor)
             self._links.pop(descriptor)[1].close()
-        others = {self._lab.run_directory(node) for node in anew}
+        others = {self._lab.processes_directory / node for node in anew}  # VRFs have none
         self._followed = {at: changed for at, changed in self._followed.items() if at.is_dir() and at not in others}
         self._watch_nodes(self._lab.status())
         self._subscribe_features()

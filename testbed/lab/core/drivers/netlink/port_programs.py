@@ -62,17 +62,20 @@ def _with_room(count: int) -> int:
     return count + max(ROOM, count // 2)
 
 
-def fits(maps: LabMaps, qos: QosTables, operations: Iterable[InstallPort]) -> bool:
-    """Tell whether the maps of a lab that is up have room for the tables and ports of another plan."""
+def lacking_room(maps: LabMaps, qos: QosTables, operations: Iterable[InstallPort]) -> str:
+    """Say of what the maps of a lab that is up hold too few for the tables and ports of another plan, and how many they
+    hold; "" where there is room for all."""
     ports = max((operation.port for operation in operations), default=0)
     needed = (
-        (ports, maps.ports),
-        (len(qos.profiles) - 1, maps.profiles),
-        (len(qos.buffers) - 1, maps.buffers),
-        (len(qos.destinations) - 1, maps.addresses),
-        (len(qos.egresses) - 1, maps.egresses),
+        ("ports", ports, maps.ports),
+        ("QoS profiles", len(qos.profiles) - 1, maps.profiles),
+        ("buffers", len(qos.buffers) - 1, maps.buffers),
+        ("addresses", len(qos.destinations) - 1, maps.addresses),
+        ("ways out of switches", len(qos.egresses) - 1, maps.egresses),
     )
-    return all(last < len(array) for last, array in needed)
+    # of ports number 0 is none
+    full = (f"{len(array) - (what == 'ports'):,} {what}" for what, last, array in needed if last >= len(array))
+    return next(full, "")
 
 
 def check_ports(operations: Sequence[InstallPort]) -> None:

@@ -83,8 +83,7 @@ class DeployingContainers:
             )
         with step("containers", notify, f"{len(operations)} containers"):
             mounts = self._mounts(plan, operations)
-            if not self._is_journalled:
-                self._journal.containers(NAME, self._engine.url, self._deployment)
+            self._journal_deployment()
             found = self._engine.start(self._lab.name, self._deployment, operations, mounts, started)
             pids = {node: container.pid for node, container in found.items()}
             try:
@@ -94,6 +93,12 @@ class DeployingContainers:
                 self._engine.require_alive(found.values())  # that it ended is what there is to tell
                 raise
         return operations
+
+    def _journal_deployment(self) -> None:
+        """Note whose containers are about to be made, where the lab has none yet."""
+        if not self._is_journalled:
+            self._journal.containers(NAME, self._engine.url, self._deployment)
+            self._is_journalled = True
 
     def _mounts(self, plan: LabPlan, operations: Sequence[StartContainer]) -> dict[str, tuple[Mount, ...]]:
         """Return the mounts by which each container sees this machine."""
@@ -133,6 +138,7 @@ class DeployingContainers:
         (operation,) = [
             item for item in plan.operations if isinstance(item, StartContainer) and self._is_meant(item.node)
         ]
+        self._journal_deployment()
         node, known = operation.node, self._journal.read().containers[NAME].ids
         container = self._engine.restart(node, known[node]) if keep and node in known else None
         if container is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import json
 import shutil
@@ -22,6 +23,7 @@ from testbed.base.linux import rtnetlink
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.pausing.attachment import EVENTS_FILE
 from testbed.lab.core.deploy.records.journal import Journal, LabState
+from testbed.lab.core.deploy.records.kept_events import CHANGES_FILE
 from testbed.lab.core.deploy.watch import events as module
 from testbed.lab.core.deploy.watch.events import EventStream, LabEvent
 
@@ -67,7 +69,10 @@ class FakeRunningLab:
         self.name = "lab"
         self.sockets = sockets
         self.state_directory = directory / "state"
-        self._run = directory / "run" / NODE
+        self.state = None
+        self.identities = {NODE: 1}
+        self.processes_directory = directory / "run"
+        self._run = self.processes_directory / NODE
         self._run.mkdir(parents=True)
         self.up = {"uplink1": True, "uplink2": True}
         self.asked: list[str | None] = []
@@ -97,6 +102,7 @@ class FakeRunningLab:
         return {(NODE, name): up for name, up in self.up.items()}
 
     def run_directory(self, node: str) -> Path:
+        assert node in [item.name for item in self.model.nodes], "VRFs have none"
         return self._run
 
 
@@ -249,3 +255,27 @@ def test_logs_are_read_on_when_the_kernel_had_no_room_for_their_events(
         assert take(reader, 2) == [("", "notifications-lost", "logs"), (NODE, "pfc-storm-began", "uplink2")]
         shutil.rmtree(lab.state_directory)
         assert [event.kind for event in reader] == ["lab-destroyed"]
+
+
+def test_a_switch_that_is_made_anew_is_watched_in_its_new_namespaces(
+    lab: FakeRunningLab, notifications: list[FakeSocket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of its VRFs as well, which are places of the lab and no nodes of it."""
+    vrf = f"{NODE}-red"
+    lab.plan.ports.append(SimpleNamespace(node=NODE, place=vrf, name="nic1", ifindex=4))
+    lab.identities[vrf] = 2
+    anew = copy.copy(lab)
+    anew.identities = {NODE: 3, vrf: 4}
+    monkeypatch.setattr(RunningLab, "open", lambda *_: anew)
+    with open_stream(lab) as stream:
+        reader = iter(stream)
+        take(reader, 1)
+        told = [{"time": "", "lab": "lab", "node": "", "kind": "lab-changed", "subject": "lab"}]
+        (lab.state_directory / CHANGES_FILE).write_text("".join(json.dumps(line) + "\n" for line in told))
+        assert take(reader, 1) == [("", "lab-changed", "lab")]
+        (lab.state_directory / EVENTS_FILE).write_text(json.dumps(asdict(STORM)) + "\n")
+        assert take(reader, 1) == [(NODE, "pfc-storm-began", "uplink2")], "it reads on"
+        assert len(notifications) == 4, "two namespaces, and two more in their place"
+        notifications[2].waiting.append(link(2, up=False))
+        notifications[2].wake()
+        assert take(reader, 1) == [(NODE, "link-down", "uplink1")]

@@ -65,6 +65,8 @@ def test_a_running_lab_keeps_its_k_and_traffic_that_does_not_fit_is_warned_about
     monkeypatch.setattr(StateDirectory, "read", lambda self, name: Running)
     kept = resolve(lab(), tmp_path)
     assert (kept.k, kept.reason, kept.warning, kept.bound) == (5000.0, "as deployed", "", True)
+    replaced = resolve_scale(lab(), StateDirectory(state=tmp_path, run=tmp_path), replaces=True)
+    assert (replaced.k, replaced.reason == kept.reason) == (10_000, False), "what goes says nothing of the new one"
     found = resolve(lab(), tmp_path, ALL_SEND)
     assert found.k == 5000 and "x is deployed, and this machine cannot carry k = 5000" in found.warning
 

@@ -13,7 +13,7 @@ from testbed.api.json_schema import scenario_schema, topology_schema
 from testbed.base.errors import SpecError
 from testbed.base.yaml.reader import load_document
 from testbed.lab.core.model import DepthUnit
-from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.core.schema.load import load_topology, load_topology_text
 from testbed.run.schema.file import load_scenario
 
 TOPOLOGY = (
@@ -173,6 +173,16 @@ def test_a_key_of_another_section_is_sent_there_unless_it_is_misspelt(written: s
     with pytest.raises(SpecError) as caught:
         load(written, tmp_path)
     assert [(one.code, one.hint) for one in caught.value.problems] == [("unknown-key", hint)]
+
+
+def test_a_key_of_the_command_line_is_sent_elsewhere_with_dots(tmp_path: Path) -> None:
+    file = tmp_path / "lab.yml"
+    file.write_text(topology())
+    for wrong, right in (("fabric.ecmp", "fabric.routing.ecmp"), ("pods", "fabric.pods")):
+        with pytest.raises(SpecError) as caught:
+            load_topology(file, overrides={wrong: 2})
+        assert [one.hint for one in caught.value.problems] == [f"write {right}=2"]
+    assert load_topology(file, overrides={"fabric.routing.ecmp": 2}).routing.ecmp == 2
 
 
 def test_values_are_what_they_say(tmp_path: Path) -> None:

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
+from testbed.base.errors import DriverError
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.journal import Journal, JournalContent, LabState
 from testbed.lab.core.drivers.nodes.changing import kernel_changes
+from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.model import Lab
 from testbed.lab.core.model.containers import Container
 from testbed.lab.core.plan.changes import Allow, Effect
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.operations import StartContainer
+from testbed.lab.features.containers import change as module
 from testbed.lab.features.containers.change import ContainersChange, containers_change
+from testbed.lab.features.containers.engine import ContainerEngine
+from testbed.lab.features.containers.runtimes.docker import DeployingContainers
 
-FIRST, LAST = "p1-s1-h1", "p1-s1-h3"
+FIRST, SECOND, LAST = "p1-s1-h1", "p1-s1-h2", "p1-s1-h3"
 
 
 def model(hosts: int, contained: dict[str, str]) -> Lab:
@@ -93,3 +101,129 @@ def test_a_switch_whose_daemons_would_run_elsewhere_is_refused() -> None:
     with pytest.raises(ChangeRefused, match=f"{switch}, whose routing daemons .* container of a") as caught:
         asked(fabric({}), fabric({switch: "a"}))
     assert "deploy --reconfigure" in (caught.value.hint or "")
+
+
+class Engine:
+    """An engine that starts what it is asked for, and remembers whether the lab's journal knew of it before."""
+
+    url = "unix:///engine"
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.known_before: list[bool] = []
+
+    def start(self, lab: str, deployment: str, operations: Sequence[StartContainer], *_: object) -> dict[str, Any]:
+        found = self._journal.read().containers.values()
+        self.known_before.append(deployment in [each.deployment for each in found])
+        return {item.node: SimpleNamespace(node=item.node, id=f"{item.node} of {lab}", pid=1) for item in operations}
+
+    def remove(self, deployment: str, *, only: Collection[str]) -> int:
+        return 0
+
+
+def test_the_first_container_of_a_lab_may_take_the_place_of_a_node(tmp_path: Path) -> None:
+    """Whoever kills the command while the engine starts it finds in the journal whose it is."""
+    journal = Journal(tmp_path)
+    engine, lab = Engine(journal), model(2, {FIRST: "a"})
+    kernel = cast(NetnsKernel, SimpleNamespace(adopt_nodes=lambda *_: {FIRST: 5}))
+    nodes = DeployingContainers(lab, cast(ContainerEngine, engine), tmp_path, journal, only=[FIRST])
+    assert nodes.renew(plan_lab(lab, k=1000), kernel, keep=False) == {FIRST: 5}
+    assert engine.known_before == [True]
+    assert journal.read().containers["docker"].ids == {FIRST: f"{FIRST} of lab"}
+
+
+@dataclass
+class Acts:
+    """What a change does to a lab, without one; `fails` is the node that cannot be made anew."""
+
+    journal: Journal
+    done: list[str] = field(default_factory=list)
+    fails: str = ""
+
+    def changing(self, lab: Lab, *, undoes: bool = False) -> Any:
+        return SimpleNamespace(
+            running=None,
+            lab=lab,
+            plan=None,
+            record=lab,
+            run=None,
+            timeout_s=1.0,
+            undoes=undoes,
+            state=None,
+            journal=self.journal,
+            notify=lambda _: None,
+        )
+
+    def rebuild(self, lab: RunningLab, node: str, *_: object, **__: object) -> None:
+        self.done.append(f"{node} anew")
+        if node == self.fails:
+            raise DriverError("no room")
+
+    def run_node_commands(self, lab: Lab, running: RunningLab, only: Collection[str]) -> None:
+        self.done.append(f"commands of {', '.join(sorted(only))}")
+
+    def extend(self, lab: Lab, run: Path, journal: Journal, nodes: Collection[str]) -> Any:
+        self.done.append(f"images of {', '.join(sorted(nodes))}")
+        return SimpleNamespace(close=lambda: None)
+
+    def remove_nodes(self, content: JournalContent, nodes: Collection[str]) -> None:
+        self.done.append(f"no container {', '.join(sorted(nodes))}")
+
+
+@pytest.fixture
+def acts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Acts:
+    found = Acts(Journal(tmp_path))
+    found.journal.containers("docker", "unix:///engine", "lab-1")
+    found.journal.started_containers("docker", {FIRST: "1", SECOND: "2"}, {})
+    found.journal.state(LabState.CHANGING)
+    monkeypatch.setattr(module, "rebuild", found.rebuild)
+    monkeypatch.setattr(module, "run_node_commands", found.run_node_commands)
+    monkeypatch.setattr(module, "await_convergence", lambda *_: found.done.append("routing"))
+    monkeypatch.setattr(module, "DockerRuntime", lambda: found)
+    monkeypatch.setattr(module, "planned_daemons", lambda *_: {SECOND: ("bgpd",), "p1-spine1": ("bgpd",)})
+    monkeypatch.setattr(module, "note_configurations", lambda _, daemons: found.done.append(f"noted {daemons}"))
+    monkeypatch.setattr(module, "RunningLab", lambda lab, _: SimpleNamespace(node=lab.node, frr_version=None))
+    return found
+
+
+GREEN, BLUE = model(2, {FIRST: "green", SECOND: "green"}), model(2, {FIRST: "blue", SECOND: "blue"})
+
+
+def carried_out(acts: Acts, old: Lab, new: Lab, *, undoes: bool = False) -> list[str]:
+    change, changing = asked(old, new), acts.changing(new, undoes=undoes)
+    assert change is not None
+    acts.done.clear()
+    change.begin(changing)
+    change.removed(changing)
+    return list(acts.done)
+
+
+def test_nodes_are_made_anew_and_their_commands_run_once_routing_is_there(acts: Acts) -> None:
+    assert carried_out(acts, GREEN, BLUE) == [
+        f"images of {FIRST}, {SECOND}",
+        f"{FIRST} anew",
+        f"{SECOND} anew",
+        "routing",
+        f"noted {{'{SECOND}': ('bgpd',)}}",
+        f"commands of {FIRST}, {SECOND}",
+    ]
+
+
+def test_the_way_back_leaves_containers_alone_that_were_not_touched(acts: Acts) -> None:
+    """A change that fails before it comes to them, for want of an image or by a command, costs them nothing."""
+    assert carried_out(acts, BLUE, GREEN, undoes=True) == []
+    acts.fails = FIRST
+    with pytest.raises(DriverError):
+        carried_out(acts, GREEN, BLUE)
+    acts.fails = ""
+    back = [f"images of {FIRST}", f"{FIRST} anew", "routing", "noted {}", f"commands of {FIRST}"]
+    assert carried_out(acts, BLUE, GREEN, undoes=True) == back
+    acts.journal.state(LabState.RUNNING)
+    assert carried_out(acts, BLUE, GREEN, undoes=True) == [], "that was another change"
+
+
+def test_a_node_that_is_no_container_any_more_has_none_in_the_journal(acts: Acts) -> None:
+    done = carried_out(acts, GREEN, model(2, {SECOND: "green"}))
+    assert done[:2] == [f"{FIRST} anew", f"no container {FIRST}"]
+    assert acts.journal.read().containers["docker"].ids == {SECOND: "2"}
+    assert not acts.journal.read().unknown

@@ -191,6 +191,7 @@ def carried_out(lab: RunningLab, new: Lab) -> None:
         plan=plan_lab(kept, k=1000),
         record=cast(Any, None),
         timeout_s=1.0,
+        undoes=False,
         state=lab.state,
         journal=cast(Any, journal),
         notify=lambda _: None,

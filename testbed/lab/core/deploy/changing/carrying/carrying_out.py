@@ -125,6 +125,7 @@ class ChangeExecution:
             plan=changes.new,
             record=self.record,
             timeout_s=self._manner.timeout_s,
+            undoes=self._manner.undoes,
             state=self._state,
             journal=self._journal,
             notify=self._notify,
@@ -170,8 +171,7 @@ class ChangeExecution:
                 each.routed(changing)
             with self._step("removals", f"{len(changes.kernel.gone)} nodes"):
                 self._remove(kernel)
-            for each in changes.features:
-                each.removed(changing)
+            unconverged = self._end_features(changing) or unconverged
             if self._manner.tells:  # a VRF is part of what zebra runs until it is hidden
                 settle_daemons(self.running, changes.new, self._routing)
             self._end({item.node for item in created}, unconverged)
@@ -313,6 +313,16 @@ class ChangeExecution:
             kernel.remove(gone)
             self._journal.gone(gone)
         remove_node_files(self._run, changes.kernel.gone)
+
+    def _end_features(self, changing: Changing) -> ConvergenceError | None:
+        """Have features end their parts; the error of routing that has not converged once more comes back."""
+        unconverged: ConvergenceError | None = None
+        for each in self.changes.features:
+            try:
+                each.removed(changing)
+            except ConvergenceError as error:
+                unconverged = error
+        return unconverged
 
     def _end(self, created: set[str], unconverged: ConvergenceError | None) -> None:
         """Record the lab as it is now. `created` are the nodes that were made.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING
 from testbed.base.datapath import build, load, pins
 from testbed.base.datapath.abi import PATHS_MAP
 from testbed.base.datapath.maps import LabMaps
+from testbed.base.errors import DriverError
 from testbed.lab.core.deploy.links.wires import change_losses, lead_to_delays
 from testbed.lab.core.deploy.records.gone_ports import keep_gone_ports, settle_gone_ports
-from testbed.lab.core.drivers.netlink.port_programs import PortInstaller, fits, forget_ports, write_maps
+from testbed.lab.core.drivers.netlink.port_programs import PortInstaller, forget_ports, lacking_room, write_maps
 from testbed.lab.core.drivers.nodes.changing import KernelChanges
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.plan.operations import DelayPort, Operation
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 def data_path_obstacles(kernel: KernelChanges, run: Path) -> Iterator[str]:
     """Say what the programs and maps of a lab that is up, loaded when it was deployed, cannot do of what it becomes.
 
-    `run` is the lab's run directory. A lab whose maps are gone has lost more than that, which others say.
+    `run` is the lab's run directory, into which root alone can look.
     """
     before, after = kernel.tables
     directory = pins.lab_directory(run)
@@ -32,13 +34,18 @@ def data_path_obstacles(kernel: KernelChanges, run: Path) -> Iterator[str]:
         if before is not after:
             yield "QoS where there was none, or none where there was"
         return
-    if not directory.exists():
+    if os.geteuid() != 0 or not directory.exists():
+        return  # without its run directory a lab has lost more than that, which others say
+    try:
+        maps = LabMaps.open(directory, with_room=True)
+    except DriverError:
+        yield "its data path is gone"
         return
-    if after.asks_kernel and not (directory / PATHS_MAP).exists():
-        yield "its data path was loaded by an older version, and no switch of it can adapt or pin"
-    with contextlib.closing(LabMaps.open(directory, with_room=True)) as maps:
-        if not fits(maps, after, kernel.installs):
-            yield f"its data path was loaded with room for {len(maps.ports) - 1:,} ports, which these are too many for"
+    with contextlib.closing(maps):
+        if after.asks_kernel and not (directory / PATHS_MAP).exists():
+            yield "its data path was loaded by an older version, and no switch of it can adapt or pin"
+        if full := lacking_room(maps, after, kernel.installs):
+            yield f"its data path was loaded with room for {full}, and needs more now"
 
 
 class ChangedDataPath:

@@ -198,20 +198,24 @@ def repair_lab(lab: RunningLab, drift: Drift, notify: StepCallback = ignore_step
     tell_changes(lab, drift.rows)
 
 
-def finish_work(lab: RunningLab, notify: StepCallback = ignore_steps) -> bool:
+def finish_work(lab: RunningLab, notify: StepCallback = ignore_steps, *, back: bool = False) -> bool:
     """Do what a command that was killed was doing to nodes of a lab, and mend what it left; False where none was.
 
-    A node that a change was making anew, which is the last of what it does, is made as that says; whoever ends the
-    change mends the rest. Call with the lab locked. Raises `DriverError`.
+    A node that a change was making anew, which is the last of what it does, is made as that says, or as the lab was
+    where the change is taken `back`; whoever ends the change mends the rest. Call with the lab locked. Raises
+    `DriverError`.
     """
     journal = Journal(lab.state_directory)
     work = journal.read().work
     record = lab.state.read_next(lab.name) or lab.record
     in_change = not say_the_same(record.model, lab.record.model)
-    meant = RunningLab(record, lab.state) if in_change else lab
+    meant, was = lab, None
+    if in_change:
+        begun = RunningLab(record, lab.state)
+        meant, was = (lab, begun) if back else (begun, lab)
     for node, word in work.items():
         if word == RECREATE:
-            rebuild(meant, node, notify, was=lab if in_change else None)
+            rebuild(meant, node, notify, was=was)
         elif word == RESTART:
             restart(lab, node, notify)
         journal.work(node, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -272,6 +273,24 @@ def test_work_that_was_cut_short_is_done_again(world: World, monkeypatch: pytest
     assert drift_module.finish_work(world.lab)
     assert (world.rebuilt, restarted) == ([LEAF], [SPINE])
     assert journal.read().work == {}
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_a_node_that_a_change_was_making_anew_is_what_is_asked_for(
+    back: bool, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be what nobody can be any more: a container that ends at once must not stand in the way back."""
+    made: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
+    monkeypatch.setattr(
+        drift_module, "rebuild", lambda lab, node, _, *, was: made.append((node, lab.record.model, was.record.model))
+    )
+    before, after = world.lab.record.model, {**world.lab.record.model, "name": "another"}
+    world.lab.state.begin_change(replace(world.lab.record, model=after))
+    journal = Journal(world.lab.state_directory)
+    journal.work(LEAF, "recreate")
+    assert drift_module.finish_work(world.lab, back=back)
+    assert made == [(LEAF, before, after) if back else (LEAF, after, before)]
+    assert journal.read().work == {} and not world.asked, "whoever ends the change mends the rest"
 
 
 def test_many_rows_are_told_in_a_few_words() -> None:
