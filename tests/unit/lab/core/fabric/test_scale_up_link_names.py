@@ -88,7 +88,7 @@ def test_a_link_that_is_not_there(board: Lab, text: str, words: str) -> None:
 def test_a_domain_that_is_a_host_is_offered_once(board: Lab) -> None:
     with pytest.raises(NoSuchScaleUpLink) as raised:
         find_links(board, "nosuch:plane1")
-    assert raised.value.hint == "there are p1-s1-h1"
+    assert raised.value.hint == "there is p1-s1-h1"
 
 
 def test_what_a_lab_must_have(board: Lab, rack: Lab) -> None:
