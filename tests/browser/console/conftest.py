@@ -40,13 +40,13 @@ class Served:
         return self.directory / "lab.yml"
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     with chromium() as found:
         yield found
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def served(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     directory = tmp_path_factory.mktemp("served")
     text = TOPOLOGY.replace("name: datacentre\n", f"name: {LAB}\n")

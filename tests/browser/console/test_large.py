@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 SUPPORT = ROOT / "tests/support/console"
 TOPOLOGY = ROOT / "topologies/superpod-4su.yml"
 PROBES = (SUPPORT / "probes.js").read_text()
-MOST_DRAWINGS = 3
+MOST_DRAWINGS = 8
 """Of the canvas before the first picture is there: the machine may be so slow that it takes some frames."""
 WHERE = "#/runs/x/0/1/map"
 FETCHED = """() => performance.getEntriesByType("resource").filter(one => one.transferSize > 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ def closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> tup
             os.kill(pid, 0)
         return task
 
-    return asyncio.run(story()), said
+    with ThreadPoolExecutor(1) as thread:  # this one may have the loop of a browser that is open
+        return thread.submit(asyncio.run, story()).result(), said
 
 
 def test_a_task_that_heeds_nothing_is_killed_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

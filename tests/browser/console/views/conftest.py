@@ -79,7 +79,7 @@ def logged_in(browser: Any, console: ConsoleProcess, directory: Path) -> Desk:
     return Desk(console=console, directory=directory, context=context, address=link.split("?")[0], complaints=[])
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("console")
     (found / "lab.yml").write_text(TOPOLOGY)
@@ -87,7 +87,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def lab(directory: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "testbed"]
     subprocess.run([*command, "deploy", "-t", "lab.yml"], cwd=directory, check=True, capture_output=True, timeout=400)
@@ -95,7 +95,7 @@ def lab(directory: Path) -> Iterator[str]:
     subprocess.run([*command, "destroy", "-n", LAB], cwd=directory, check=False, capture_output=True, timeout=400)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def session_desk(lab: str, directory: Path, browser: Any) -> Iterator[Desk]:
     console = ConsoleProcess(lab, "--write", "--bind", "127.0.0.1:0", directory=directory)
     try:
@@ -117,7 +117,7 @@ def desk(session_desk: Desk) -> Iterator[Desk]:
     assert session_desk.changed() == {}
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def reader(lab: str, directory: Path, browser: Any) -> Iterator[Desk]:
     """A console that only reads."""
     console = ConsoleProcess(lab, "--bind", "127.0.0.1:0", directory=directory)
