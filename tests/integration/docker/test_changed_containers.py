@@ -112,6 +112,7 @@ def test_a_container_that_is_another_one_keeps_its_links_and_leaves_others_alone
         return sandbox.load(OTHERS, **values)
 
     lab = sandbox.deploy(wanted(GREEN)).lab
+    lab.run(LAST, ["true"])  # a host has its shared memory from the first program on
     first, first_seen = containers(client, lab), snapshot(lab)
     neighbours = observe(lab.name, ["p1-s1-rail1", "p1-s1-h2", "p1-spine1"])
     sessions = sessions_of(lab)
@@ -156,7 +157,9 @@ MORE = OTHERS.replace("hosts: 3", "hosts: 4") + "    p1-s1-h4: {{runtime: docker
 
 
 @pytest.mark.timeout(3000)
-@pytest.mark.parametrize("points", [3, pytest.param(30, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "points", [pytest.param(3, marks=pytest.mark.thorough), pytest.param(30, marks=pytest.mark.soak)]
+)
 def test_a_change_of_containers_killed_anywhere_is_finished_or_taken_back(
     client: ContainerEngine, sandbox: Any, points: int
 ) -> None:
