@@ -1,12 +1,7 @@
 """The verbs `link set`, `show`, `reset`, `down` and `up`."""
 
-from typing import TYPE_CHECKING
-
 from testbed.cli import options
 from testbed.cli.command import Group, argument, option
-
-if TYPE_CHECKING:
-    pass
 
 link = Group("link", help="Change links of a live lab, and undo it.")
 LINK_HELP = "One end of a link; or links of scale-up domains: HOST.gpu1:plane2, DOMAIN:plane3, HOST:planes."

@@ -24,12 +24,10 @@ class PooledRank:
         """Grants what the program says. Raises `TrafficError` where there is not so much."""
         self.devices = tuple(devices)
         self._name = name
-        self._grants: dict[int, Grant] = {}
-        """By rank."""
-        self._views: dict[int, Grant] = {}
-        """By the rank whose memory it is."""
-        self._names: dict[int, WindowReference] = {}
-        """The names of windows as ranks were told them, by the identity of a grant: they do not forget one that is
+        self._granted: dict[int, WindowReference] = {}
+        """By rank, the name of its window."""
+        self._views: dict[int, tuple[Grant, WindowReference]] = {}
+        """By the rank whose memory it is, what others may read, and its name, which they do not forget when it is
         withdrawn."""
         self._used: dict[int, int] = {}
         """By rank, the bytes of its grant that have a meaning already."""
@@ -38,18 +36,18 @@ class PooledRank:
         try:
             self.region = Region(devices, capacity_bytes=place.capacity_bytes, granule=place.granule_bytes)
             for grant in place.grants:
-                made = self._grants[grant.rank] = self.region.grant(grant.size_bytes, [grant.gpu], grant.rights)
-                self._names[id(made)] = made.reference()
+                made = self.region.grant(grant.size_bytes, [grant.gpu], grant.rights)
+                self._granted[grant.rank] = made.reference()
                 if grant.readers:
-                    view = self._views[grant.rank] = made.share(grant.readers)
-                    self._names[id(view)] = view.reference()
+                    view = made.share(grant.readers)
+                    self._views[grant.rank] = view, view.reference()
         except (UsageError, PoolExhausted) as error:
             raise TrafficError(f"{name}: {error}") from error
 
     def withdraw_view(self, owner: int) -> None:
         """Let nobody else read any more what a rank keeps here. Who asks by the name that it had is refused."""
-        if (view := self._views.get(owner)) is not None:
-            view.withdraw()
+        if owner in self._views:
+            self._views[owner][0].withdraw()
 
     def place(self, step: Step) -> tuple[WindowReference, int]:
         """Return the window by which a transfer's rank reaches its bytes, and where they begin in it.
@@ -59,13 +57,13 @@ class PooledRank:
         who = step.begins_at
         if step.restores is not None and step.restores in self._written:
             owner, offset = self._written[step.restores]
-            grant = self._grants[owner] if owner == who else self._views.get(owner)
+            name = self._granted[owner] if owner == who else self._views[owner][1] if owner in self._views else None
         else:
-            owner, grant = who, self._grants.get(who)
+            owner, name = who, self._granted.get(who)
             offset = self._used.get(owner, 0)
             self._used[owner] = offset + step.size_bytes
             if not step.pulled:
                 self._written[step.number] = owner, offset
-        if grant is None:
+        if name is None:
             raise TrafficError(f"{self._name}: rank {who} was granted nothing there")
-        return self._names[id(grant)], offset
+        return name, offset

@@ -15,7 +15,7 @@ from ipaddress import IPv4Network
 from typing import Any
 
 from testbed.base.errors import Problem
-from testbed.base.names import nearest
+from testbed.base.names import choice_hint
 from testbed.base.units import Rate
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, format_path
@@ -236,7 +236,7 @@ class HandWritten:
             group = self.spec.groups.get(named)
             if group is None:
                 defined = f"define it under topology.groups, or write labels: {{group: {named}}}"
-                hint = _hint(named, self.spec.groups, defined)
+                hint = choice_hint(named, self.spec.groups, defined)
                 self._refuse("unknown-group", (*group_path, "group"), f"there is no group {named!r}", hint)
                 return None
         kind = spec.kind or (group.kind if group else None) or defaults.kind
@@ -316,7 +316,7 @@ class HandWritten:
         where: Path = (*path, "endpoints", position)
         if end.node not in self._nodes:
             if end.node not in self.spec.nodes:  # a node that is written but wrong has its own problem
-                hint = ENDS.get(end.node) or _hint(end.node, self._nodes, "define it under topology.nodes")
+                hint = ENDS.get(end.node) or choice_hint(end.node, self._nodes, "define it under topology.nodes")
                 self._refuse("unknown-node", where, f"there is no node {end.node!r}", hint)
             return False
         wrong = self._ports.take(end, where)
@@ -416,8 +416,3 @@ def _link_index(path: Path) -> int:
 
 def _joined(layers: Iterator[Mapping[str, str]]) -> dict[str, str]:
     return {key: value for layer in layers for key, value in layer.items()}
-
-
-def _hint(word: str, known: Mapping[str, object], otherwise: str) -> str:
-    meant = nearest(word, known)
-    return f"did you mean {meant}?" if meant else otherwise

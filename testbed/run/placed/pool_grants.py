@@ -10,7 +10,7 @@ from testbed.endpoints.worker.program import PoolGrant
 from testbed.lab.core.plan.domain_plan import DomainPlan
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.protocols.scale_up.domain.binding import WINDOWS
-from testbed.protocols.scale_up.domain.windows import LARGEST_WINDOW, READ, WRITE
+from testbed.protocols.scale_up.domain.windows import LARGEST_WINDOW, READ, WRITE, whole_granules
 from testbed.workload.steps import Transfer, Workload
 
 OWN_WINDOWS = 1
@@ -62,8 +62,7 @@ def check_account(workload: Workload, domain: DomainPlan, nics: Sequence[PortPla
     pool = domain.pool.real
     where = f"{nic.name} of {nic.node}"
     grants = plan_grants(workload, {rank: rank for rank in range(workload.ranks)}, region)
-    row = domain.pool.granule.bytes * pool.ways
-    whole = {one.rank: -(-one.size_bytes // row) * row for one in grants}
+    whole = {one.rank: whole_granules(one.size_bytes, domain.pool.granule.bytes, pool.ways) for one in grants}
     asked, capacity = sum(whole.values()), pool.ways * pool.capacity.bytes
     if asked > capacity:
         raise ScenarioError(

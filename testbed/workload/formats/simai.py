@@ -17,7 +17,7 @@ from enum import StrEnum
 from itertools import islice
 
 from testbed.base.errors import Position, WorkloadError
-from testbed.base.names import nearest
+from testbed.base.names import choice_hint
 from testbed.workload.formats.source import MAX_NUMBER, MAX_RANKS, Faults, Word, shown, word_lines
 
 MAX_LAYERS = 100_000
@@ -234,8 +234,7 @@ def _header(
 ) -> tuple[dict[str, int], dict[str, list[tuple[Word, int]]]]:
     policy = words[0]
     if policy.text not in POLICIES:
-        meant = nearest(policy.text.upper(), POLICIES)
-        hint = f"did you mean {meant}?" if meant else f"the first word is one of {', '.join(POLICIES)}"
+        hint = choice_hint(policy.text.upper(), POLICIES, f"the first word is one of {', '.join(POLICIES)}")
         faults.stop("unknown-policy", f"the parallelism {shown(policy.text)} is not supported", at=policy, hint=hint)
     values, places, lists = _pairs(words[1:], faults)
     gpus = values.get("all_gpus") or ranks

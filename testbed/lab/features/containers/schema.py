@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 from pydantic.json_schema import JsonSchemaValue
 
-from testbed.base.names import nearest
+from testbed.base.names import choice_hint
 from testbed.base.units import BYTES, NUMBER, ByteCount, Duration
 from testbed.base.validation.fields import (
     Checked,
@@ -125,8 +125,7 @@ class _Capability(Checked):
         if name == "ALL":
             raise refusal("bad-capability", "a node gets the capabilities it needs, never all", "name those it needs")
         if name not in CAPABILITIES:
-            meant = nearest(name, CAPABILITIES)
-            hint = f"did you mean {meant}?" if meant else "capabilities(7) lists them"
+            hint = choice_hint(name, CAPABILITIES, "capabilities(7) lists them")
             raise refusal("bad-capability", f"there is no capability {quote(value)}", hint)
         return name
 

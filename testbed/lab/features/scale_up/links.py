@@ -22,7 +22,7 @@ from typing import Self
 from testbed.base.errors import TestbedError
 from testbed.base.names import known_names_hint
 from testbed.lab.core.model import Lab, ScaleUpBy
-from testbed.lab.features.scale_up.sizing import find_domains, gpus_of_hosts
+from testbed.lab.features.scale_up.sizing import domain_ends, find_domains, gpus_of_hosts
 
 EXAMPLE = "p1-s1-h1.gpu1:plane2"
 _PLACE = re.compile(
@@ -134,13 +134,11 @@ def list_links(lab: Lab) -> tuple[ScaleUpLink, ...]:
     gpus = gpus_of_hosts(lab)
     found: list[ScaleUpLink] = []
     for domain in find_domains(lab):
-        members = [(host, local, 0) for host in domain.hosts for local in range(1, gpus[host] + 1)]
-        first = domain.hosts[0]
-        members += [(first, gpus[first] + number, number) for number in range(1, lab.scale_up.devices + 1)]
+        ends = domain_ends(domain, gpus, lab.scale_up.devices)
         found += [
             ScaleUpLink(domain=domain.name, gpu=gpu, plane=plane, host=host, local_gpu=local, memory=memory)
             for plane in range(1, lab.scale_up.planes + 1)
-            for gpu, (host, local, memory) in enumerate(members)
+            for gpu, (host, local, memory, _) in enumerate(ends)
         ]
     return tuple(found)
 

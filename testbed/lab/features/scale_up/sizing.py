@@ -7,7 +7,7 @@ switch and from it, so that a link's own round trip is taken as half of the doma
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -376,6 +376,14 @@ def gpus_of_hosts(lab: Lab) -> Counter[str]:
         nics = Counter(host for host, _ in railed)
         return Counter({host: number * lab.gpus_per_nic for host, number in nics.items()})
     return Counter(host for host, _, _ in links)
+
+
+def domain_ends(domain: ScaleUpDomain, gpus: Mapping[str, int], devices: int) -> list[tuple[str, int, int, str]]:
+    """Return the ends of a domain in the order of their numbers: host, number there, that of the memory device (0 for a
+    GPU), and name. Memory devices are with the first host, behind its GPUs."""
+    first = domain.hosts[0]
+    found = [(host, local, 0, f"gpu{local}") for host in domain.hosts for local in range(1, gpus[host] + 1)]
+    return found + [(first, gpus[first] + number, number, f"mem{number}") for number in range(1, devices + 1)]
 
 
 def _nic_rates(lab: Lab) -> tuple[Rate, ...]:

@@ -19,7 +19,14 @@ from typing import Final
 from testbed.protocols.errors import TransportError, UsageError
 from testbed.protocols.scale_up.domain import binding
 from testbed.protocols.scale_up.domain.endpoint import KEYS, Endpoint
-from testbed.protocols.scale_up.domain.windows import ALL_RIGHTS, LARGEST_WINDOW, READ, Window, WindowReference
+from testbed.protocols.scale_up.domain.windows import (
+    ALL_RIGHTS,
+    LARGEST_WINDOW,
+    READ,
+    Window,
+    WindowReference,
+    whole_granules,
+)
 
 MAP_NORESERVE: Final = 0x4000
 """Linux's flag for memory that is not accounted for until it is written (mmap(2)); Python 3.11 has no name for it."""
@@ -117,8 +124,7 @@ class Region:
         return sum(self._whole(one.size) for one in self.grants)
 
     def _whole(self, size: int) -> int:
-        row = self.granule * len(self.devices)
-        return -(-size // row) * row
+        return whole_granules(size, self.granule, len(self.devices))
 
     def grant(self, size: int, peers: Iterable[int], rights: int = ALL_RIGHTS) -> Grant:
         """Grant so many bytes to some peers. Raises `PoolExhausted`, and `UsageError` for a peer that there is not."""
@@ -155,18 +161,3 @@ class Region:
             found.withdraw()
             raise
         return found
-
-    def read(self, grant: Grant, offset: int, size: int) -> bytes:
-        """Return what is in a grant's memory, as the lab sees it and no GPU; by none of its links."""
-        found = bytearray()
-        while size:
-            row, way, inside = self._place(offset)
-            part = min(size, self.granule - inside)
-            found += grant.memory[way][row + inside : row + inside + part]
-            offset, size = offset + part, size - part
-        return bytes(found)
-
-    def _place(self, offset: int) -> tuple[int, int, int]:
-        number, inside = divmod(offset, self.granule)
-        row, way = divmod(number, len(self.devices))
-        return row * self.granule, way, inside

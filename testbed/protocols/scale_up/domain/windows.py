@@ -18,6 +18,12 @@ LARGEST_WINDOW: Final = (1 << 35) - 1
 """The most bytes of a window, over all ways: an offset has 35 bits (memory_windows.h)."""
 
 
+def whole_granules(size: int, granule: int, ways: int) -> int:
+    """Return so many bytes in whole granules of all ways, as they are granted."""
+    row = granule * ways
+    return -(-size // row) * row
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowReference:
     """A name by which a peer reaches a window: it is imported by having this."""

@@ -175,9 +175,7 @@ class NetnsKernel:
     def _expect(self, route: RouteSocket, batch: Sequence[bytes], what: Sequence[str], *done: int) -> None:
         """Have the kernel carry out messages. Raises `DriverError` for the first that it refuses, unless it was done
         before: `done` are the errors that say so."""
-        failures = [item for item in route.submit(batch) if not (self._again and item.errno in done)]
-        if failures:
-            raise rtnetlink.failure_error(failures, what)
+        route.expect(batch, what, done if self._again else ())
 
     def _open(self) -> dict[str, Namespace]:
         if self._existing:

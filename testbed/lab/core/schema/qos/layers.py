@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 
 from testbed.base.errors import Problem
 from testbed.base.keys import keys_of
-from testbed.base.names import nearest
+from testbed.base.names import choice_hint, nearest
 from testbed.base.units import ByteCount, Duration
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path
@@ -242,10 +242,9 @@ class QosResolver:
 
     def _refuse_unknown_node(self, path: Path, name: str) -> None:
         names = [node.name for node in self.lab.nodes]
-        meant = nearest(name, names)
         what = f"no node matches {name!r}" if _is_pattern(name) else f"there is no node {name!r}"
         known = f"nodes are {', '.join(names[:_SHOWN_NAMES])}" + (", ..." if len(names) > _SHOWN_NAMES else "")
-        self._refuse("unknown-node", path, what, f"did you mean {meant}?" if meant else known)
+        self._refuse("unknown-node", path, what, choice_hint(name, names, known) or known)
 
     def _refuse(self, code: str, path: Path, message: str, hint: str) -> None:
         self.problems.append(self.document.problem(code, path, message, hint=hint, key=True))

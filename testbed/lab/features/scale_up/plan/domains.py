@@ -14,7 +14,7 @@ from testbed.lab.core.plan.interfaces import SCALE_UP_START
 from testbed.lab.core.plan.operations import CreateNode, CreateVeth, SetSysctl, SetUp, VethEnd
 from testbed.lab.core.plan.stable import stable_hash
 from testbed.lab.features.scale_up.plan.time_scale import plan_planes, plan_pool
-from testbed.lab.features.scale_up.sizing import ScaleUpDomain, find_domains, gpus_of_hosts
+from testbed.lab.features.scale_up.sizing import ScaleUpDomain, domain_ends, find_domains, gpus_of_hosts
 
 WIRE_MTU_BYTES = 9_200
 """Room for the largest frame: 32 transactions of 256 bytes (`coarse`) with their headers."""
@@ -91,17 +91,15 @@ class DomainPlanner:
 
 def _wires(domain: ScaleUpDomain, gpus: Mapping[str, int], scale_up: ScaleUp) -> Iterator[DomainWire]:
     """The wires of a domain, yet without MACs."""
-    members = [(host, local, 0) for host in domain.hosts for local in range(1, gpus[host] + 1)]
-    first = domain.hosts[0]
-    members += [(first, gpus[first] + number, number) for number in range(1, scale_up.devices + 1)]
+    ends = domain_ends(domain, gpus, scale_up.devices)
     for plane in range(1, scale_up.planes + 1):
-        for gpu, (host, local, memory) in enumerate(members):
+        for gpu, (host, local, memory, name) in enumerate(ends):
             yield DomainWire(
                 gpu=gpu,
                 plane=plane,
                 host=host,
                 local_gpu=local,
-                interface=f"mem{memory}p{plane}" if memory else f"gpu{local}p{plane}",
+                interface=f"{name}p{plane}",
                 mac="",
                 ifindex=_ifindex(local, plane),
                 memory=memory,

@@ -10,7 +10,7 @@ from functools import partial
 from testbed.base.datapath import pins
 from testbed.base.linux.namespaces import in_namespace, published
 from testbed.base.linux.nftables import NetfilterSocket, delete_table
-from testbed.base.linux.rtnetlink import RouteSocket, failure_error
+from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.base.names import namespace_name
 from testbed.daemons.kit.lock import is_held
 from testbed.lab.core.deploy.changing.drift.kernel_drift import KernelDrift, PlacedInterface, kernel_drift, worth_asking
@@ -70,10 +70,8 @@ def repair_kernel(lab: RunningLab, drift: KernelDrift) -> None:
             in_namespace(namespace_name(lab.name, place), partial(_remove_table, family, name))
         kernel.apply(drift.made)
         for value in drift.set:
-            failures = kernel.namespace(value.place).route.submit(value.batch)
             # The kernel may have made an address of a link that is up again meanwhile.
-            if failures := [one for one in failures if one.errno != errno.EEXIST]:
-                raise failure_error(failures, [value.what] * len(value.batch))
+            kernel.namespace(value.place).route.expect(value.batch, [value.what] * len(value.batch), [errno.EEXIST])
         kernel.apply(drift.rest)
     if plan.tables is not None and drift.missing:
         attach(plan, lab.state.run, lab.processes_directory, lab.state_directory)

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from testbed.base.errors import DriverError
-from testbed.base.linux.rtnetlink import Failure
+from testbed.base.linux.rtnetlink import Failure, RouteSocket
 from testbed.lab.core.deploy.changing.drift import kernel_repair
 from testbed.lab.core.deploy.changing.drift.kernel_drift import KernelDrift, NodeMessages
 
 
+class Answering(RouteSocket):
+    """A socket to a kernel that has one answer."""
+
+    def __init__(self, code: int) -> None:
+        self._code = code
+
+    def submit(self, batch: Sequence[bytes]) -> list[Failure]:
+        return [Failure(0, self._code, "")]
+
+
 def repaired(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     """Repair an address of which the kernel says `code`."""
-    route = SimpleNamespace(submit=lambda batch: [Failure(0, code, "")])
+    route = Answering(code)
     kernel = SimpleNamespace(namespace=lambda place: SimpleNamespace(route=route), apply=list, close=lambda: None)
     monkeypatch.setattr(kernel_repair, "NetnsKernel", lambda name, nodes: kernel)
     lab: Any = SimpleNamespace(name="a", plan=SimpleNamespace(tables=None))
