@@ -12,6 +12,7 @@ from testbed.base.linux.processes import last_line
 from testbed.daemons.kit import configuration
 from testbed.daemons.kit.client import ask
 from testbed.daemons.kit.process import start_module, start_ready
+from testbed.daemons.subnetd.adapters import socket_name
 from testbed.daemons.subnetd.description import WiresDescription
 from testbed.daemons.subnetd.errors import WiresError, WiresMissing
 from testbed.daemons.subnetd.process import DESCRIPTION_NAME, SOCKET_NAME, SUBNET_NAME
@@ -75,6 +76,17 @@ class SubnetWires:
         """Put the tables of a subnet in force."""
         self._write(subnet)
         self._ask("tables")
+
+    def subnet(self) -> Subnet:
+        """Return the subnet whose tables they were told last. Raises `WiresMissing`."""
+        try:
+            return Subnet.from_json((self.run_directory / SUBNET_NAME).read_text())
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise WiresMissing(f"no subnet was told to the wires: {error}", hint=self._log) from error
+
+    def adapter(self, hca: str) -> Path:
+        """Return the socket of an HCA, which a program may open (`testbed.endpoints.infiniband`)."""
+        return self.run_directory / socket_name(hca)
 
     @property
     def _log(self) -> str:

@@ -163,9 +163,11 @@ class LiveSubnet:
             self.await_sweep(swept)  # the sweep that has ended had begun before
         manager_s = time.monotonic() - begun
         if self.wires is not None:
-            self.wires.set_tables(self.reader.read())
+            self.wires.set_tables(self.reader.rerouted(self.wires.subnet()))
+            lab_s = time.monotonic() - begun
+            self.wires.set_tables(self.reader.read())  # a routing engine may have given paths other service levels
             scale = int(self.wires.status()["time_scale"])
-            reroute = Reroute(manager_s=manager_s, lab_s=time.monotonic() - begun, time_scale=scale)
+            reroute = Reroute(manager_s=manager_s, lab_s=lab_s, time_scale=scale)
             told = {"link": self.find_link(place), **asdict(reroute)}
             write_atomically(self.plane.directory / _REROUTE, json.dumps(told), durable=False)
 
