@@ -1,4 +1,4 @@
-"""What programs and browsers have in hand: labs, their nodes and scenarios in Python, the console, pools of machines.
+"""The Python API: deploy labs, run commands in nodes, run scenarios; the console; and pools of machines.
 
 with Lab.deploy("topologies/demo.yml") as lab:
     lab.node("p1-s1-h1").run(["ip", "addr"])
