@@ -21,9 +21,9 @@ SEND_QUEUE = 64
 """The frames of an HCA that wait for their turn on its link."""
 LONGEST_FRAME = 4096 + 128
 SO_SNDBUFFORCE = 32
-"""Of socket(7); the module `socket` lacks it."""
+"""An option of socket(7) that the module `socket` lacks."""
 SOCKET_BUFFER_BYTES = 8 << 20
-"""Of frames that a program has not read yet."""
+"""The room for frames that a program has not read yet."""
 
 
 @dataclass(slots=True)

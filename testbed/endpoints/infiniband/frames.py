@@ -53,7 +53,8 @@ def receive(adapter: HostAdapter, options: argparse.Namespace) -> dict[str, Any]
     """Count datagrams, from the first one on; `missing` are numbers that were left out between them."""
     print(json.dumps({"lid": adapter.lid}), flush=True)  # whoever is to send may begin
     frames = size = wrong = missing = 0
-    begun, expected = 0.0, {}
+    begun = 0.0
+    expected: dict[int, int] = {}
     last = begun
     while frames < options.frames:
         try:

@@ -172,7 +172,7 @@ class LiveSubnet:
             write_atomically(self.plane.directory / _REROUTE, json.dumps(told), durable=False)
 
     def last_reroute(self, place: str) -> Reroute | None:
-        """Return what came of the last change of a link, where that was the one at this port; else None."""
+        """Return the times of the last change of a link, where that was the one at this port; else None."""
         try:
             told = json.loads((self.plane.directory / _REROUTE).read_text())
         except FileNotFoundError:
