@@ -24,11 +24,11 @@ CLASS_PORT_INFO, PORT_COUNTERS, PORT_COUNTERS_EXTENDED = 0x0001, 0x0012, 0x001D
 PORT_VL_PACKETS, PORT_VL_DATA, PORT_VL_XMIT_WAIT = 0x0019, 0x001A, 0x001C
 ALL_PORTS: Final = 255
 UNKNOWN_METHOD, INVALID_FIELD = 3 << 2, 7 << 2
-"""Of the status of a MAD, "method and attribute are not supported together" and "a field is not valid" (13.4.7)."""
+"""Two values of the status of a MAD: method and attribute are not supported together, a field is not valid (13.4.7)."""
 _DATA_AT: Final = 64
 _ALL_PORT_SELECT, _EXTENDED_WIDTH, _XMIT_WAIT = 1 << 8, 1 << 9, 1 << 12
 _MORE_EXTENDED: Final = 1 << 1
-"""Of the second capability mask: PortCountersExtended has the errors, too."""
+"""A bit of the second capability mask: PortCountersExtended has the errors, too."""
 _RESPONSE_TIME: Final = 18
 """4.096 us x 2^18: about a second."""
 VLS: Final = 16

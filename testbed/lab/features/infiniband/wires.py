@@ -94,8 +94,8 @@ def up_ports(fabric: InfinibandFabric, subnet: Subnet, switch: str) -> Sequence[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reroute:
-    """The way from a link that went down or came back to new tables: `manager_s` is the time until the subnet manager had
-    written them, `lab_s` that until frames went by them. Both are this machine's; the fabric's clock went on by
+    """The way from a link that went down or came back to new tables: `manager_s` is the time until the subnet manager
+    had written them, `lab_s` that until frames went by them. Both are this machine's; the fabric's clock went on by
     `time_scale` times less."""
 
     manager_s: float
