@@ -11,6 +11,7 @@ import msgspec
 from testbed.base.errors import ConvergenceError, DriverError, TestbedError
 from testbed.base.typed_json import encode, from_text
 from testbed.lab.features.machines.watch import CutCounts
+from testbed.pool.over import run_messages
 
 LARGEST_BYTES = 256 << 20
 _T = TypeVar("_T")
@@ -229,12 +230,16 @@ class PartLost(DriverError):
     """A machine of a lab does not answer any more."""
 
 
-QUESTIONS = {kind.__name__: kind for kind in (Look, Reach, Deploy, Go, Destroy, AskState, AskCheck, AskCount, AskPing)}
+QUESTIONS = {
+    kind.__name__: kind
+    for kind in (Look, Reach, Deploy, Go, Destroy, AskState, AskCheck, AskCount, AskPing, *run_messages.QUESTIONS)
+}
 ANSWERS = {
     kind.__name__: kind
     for kind in (
         *(LookAnswer, ReachAnswer, Claimed, Up, PartStep, Removed, StateAnswer, CheckAnswer, CountAnswer, PingAnswer),
         PartRefused,
+        *run_messages.ANSWERS,
     )
 }
 
