@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from testbed.base.errors import ConvergenceError, ExitCode
 
 if TYPE_CHECKING:
+    from testbed.api.pool.over.records import SpreadRecord
+    from testbed.api.pool.pool import Pool
     from testbed.cli.options import Format
-    from testbed.pool.over.records import SpreadRecord
-    from testbed.pool.pool import Pool
     from testbed.record.record import Backend
     from testbed.run.sweep.points import Sweep
     from testbed.run.sweep.runner import RecordOptions, SweepOutcome
@@ -72,7 +72,7 @@ def measure(sweep: "Sweep", command: RunCommand) -> "tuple[SweepOutcome, Path]":
 
             outcome = run_flows(sweep, record_options, steps)
         elif (spread := _spread_lab(sweep, command)) is not None:
-            from testbed.pool.over.run import run_spread
+            from testbed.api.pool.over.run import run_spread
 
             outcome = run_spread(sweep, spread, record_options, steps)
         else:
