@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ topology: {{file: both.yml}}
 transports:
   roce: {{kind: roce}}
   uet: {{kind: uet}}
+  tcp: {{kind: tcp}}
 workload: {{kind: all-reduce, bytes: {size}}}
 matrix: {{transport: [{transports}]}}
 expect:
@@ -47,7 +49,8 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MachineRoom]:
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> Path:
+def work(room: MachineRoom, tmp_path: Path) -> Path:
+    shutil.rmtree(Path(room.environment["HOME"], ".local"), ignore_errors=True)
     (tmp_path / "both.yml").write_text(TOPOLOGY.format(name="both") + LOSSLESS)
     return tmp_path
 
@@ -108,15 +111,17 @@ def test_a_scenario_runs_on_both_machines_and_its_record_has_what_both_have_seen
     assert listed(room, work, "both")["state"] == "running", "the lab stays"
     for words, why in (
         (("--set", "fabric.hosts=3"), "is not the one of the scenario"),
-        (("--set", "transport=tcp"), "transport: tcp"),
         (("--keep",), "stays as it is"),
     ):
         refused = room.run("run", file, *words, directory=work)
         assert refused.returncode == 3 and why in refused.stderr, refused.stderr
+    refused = room.run("run", write_scenario(work, transports="tcp"), directory=work)
+    assert refused.returncode == 3 and "transport: tcp" in refused.stderr, refused.stderr
     destroyed(room, work, "both")
     assert left_on(*machines) == []
 
 
+@pytest.mark.thorough
 def test_machines_whose_clocks_are_apart_begin_together(room: MachineRoom, work: Path) -> None:
     machines = room.start("r2a"), room.start("r2b", ahead_s=AHEAD_S)
     (work / "both.yml").write_text(TOPOLOGY.format(name="both"))
