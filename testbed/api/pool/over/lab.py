@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from testbed.api.pool.about import AboutMachine, decode_about
 from testbed.api.pool.machines import with_each
@@ -73,17 +73,8 @@ def open_spread(record: SpreadRecord, parts: Sequence[PartMachine]) -> OpenedLab
     about = {
         part.name: decode_about(answer.about.encode(), part.name) for part, answer in zip(parts, answers, strict=True)
     }
-    longest = max((answer.underlay_ns for answer in answers), key=int)
-    told = LabAnswer(
-        model=first.model,
-        revision=first.revision,
-        slot=first.slot,
-        k=first.k,
-        delay_by=first.delay_by,
-        reaction_ns=first.reaction_ns,
-        about="",
-        underlay_ns=longest,
-    )
+    longest = max(answer.underlay_ns for answer in answers)
+    told = replace(first, about="", underlay_ns=longest)
     return OpenedLab(record=record, lab=SpreadLab(model=model, plan=plan), answer=told, machines=about)
 
 

@@ -29,15 +29,14 @@ from testbed.lab.core.deploy.records.lab_record import state_of
 from testbed.lab.core.deploy.watch.next_hops import next_hops
 from testbed.record.record import MachinePart, Record
 from testbed.run.emulated.point import EmulatedPoint
-from testbed.run.emulated.sweep import EmulatedPoints
+from testbed.run.emulated.sweep import EmulatedPoints, keep_k
 from testbed.run.emulated.workload_runner import LEAD_S, WorkloadRunner
 from testbed.run.measuring.measured import Measured
 from testbed.run.measuring.observation import Observation
 from testbed.run.placed.traffic import RunTraffic
-from testbed.run.schema.model import TopologyRef
 from testbed.run.sweep.beside_record import keep_labs
-from testbed.run.sweep.point_runs import PointOutcome
-from testbed.run.sweep.points import Sweep
+from testbed.run.sweep.point_runs import PointOutcome, RunOutcome
+from testbed.run.sweep.points import Point, Sweep
 from testbed.run.sweep.progress import Phase, Progress, ProgressListener, ignore_progress
 from testbed.run.sweep.published import PublishedRun
 from testbed.run.sweep.runner import RecordOptions, SweepOutcome, SweepSoFar, Try, measure_and_keep, run_points
@@ -80,14 +79,9 @@ def run_spread(
                 machines = MachinesOfRun(opened, parts, workers)
                 jobs = _PointsInTurn(machines, told, options.directory, len(sweep.points))
                 so_far.machines = jobs.machines
-                return run_points(so_far, EmulatedPoints(jobs, len(sweep.points), _keep_k), interrupt, journal)
+                return run_points(so_far, EmulatedPoints(jobs, len(sweep.points), keep_k), interrupt, journal)
 
             return measure_and_keep(journal, measure)
-
-
-def _keep_k(topology: TopologyRef, k: float) -> float | None:
-    """The answer of labs whose time scale stays as it is."""
-    return None
 
 
 class MachinesOfRun:
@@ -101,12 +95,12 @@ class MachinesOfRun:
     def compare_clocks(self, parts: Sequence[PartMachine]) -> dict[str, ClockReading]:
         """Compare the clocks of these machines with ours, one after the other: none is to wait for another."""
 
-        def ask(part: PartMachine) -> int:
-            return part.ask(AskClock(), ClockAnswer).now_ns
+        def compared(part: PartMachine) -> ClockReading:
+            return compare_clock(lambda: part.ask(AskClock(), ClockAnswer).now_ns)
 
-        return {part.name: compare_clock(lambda part=part: ask(part)) for part in parts}  # type: ignore[misc]
+        return {part.name: compared(part) for part in parts}
 
-    def begin(self, lab_networks: Sequence[str], traffic: RunTraffic) -> list[str]:
+    def begin(self, networks: Sequence[str], traffic: RunTraffic) -> list[str]:
         """Have every machine watch its part for a run; the neighbours of the traffic that do not answer."""
         nics, places = traffic.placement.nics, self.opened.record.places
         pairs = ((nics[a], nics[b]) for a, b in fabric_pairs(traffic.workload))
@@ -114,7 +108,7 @@ class MachinesOfRun:
 
         def watch(part: PartMachine) -> Watching:
             own = tuple(hop for hop in hops if places[hop.place] == part.name)
-            asked = Watch(lab=self.opened.record.name, networks=tuple(lab_networks), seed=traffic.seed, hops=own)
+            asked = Watch(lab=self.opened.record.name, networks=tuple(networks), seed=traffic.seed, hops=own)
             return part.ask(asked, Watching)
 
         return [line for answer in with_each(self.parts, watch) for line in answer.unresolved]
@@ -153,15 +147,30 @@ class MachinesOfRun:
 class SpreadPoint(EmulatedPoint):
     """The runs of one point on a lab that several machines have, each of which watches its part."""
 
-    def __init__(self, machines: MachinesOfRun, one: Try, runner: WorkloadRunner, **options: object) -> None:
+    def __init__(
+        self,
+        point: Point,
+        machines: MachinesOfRun,
+        runner: WorkloadRunner,
+        *,
+        interrupt: Interrupt,
+        on_progress: ProgressListener,
+        directory: Path | None,
+    ) -> None:
         super().__init__(
-            one.point, machines.opened.lab, workload_runners=lambda lab, scenario: runner, canary=None, **options
-        )  # type: ignore[arg-type]
+            point,
+            machines.opened.lab,
+            interrupt=interrupt,
+            workload_runners=lambda lab, scenario: runner,
+            canary=None,
+            on_progress=on_progress,
+            directory=directory,
+        )
         self._machines = machines
 
-    def outcome(self, runs: Sequence[object], approximations: Sequence[str]) -> PointOutcome:
+    def outcome(self, runs: Sequence[RunOutcome], approximations: Sequence[str]) -> PointOutcome:
         """Put these runs of it together, and say what machines have to do with them."""
-        return super().outcome(runs, [*self._machines.approximations(), *approximations])  # type: ignore[arg-type]
+        return super().outcome(runs, [*self._machines.approximations(), *approximations])
 
     def with_state(self, outcome: PointOutcome) -> PointOutcome:
         """Say which state of its file the lab is in."""
@@ -251,8 +260,8 @@ class _PointsInTurn:
             seen, scenario.transport, shared=self._machines.workers, of_tenants=scenario.tenant_transports
         ) as runner:
             return SpreadPoint(
+                one.point,
                 self._machines,
-                one,
                 runner,
                 interrupt=interrupt,
                 on_progress=lambda event: self._on_progress(replace(event, points=total)),

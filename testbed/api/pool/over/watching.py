@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from testbed.api.pool.over.run_messages import Packed, PackedSamples, Unwatch, Watch, Watched, Watching
 from testbed.base.errors import TestbedError
@@ -30,35 +30,35 @@ class PartWatch:
         self._run = ExitStack()
         self._seeded: RunningLab | None = None
         self._canary: Canary | None = None
-        self._whole: RunningLab | None = None
-        self._seen: RunningLab | None = None
+        self._watched: tuple[RunningLab, RunningLab] | None = None
+        """The part, and the part as it is seen in the networks of the workload, while a run is watched."""
         self._found = Observation()
         self._softnet = SoftnetCounts(dropped=0, squeezed=0)
 
     def begin(self, asked: Watch) -> Watching:
         """Get the lab ready for the traffic of a run, and watch it from now on."""
         self._run.close()
-        whole = self._whole = RunningLab.open(asked.lab, self._state)
+        whole = self._seeded = RunningLab.open(asked.lab, self._state)
         self._run.enter_context(held(whole))
-        seen = self._seen = whole.of_network(*asked.networks)
+        seen = whole.of_network(*asked.networks)
         if self._canary is None:
             self._canary = Canary()
-        self._seeded = whole
         set_hash_seeds(whole, asked.seed)
         silent = resolve_next_hops(whole.name, asked.hops)
         reset_reactions(seen)
         self._found = self._run.enter_context(observe(seen, whole))
         self._canary.read()
         self._softnet = read_softnet()
+        self._watched = whole, seen
         return Watching(unresolved=tuple(f"{hop.place}: {hop.of}" for hop in silent))
 
     def end(self, _asked: Unwatch) -> Watched:
         """Say what was seen since the run began. Raises `TestbedError` where nothing is watched."""
-        if self._canary is None or self._whole is None or self._seen is None:
+        if self._canary is None or self._watched is None:
             raise TestbedError("no run is watched here")
         lateness, softnet = self._canary.read(), read_softnet()
-        whole, seen, found = self._whole, self._seen, self._found
-        self._whole = None
+        (whole, seen), found = self._watched, self._found
+        self._watched = None
         self._run.close()
         ports = read_ports(seen, found)
         growth = found.growth
@@ -87,5 +87,6 @@ class PartWatch:
             if self._canary is not None:
                 stack.enter_context(self._canary)
             if self._seeded is not None:
+                stack.enter_context(suppress(TestbedError))  # it may be gone
                 stack.callback(set_hash_seeds, self._seeded, DEPLOYED)
             stack.push(self._run)
