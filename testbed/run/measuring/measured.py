@@ -91,7 +91,7 @@ class Measured:
     lateness: Lateness | None = None
     softnet: tuple[SoftnetCounts, SoftnetCounts] = (SoftnetCounts(dropped=0, squeezed=0),) * 2
     machines: MachinesCompared | None = None
-    """How the machines of the lab compare; None where one has all of it."""
+    """The comparison of the lab's machines; None where one has all of it."""
     unresolved: Sequence[str] | None = None
     """The neighbours that did not answer before the traffic, and whose they are; None where there is no real lab."""
     polling_s: float = 0.0

@@ -16,7 +16,7 @@ MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachinesCompared:
-    """What is known of machines that ran traffic together. `error_ns` is the most by which the time from one machine's
+    """The comparison of machines that ran traffic together. `error_ns` is the most by which the time from one machine's
     event to another's may be wrong; `machine` is the one of which least is known. `cuts` are the ends of links between
     machines that were compared, `unequal` sentences of those where other packets left than came."""
 

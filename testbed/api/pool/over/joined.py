@@ -1,4 +1,4 @@
-"""What several machines have seen of one lab, put together as one machine would have seen all of it. Pure."""
+"""Puts together what several machines have seen of one lab, as one machine would have seen all of it. Pure."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _balance(balances: Sequence[Reconciliation]) -> Reconciliation:
 
 
 def _pausing(found: Sequence[LabStatus]) -> LabStatus | None:
-    """How soon pauses were obeyed: of all machines together, and as late as on the latest."""
+    """The time in which pauses were obeyed: of all machines together, and as late as on the latest."""
     if not found:
         return None
     reactions = [one.reaction for one in found]

@@ -43,7 +43,7 @@ class OpenedLab:
     record: SpreadRecord
     lab: SpreadLab
     answer: LabAnswer
-    """What all machines say of the lab; times of the underlay are the longest."""
+    """The answer that all machines give about the lab; times of the underlay are the longest."""
     machines: Mapping[str, AboutMachine]
 
 

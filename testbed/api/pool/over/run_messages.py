@@ -80,8 +80,8 @@ class AskLab:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabAnswer:
-    """What a plan of the whole lab follows from, as its record on a machine has it. `about` is `AboutMachine` as JSON;
-    `underlay_ns` the longest time of a packet to another machine."""
+    """The facts that a plan of the whole lab follows from, as its record on a machine has them. `about` is
+    `AboutMachine` as JSON, `underlay_ns` the longest time of a packet to another machine."""
 
     model: Mapping[str, Any]
     revision: int
@@ -130,7 +130,7 @@ class Unwatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """What a machine has seen of its part while there was traffic, as `Observation` and `Measured` have it. Without
+    """All that a machine has seen of its part while there was traffic, as `Observation` and `Measured` have it. Without
     `qos:` there are no queues to look into."""
 
     cpu: CpuUse | None

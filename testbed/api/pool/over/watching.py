@@ -1,4 +1,4 @@
-"""What a machine does for a run on a lab of which it has a part: it watches that, and says what it has seen."""
+"""The eyes of a run on a lab of which this machine has a part: it watches that, and says what it has seen."""
 
 from __future__ import annotations
 
