@@ -59,7 +59,7 @@ def _hint(reason: str) -> str:
     return "`testbed check` tells whether every NIC reaches every other of its rail, and every GPU its planes"
 
 
-class Process(Protocol):
+class PipedProcess(Protocol):
     """A process by its pipes, as `subprocess.Popen` has one."""
 
     @property
@@ -99,7 +99,7 @@ class WorkerProcess:
     """A process that works for hosts: for one that it runs in, or for those that have joined it. Its standard error is
     kept, so that its last words can be told."""
 
-    def __init__(self, host: str | None, process: Process, errors: IO[bytes]) -> None:
+    def __init__(self, host: str | None, process: PipedProcess, errors: IO[bytes]) -> None:
         """`host` is the one that it runs in; None: it is shared."""
         self.hosts = [] if host is None else [host]
         self.shared = host is None

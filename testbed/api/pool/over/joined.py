@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbed.api.pool.over.clocks import ClockReading
-from testbed.api.pool.over.run_messages import PackedSamples, Watched
+from testbed.api.pool.over.run_messages import PackedSamples, PartSeen
 from testbed.base.datapath.abi import CLASSES
 from testbed.base.datapath.maps import MAPS
 from testbed.daemons.portd.client import LabStatus
@@ -31,7 +31,7 @@ _A_TIME = "_since"
 
 
 def join_watched(
-    watched: Mapping[str, Watched],
+    watched: Mapping[str, PartSeen],
     clocks: Mapping[str, ClockReading],
     places: Mapping[str, str],
     lab: LiveLab,
@@ -74,7 +74,7 @@ def _worst_cpu(uses: Iterable[CpuUse | None]) -> CpuUse | None:
 
 
 def _growth(
-    watched: Mapping[str, Watched], table: PortTable, places: Mapping[str, str], time_ns: int
+    watched: Mapping[str, PartSeen], table: PortTable, places: Mapping[str, str], time_ns: int
 ) -> Snapshot | None:
     """Each port's counters, as its machine has them."""
     if any(part.growth is None for part in watched.values()):
@@ -96,9 +96,9 @@ def _growth(
 
 
 def _samples(
-    watched: Mapping[str, Watched],
+    watched: Mapping[str, PartSeen],
     clocks: Mapping[str, ClockReading],
-    of: Callable[[Watched], PackedSamples | None],
+    of: Callable[[PartSeen], PackedSamples | None],
 ) -> Samples | None:
     """Samples of all machines at the times of the first one's, on our clock.
 

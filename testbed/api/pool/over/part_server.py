@@ -81,8 +81,8 @@ class PartServer:
             messages.AskPing: self._ping,
             run_messages.AskLab: self._tell_lab,
             run_messages.AskClock: lambda _: run_messages.ClockAnswer(now_ns=time.monotonic_ns()),
-            run_messages.Watch: self._watch.begin,
-            run_messages.Unwatch: self._watch.end,
+            run_messages.WatchPart: self._watch.begin,
+            run_messages.UnwatchPart: self._watch.end,
         }
 
     def run(self) -> int:

@@ -21,7 +21,7 @@ from testbed.api.pool.over.live import check_cut_links
 from testbed.api.pool.over.machines import PartMachine, reached
 from testbed.api.pool.over.messages import PartLost
 from testbed.api.pool.over.records import SpreadRecord, SpreadRecords
-from testbed.api.pool.over.run_messages import AskClock, ClockAnswer, Unwatch, Watch, Watched, Watching
+from testbed.api.pool.over.run_messages import AskClock, ClockAnswer, PartSeen, UnwatchPart, Watching, WatchPart
 from testbed.api.pool.over.workers import SpreadWorkers
 from testbed.base.errors import TestbedError
 from testbed.base.interrupt import Interrupt
@@ -108,23 +108,23 @@ class MachinesOfRun:
 
         def watch(part: PartMachine) -> Watching:
             own = tuple(hop for hop in hops if places[hop.place] == part.name)
-            asked = Watch(lab=self.opened.record.name, networks=tuple(networks), seed=traffic.seed, hops=own)
+            asked = WatchPart(lab=self.opened.record.name, networks=tuple(networks), seed=traffic.seed, hops=own)
             return part.ask(asked, Watching)
 
         return [line for answer in with_each(self.parts, watch) for line in answer.unresolved]
 
-    def end(self) -> tuple[dict[str, Watched], dict[str, TestbedError]]:
+    def end(self) -> tuple[dict[str, PartSeen], dict[str, TestbedError]]:
         """Have every machine say what it has seen, and those that do not why."""
 
-        def unwatch(part: PartMachine) -> Watched | TestbedError:
+        def unwatch(part: PartMachine) -> PartSeen | TestbedError:
             try:
-                return part.ask(Unwatch(), Watched)
+                return part.ask(UnwatchPart(), PartSeen)
             except TestbedError as error:
                 return error
 
         answers = dict(zip((part.name for part in self.parts), with_each(self.parts, unwatch), strict=True))
         return (
-            {name: answer for name, answer in answers.items() if isinstance(answer, Watched)},
+            {name: answer for name, answer in answers.items() if isinstance(answer, PartSeen)},
             {name: answer for name, answer in answers.items() if isinstance(answer, TestbedError)},
         )
 

@@ -106,7 +106,7 @@ class ClockAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
+class WatchPart:
     """Tells a machine to watch its part of a lab in these networks, its switches hashing as in the run of this seed.
     `hops` are the neighbours on it that the traffic needs."""
 
@@ -124,12 +124,12 @@ class Watching:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unwatch:
+class UnwatchPart:
     """Tells a machine that the traffic is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class PartSeen:
     """All that a machine has seen of its part while there was traffic, as `Observation` and `Measured` have it. Without
     `qos:` there are no queues to look into."""
 
@@ -149,5 +149,5 @@ class Watched:
     touches: tuple[RunEvent, ...]
 
 
-QUESTIONS = (AskLab, AskClock, Watch, Unwatch)
-ANSWERS = (LabAnswer, ClockAnswer, Watching, Watched)
+QUESTIONS = (AskLab, AskClock, WatchPart, UnwatchPart)
+ANSWERS = (LabAnswer, ClockAnswer, Watching, PartSeen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, suppress
 
-from testbed.api.pool.over.run_messages import Packed, PackedSamples, Unwatch, Watch, Watched, Watching
+from testbed.api.pool.over.run_messages import Packed, PackedSamples, PartSeen, UnwatchPart, Watching, WatchPart
 from testbed.base.errors import TestbedError
 from testbed.lab.core.deploy.hash_seeds import DEPLOYED, set_hash_seeds
 from testbed.lab.core.deploy.live import RunningLab
@@ -35,7 +35,7 @@ class PartWatch:
         self._found = Observation()
         self._softnet = SoftnetCounts(dropped=0, squeezed=0)
 
-    def begin(self, asked: Watch) -> Watching:
+    def begin(self, asked: WatchPart) -> Watching:
         """Get the lab ready for the traffic of a run, and watch it from now on."""
         self._run.close()
         whole = self._seeded = RunningLab.open(asked.lab, self._state)
@@ -52,7 +52,7 @@ class PartWatch:
         self._watched = whole, seen
         return Watching(unresolved=tuple(f"{hop.place}: {hop.of}" for hop in silent))
 
-    def end(self, _asked: Unwatch) -> Watched:
+    def end(self, _asked: UnwatchPart) -> PartSeen:
         """Say what was seen since the run began. Raises `TestbedError` where nothing is watched."""
         if self._canary is None or self._watched is None:
             raise TestbedError("no run is watched here")
@@ -62,7 +62,7 @@ class PartWatch:
         self._run.close()
         ports = read_ports(seen, found)
         growth = found.growth
-        return Watched(
+        return PartSeen(
             cpu=found.cpu,
             sent=tuple((*key, counters) for key, counters in found.sent.items()),
             dropped=tuple((*key, packets) for key, packets in found.dropped.items()),

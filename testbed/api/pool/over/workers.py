@@ -21,8 +21,8 @@ Run = Callable[[BinaryIO, Sink, Sink], int]
 
 
 class RemoteProcess:
-    """A process on another machine, by its pipes here (`Process`). `run` runs it, with its input, and where its output
-    and its words go. It ends with its input, or with the connection."""
+    """A process on another machine, by its pipes here (`PipedProcess`). `run` runs it, with its input, and where its
+    output and its words go. It ends with its input, or with the connection."""
 
     def __init__(self, run: Run, errors: IO[bytes]) -> None:
         near, far = os.pipe()

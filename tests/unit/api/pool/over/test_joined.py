@@ -15,7 +15,7 @@ from testbed.api.pool.over.clocks import ClockReading
 from testbed.api.pool.over.joined import join_watched
 from testbed.api.pool.over.lab import SpreadLab
 from testbed.api.pool.over.messages import ANSWERS, line_of, read_line
-from testbed.api.pool.over.run_messages import Packed, PackedSamples, Watched
+from testbed.api.pool.over.run_messages import Packed, PackedSamples, PartSeen
 from testbed.base.datapath.abi import CLASSES
 from testbed.base.datapath.maps import MAPS
 from testbed.base.linux.port_counters import PortCounters
@@ -92,13 +92,13 @@ def curve(queues: int, packets: list[int]) -> MarkingCurve:
     )
 
 
-def watched(table: PortTable, number: int, **others: Any) -> Watched:
+def watched(table: PortTable, number: int, **others: Any) -> PartSeen:
     """What the machine of this number has seen, larger for the second."""
     node = ("p1-s1-rail1", "p1-s2-rail1")[number - 1]
     port = next(port for port in range(1, table.count + 1) if table.nodes[port] == node)
     ahead = list(AHEAD.values())[number - 1]
     times = [ahead + at * MS + number for at in (10, 20, 30)]
-    found = Watched(
+    found = PartSeen(
         cpu=CpuUse(busy=0.4 * number, steal=0.1 / number, softirq=0.1),
         sent=((node, "up", PortCounters(tx_bytes=number)),),
         dropped=((node, "up", number),),
@@ -124,7 +124,7 @@ def watched(table: PortTable, number: int, **others: Any) -> Watched:
     return replace(found, **others)
 
 
-def joined(lab: SpreadLab, places: Mapping[str, str], parts: dict[str, Watched]) -> Measured:
+def joined(lab: SpreadLab, places: Mapping[str, str], parts: dict[str, PartSeen]) -> Measured:
     measured = Measured(observation=Observation(begin_ns=0, elapsed_s=0.1, cpu=None))
     clocks = {name: ClockReading(ahead_ns=ahead, error_ns=10) for name, ahead in AHEAD.items()}
     as_told = {name: read_line(line_of(part).rstrip(), ANSWERS) for name, part in parts.items()}
