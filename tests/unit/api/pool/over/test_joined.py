@@ -58,7 +58,7 @@ def places(lab: SpreadLab) -> dict[str, str]:
 def growth(table: PortTable, value: int, *, ports: int | None = None) -> Mapping[str, Packed]:
     """Counters of a machine, which has a row for each port, its own or not."""
     count = table.count + 1 if ports is None else ports
-    found = {name: np.zeros((count, CLASSES), MAPS[name]) for name in ("queues", "ingress", "pauses")}
+    found: dict[str, Any] = {name: np.zeros((count, CLASSES), MAPS[name]) for name in ("queues", "ingress", "pauses")}
     found["queues"]["out_packets"] = value
     found["buffers"] = np.zeros(1 + int(table.buffer.max()), MAPS["buffers"])
     found["buffers"]["max_bytes"] = value
