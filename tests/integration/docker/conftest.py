@@ -11,7 +11,7 @@ import pytest
 from docker_engine import TestEngine, running_engine
 
 from testbed.lab.features.containers.engine import ContainerEngine
-from testbed.lab.features.containers.images.container_images import IMAGES, build_image
+from testbed.lab.features.containers.images.container_images import build_image, known_names
 
 
 @pytest.fixture(scope="session")
@@ -31,13 +31,13 @@ def bare_engine(machine: None) -> Iterator[TestEngine]:
 
 @pytest.fixture(scope="session", autouse=True)
 def engine(bare_engine: TestEngine) -> TestEngine:
-    """An engine with our images. First of all: sandboxes hand $DOCKER_HOST on."""
+    """An engine with the images of nodes. First of all: sandboxes hand $DOCKER_HOST on."""
 
     def build(name: str) -> None:
         with closing(ContainerEngine.connect(bare_engine.url)) as client:
             build_image(client, name)
 
-    first, *others = IMAGES
+    first, *others = known_names(())
     build(first)  # and the image that all stand on
     with ThreadPoolExecutor() as pool:
         list(pool.map(build, others))

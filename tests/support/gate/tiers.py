@@ -112,7 +112,7 @@ VM = Tier(
 DOCKER = Tier(
     name="docker",
     summary="nodes that are containers, and labs in one",
-    marks="docker and not (bench or thorough)",
+    marks="docker and not (bench or thorough or soak)",
     minutes=6,
     places=("tests/integration/docker",),
 )
@@ -161,7 +161,7 @@ PARTS: tuple[Tier, ...] = (
     Tier(
         name="long-docker",
         summary="containers: what takes long",
-        marks="docker and thorough and not bench",
+        marks="docker and thorough and not (bench or soak)",
         minutes=10,
         places=("tests/integration/docker",),
     ),
