@@ -116,6 +116,15 @@ DOCKER = Tier(
     minutes=6,
     places=("tests/integration/docker",),
 )
+LABS_AND_DOCKER = Tier(
+    name="labs+docker",
+    summary="both of these, beside each other: tests of containers wait, too, and have a process of their own",
+    marks=f"({LABS.marks}) or ({DOCKER.marks})",
+    minutes=11,
+    places=PLACES_OF_LABS,
+    beside=LABS.beside + 1,
+    by_group=True,
+)
 SCENARIOS = Tier(
     name="scenarios",
     summary="shipped scenarios, run to their verdicts",
@@ -126,7 +135,7 @@ SCENARIOS = Tier(
 
 FIRST: tuple[Tier, ...] = (PURE, PROCESS, INTERPRETED, LABS)
 """`./lab test`."""
-GATE: tuple[Tier, ...] = (*FIRST, TIMED, VM, DOCKER, SCENARIOS)
+GATE: tuple[Tier, ...] = (PURE, PROCESS, INTERPRETED, LABS_AND_DOCKER, TIMED, VM, SCENARIOS)
 """`./lab test --all`, which CI runs."""
 
 PARTS: tuple[Tier, ...] = (
@@ -193,6 +202,6 @@ PARTS: tuple[Tier, ...] = (
 )
 """The tiers that `./lab test --everything` runs after the gate."""
 
-BY_NAME: Mapping[str, Tier] = {tier.name: tier for tier in (*GATE, *PARTS)}
+BY_NAME: Mapping[str, Tier] = {tier.name: tier for tier in (*GATE, LABS, DOCKER, *PARTS)}
 WITHOUT_ROOT = frozenset({PURE.name, PROCESS.name, INTERPRETED.name, "long-pure"})
 """Tiers that need no root."""
