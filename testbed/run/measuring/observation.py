@@ -236,7 +236,9 @@ def full_queue_s(plan: LabPlan) -> float:
     of the lab; 0 where all have classes, whose depth is counted."""
     counted = plan.port_numbers
     plain = (port for port in plan.ports if f"{port.node}:{port.name}" not in counted)
-    return max((8 * PLAIN_QUEUE_PACKETS * (port.mtu_bytes + ETHERNET_BYTES) / port.rate_bps for port in plain), default=0)
+    return max(
+        (8 * PLAIN_QUEUE_PACKETS * (port.mtu_bytes + ETHERNET_BYTES) / port.rate_bps for port in plain), default=0
+    )
 
 
 @contextlib.contextmanager

@@ -222,7 +222,8 @@ def test_a_series_of_a_queue_is_no_series_of_peaks(lab: LiveLab) -> None:
 
 def test_without_classes_a_packet_may_have_waited_in_a_full_queue() -> None:
     """200 packets of 1,514 bytes at 20 Mbit/s."""
-    text = "name: plain\nfabric: {hosts: 2, gpus: 1, segments: 1, spines: 1, mtu: 1500, nic: {rate: 400G}}\n"
+    fabric = "{design: rail-optimized, hosts: 2, gpus: 1, segments: 1, spines: 1, mtu: 1500, nic: {rate: 400G}}"
+    text = f"name: plain\nfabric: {fabric}\n"
     plan = plan_lab(load_topology_text(text, file="plain.yml"), slot=0, k=20_000.0)
     assert full_queue_s(plan) == pytest.approx(200 * 1514 * 8 / 20e6)
     assert Observation(full_queue_s=full_queue_s(plan)).longest_wait_s() == full_queue_s(plan)
