@@ -40,7 +40,9 @@ STUBBORN = COMMAND.replace('["sleep", "600"]', '["sh", "-c", "trap : TERM; while
     "import main\n", "import main\nfrom testbed.console import tethered\ntethered.GRACE_S = 0.2\n"
 )
 """Its child does not end by SIGTERM, and it does."""
-PATIENT = COMMAND.replace("import main\n", "import main\nfrom testbed.console import tethered\ntethered.GRACE_S = 600\n")
+PATIENT = COMMAND.replace(
+    "import main\n", "import main\nfrom testbed.console import tethered\ntethered.GRACE_S = 600\n"
+)
 
 
 def is_there(pid: int) -> bool:
