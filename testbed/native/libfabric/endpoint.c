@@ -475,6 +475,8 @@ static ssize_t room_for(struct fid_ep *fid, bool receives)
 	struct connection *connection = &EP(fid)->domain->connection;
 	size_t found = 0, most = receives ? RECEIVE_DEPTH : TRANSMIT_DEPTH;
 
+	if (!connection_is_own(connection))
+		return -FI_ENODEV;
 	pthread_mutex_lock(&connection->lock);
 	for (struct operation *one = receives ? connection->free_receives : connection->free_transmits; one && found < most;
 	     one = one->next)
