@@ -36,7 +36,7 @@ BYTES_FACTOR = number(
 
 
 class PromptParameters(Protocol):
-    """What is asked of every workload of prompts, as the parameters above say."""
+    """The values of the parameters above that every workload of prompts has."""
 
     @property
     def model(self) -> str: ...

@@ -14,7 +14,7 @@ from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.live import RunningLab
 
 QUIET_S = 0.05
-"""What changes together is over once it has been quiet for so long."""
+"""Changes that come together are over once none has come for so long."""
 
 
 class _NodeMonitor(RouteMonitor):
