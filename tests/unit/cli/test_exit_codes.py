@@ -348,6 +348,17 @@ def test_errors_have_their_codes(
         ("--clock virtal list", "--clock virtal: expected wall or virtual"),
         ("metrics fct", "did you mean fct_"),
         ("metrics list", "`testbed metrics` lists them all"),
+        ("apply -y", "No such option '-y'. It asks nothing: leave it out."),
+        ("deploy --force", "Did you mean '--reconfigure'?"),
+        ("console --port 80", "Did you mean '--bind 127.0.0.1:PORT'?"),
+        ("serve metrics --port 80", "Did you mean '--listen 127.0.0.1:PORT'?"),
+        ("check --lab demo", "Did you mean '--name'?"),
+        ("list --json", "Did you mean '--format json'?"),
+        ("list --jsn", "No such option '--jsn'.\n"),
+        ("check -n demo", "hint: testbed deploy -t TOPOLOGY.yml"),
+        ("export demo.yml --to netlab", "hint: export -t demo.yml --to netlab"),
+        ("decode /dev/zero", "testbed capture NODE:IF -w FILE"),
+        ("results list none", "without one it is results/"),
     ],
 )
 def test_a_mistake_in_the_command_line_says_what_is_meant(
