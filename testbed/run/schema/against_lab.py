@@ -18,8 +18,8 @@ from testbed.run.schema.tenant_transports import transport_places
 from testbed.run.schema.transport_rules import ROCE_HEADER_BYTES, ROCE_MTUS
 from testbed.run.schema.transports import TRANSPORTS
 
-FaultFindings = Callable[[Fault, Lab], Iterable[Finding]]
-"""Finds what a fault asks of a lab that it does not have, as `testbed.run.faults.registry.fault_findings` does."""
+FaultFindings = Callable[[Sequence[Fault], Lab], Iterable[tuple[int, Finding]]]
+"""Finds what faults ask of a lab that it does not have, as `testbed.run.faults.registry.findings_of_all` does."""
 
 
 def check_against(file: ScenarioFile, point: Scenario, lab: Lab, fault_findings: FaultFindings) -> list[Problem]:
@@ -38,8 +38,8 @@ def check_against(file: ScenarioFile, point: Scenario, lab: Lab, fault_findings:
             problems += _protocol_of_targets(document, point, lab, path, transport)
         if not point.tenant_transports:  # a tenant's transport meets the MTU of its own networks alone
             problems += _path_mtu(document, path, transport, seen)
-    for index, fault in enumerate(point.faults):
-        problems += [_problem(document, ("faults", index), finding) for finding in fault_findings(fault, lab)]
+    found = fault_findings(point.faults, lab)
+    problems += [_problem(document, ("faults", index), finding) for index, finding in found]
     return [*problems, *unknown_selections(document, point, lab)]
 
 
