@@ -26,8 +26,8 @@ import pytest
 
 if TYPE_CHECKING:
     from testbed.api import Lab, RunOptions, ScenarioResult
+    from testbed.api.pool.pool import Pool  # noqa: F401  # in the type of a key
     from testbed.base.errors import CapabilityError
-    from testbed.pool.pool import Pool  # noqa: F401  # in the type of a key
 
 _failed = pytest.StashKey[bool]()
 _labs = pytest.StashKey["list[Lab]"]()
@@ -125,7 +125,7 @@ def _pooled(config: pytest.Config, options: RunOptions | None) -> RunOptions | N
     if text is None or options is None or options.backend is not Backend.SIMULATION or options.pool is not None:
         return options
     if _pool not in config.stash:
-        from testbed.pool.pool import Pool
+        from testbed.api.pool.pool import Pool
 
         config.stash[_pool] = Pool.open(text, Backend.SIMULATION)
     return replace(options, pool=config.stash[_pool])

@@ -16,7 +16,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--backend", default="gloo", help="gloo, nccl, or lab with --module testbed.launch.torch_backend")
+parser.add_argument(
+    "--backend", default="gloo", help="gloo, nccl, or lab with --module testbed.run.launch.torch_backend"
+)
 parser.add_argument("--module", default="", help="a module that registers the backend")
 parser.add_argument("--path", default="", help="where else it may find packages, behind this Python's own")
 parser.add_argument("--steps", type=int, default=20)

@@ -1,4 +1,4 @@
-"""The Python API: deploy labs, run commands in their nodes, and run scenarios on them.
+"""The Python API: deploy labs, run commands in nodes, run scenarios; the console; and pools of machines.
 
 with Lab.deploy("topologies/demo.yml") as lab:
     lab.node("p1-s1-h1").run(["ip", "addr"])
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from testbed.api.lab import CommandFailed, DeployKeywords, Lab, Node, load_model
     from testbed.api.scenarios import RunOptions, ScenarioResult, run_scenario
     from testbed.lab.core.deploy.links.changes import LinkChange
-    from testbed.launch import LaunchOptions, LaunchOrder, LaunchResult
+    from testbed.run.launch import LaunchOptions, LaunchOrder, LaunchResult
 
 __all__ = [
     "Changes",
@@ -38,7 +38,7 @@ _MODULES = {
     **dict.fromkeys(("RunOptions", "ScenarioResult", "run_scenario"), "testbed.api.scenarios"),
     "Changes": "testbed.api.changes",
     "LinkChange": "testbed.lab.core.deploy.links.changes",
-    **dict.fromkeys(("LaunchOptions", "LaunchOrder", "LaunchResult"), "testbed.launch"),
+    **dict.fromkeys(("LaunchOptions", "LaunchOrder", "LaunchResult"), "testbed.run.launch"),
 }
 
 

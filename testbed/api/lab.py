@@ -27,7 +27,7 @@ from testbed.run.sweep.progress import ProgressListener, ignore_progress
 if TYPE_CHECKING:
     from testbed.api.changes import Changes
     from testbed.api.scenarios import ScenarioResult
-    from testbed.launch import LaunchOptions, LaunchResult, RankLine
+    from testbed.run.launch import LaunchOptions, LaunchResult, RankLine
 
 
 def load_model(topology: str | Path, *, name: str | None, overrides: Mapping[str, object] | None) -> LabModel:
@@ -309,8 +309,8 @@ class Lab:
         every line that a rank prints. Raises `LaunchRefused` before a rank was started; how ranks ended, and who failed
         first, is in the result.
         """
-        from testbed.launch.launcher import ignore_lines, launch_ranks
-        from testbed.launch.options import LaunchOptions
+        from testbed.run.launch.launcher import ignore_lines, launch_ranks
+        from testbed.run.launch.options import LaunchOptions
 
         return launch_ranks(self._running, command, options or LaunchOptions(), on_line=on_line or ignore_lines)
 

@@ -36,7 +36,7 @@ class RunOptions:
     lab is deployed, and no privilege is needed. `resume` is a results directory of the same
     scenario, or its record, to go on with. `prove_scale` repeats everything at twice the time scale: shares and ratios
     must agree. `report` writes the HTML page and its files beside the record. `state` is where deployed labs are
-    recorded; None is the directory that the command line uses, too. `pool`, such as a `testbed.pool.pool.Pool`, has
+    recorded; None is the directory that the command line uses, too. `pool`, such as a `testbed.api.pool.pool.Pool`, has
     machines that run the points instead of this one.
     """
 

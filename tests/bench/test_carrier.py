@@ -17,12 +17,12 @@ from rank_programs import GLOO_STEPS
 from waiting import until
 
 from testbed.api import Lab
-from testbed.carrier.carrying import carry
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.plan.lab_plan import PortPlan
-from testbed.launch import LaunchOptions, LaunchOrder, RankLine, launch_ranks
+from testbed.run.carrier.carrying import carry
 from testbed.run.emulated.workload_runner import WorkloadRunner
+from testbed.run.launch import LaunchOptions, LaunchOrder, RankLine, launch_ranks
 from testbed.run.schema.model import Transport, TransportKind
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.operation import CollectiveOperation

@@ -21,7 +21,7 @@ from rank_programs import STEPS
 
 from testbed.api import Lab, LinkChange
 from testbed.cli.nodes.launch_tables import uplink_rows
-from testbed.launch import LaunchOptions, LaunchOrder, LaunchResult, RankLine
+from testbed.run.launch import LaunchOptions, LaunchOrder, LaunchResult, RankLine
 
 pytestmark = [
     *(pytest.mark.bench, pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(900)),
@@ -115,7 +115,7 @@ def sent_by_uplinks(lab: Lab) -> dict[str, int]:
 
 def test_64_ranks_are_started(lab: Lab) -> None:
     begin, started = time.monotonic(), []
-    from testbed.launch import launch_ranks
+    from testbed.run.launch import launch_ranks
 
     result = launch_ranks(
         lab.running,

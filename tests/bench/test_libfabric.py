@@ -15,7 +15,7 @@ from figures import Figure, judge
 from testbed.api import Lab
 from testbed.base.datapath.build import compile_c
 from testbed.lab.core.plan.lab_plan import PortPlan
-from testbed.launch.libfabric import ServedProvider, serve_provider
+from testbed.run.launch.libfabric import ServedProvider, serve_provider
 
 pytestmark = [
     *(pytest.mark.bench, pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(600)),

@@ -134,7 +134,7 @@ def ours_on(machine: NamespaceMachine) -> list[str]:
 
 def is_running(machine: NamespaceMachine) -> bool:
     """Tell whether a run is under way: the station has forked a seat and a worker, and the seat it."""
-    return sum(command.endswith("-m testbed.pool.station") for command in ours_on(machine)) > 3
+    return sum(command.endswith("-m testbed.api.pool.station") for command in ours_on(machine)) > 3
 
 
 def test_after_an_interrupt_all_machines_are_soon_silent(

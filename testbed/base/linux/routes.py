@@ -7,8 +7,9 @@ import socket
 import struct
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, ip_address
+from types import MappingProxyType
 from typing import ClassVar, Protocol
 
 from testbed.base.linux import rtnetlink
@@ -178,13 +179,21 @@ class RouteMonitor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedRoute:
-    """A planned route in kernel terms: `next_hops` of the interface indexes `interfaces`."""
+    """A planned route in kernel terms: `next_hops` of the interface indexes `interfaces`.
+
+    `weights` are the shares of flows of these interfaces; empty where they are alike because nothing weighs them.
+    """
 
     interfaces: frozenset[int]
     next_hops: int
+    weights: Mapping[int, int] = field(default_factory=dict)
 
     def is_met_by(self, found: tuple[int, ...] | None) -> bool:
         return found is not None and len(found) == self.next_hops and self.interfaces.issuperset(found)
+
+    def planned_weights(self, found: Mapping[int, int]) -> Mapping[int, int]:
+        """Return the planned weights of the next hops that were found, in their order; `found` where none are."""
+        return {index: self.weights.get(index, weight) for index, weight in found.items()} if self.weights else found
 
 
 class PlannedRoute(Protocol):
@@ -196,41 +205,64 @@ class PlannedRoute(Protocol):
     def interfaces(self) -> tuple[str, ...]: ...
     @property
     def next_hops(self) -> int: ...
+    @property
+    def weights(self) -> tuple[int, ...]: ...
 
 
 def wanted_routes(
     expected: Iterable[PlannedRoute], indexes: Mapping[tuple[str, str], int], node: str
 ) -> dict[RouteKey, WantedRoute]:
     """The planned routes of `node`; `indexes` gives the interface index of (node, interface)."""
-    return {
-        route_key(route.prefix): WantedRoute(
-            interfaces=frozenset(indexes[node, name] for name in route.interfaces), next_hops=route.next_hops
+    found = {}
+    for route in expected:
+        interfaces = [indexes[node, name] for name in route.interfaces]
+        weights = dict(zip(interfaces, route.weights, strict=True)) if route.weights else {}
+        found[route_key(route.prefix)] = WantedRoute(
+            interfaces=frozenset(interfaces), next_hops=route.next_hops, weights=weights
         )
-        for route in expected
-    }
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
-    """A planned route that the kernel lacks, or has with other next hops; `found` is None where it lacks it."""
+    """A planned route that the kernel lacks, or has with other next hops or weights; `found` is None where it lacks it.
+
+    `weights` are those that it has and those that were planned, where only they differ.
+    """
 
     found: int | None
     next_hops: int
+    weights: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
     def __str__(self) -> str:
         if self.found is None:
             return "is missing"
+        if self.weights is not None:
+            has, planned = ("/".join(map(str, each)) for each in self.weights)
+            return f"has weights {has}, and {planned} were planned"
         if self.found == self.next_hops:
             return f"has {self.found} next hops over other interfaces than planned"
         return f"has {self.found} of {self.next_hops} next hops"
 
 
 def difference(
-    wanted: Mapping[RouteKey, WantedRoute], actual: Mapping[RouteKey, tuple[int, ...]]
+    wanted: Mapping[RouteKey, WantedRoute],
+    actual: Mapping[RouteKey, tuple[int, ...]],
+    weights: Mapping[RouteKey, Mapping[int, int]] = MappingProxyType({}),
 ) -> dict[RouteKey, Mismatch]:
-    """The planned routes that are not there as planned."""
-    return {
+    """The planned routes that are not there as planned; `weights` are those that the kernel has (`bgp_weights`)."""
+    found = {
         key: Mismatch(found=len(actual[key]) if key in actual else None, next_hops=route.next_hops)
         for key, route in wanted.items()
         if not route.is_met_by(actual.get(key))
     }
+    for key, has in weights.items():
+        if key in wanted and key not in found and has != (planned := wanted[key].planned_weights(has)):
+            both = tuple(has.values()), tuple(planned.values())
+            found[key] = Mismatch(found=len(has), next_hops=wanted[key].next_hops, weights=both)
+    return found
+
+
+def are_weighted(wanted: Mapping[RouteKey, WantedRoute]) -> bool:
+    """Tell whether a next hop of any of these routes has a weight of its own."""
+    return any(route.weights for route in wanted.values())

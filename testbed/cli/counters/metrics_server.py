@@ -12,11 +12,11 @@ from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+from testbed.api.console.listening import CannotListen, is_loopback
 from testbed.base.descriptors import wait_readable
 from testbed.base.errors import TestbedError
 from testbed.base.interrupt import Interrupt
 from testbed.cli.output import warn
-from testbed.console.listening import CannotListen, is_loopback
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.drivers.probing.machine import require_root
 from testbed.lab.observe.lab_reader import LabReader

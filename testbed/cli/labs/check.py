@@ -49,7 +49,7 @@ def check(
     if (spread := spread_named(_words(name, topology))) is not None:
         if rtt or isolation or network is not None:
             raise TestbedError("--rtt, --isolation and --network are not for labs over several machines")
-        from testbed.pool.over.live import check_spread
+        from testbed.api.pool.over.live import check_spread
 
         sys.exit(_print_tests(check_spread(spread), format))
     lab = open_lab(name, topology)

@@ -62,11 +62,11 @@ def _destroyed_over_machines(name: str | None, topology: str | None, *, quiet: b
     words = ["destroy", *(["-n", name] if name is not None else ["-n", lab_name(None, topology)] if topology else [])]
     if (record := spread_named(words)) is None:
         return False
+    from testbed.api.pool.over.live import destroy_spread
+    from testbed.api.pool.over.messages import PartLost
+    from testbed.api.pool.over.records import SpreadRecords
     from testbed.cli.output import warn
     from testbed.cli.progress import StepDisplay
-    from testbed.pool.over.live import destroy_spread
-    from testbed.pool.over.messages import PartLost
-    from testbed.pool.over.records import SpreadRecords
 
     started = time.monotonic()
     with StepDisplay(quiet=True) as display:

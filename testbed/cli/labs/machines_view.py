@@ -12,6 +12,6 @@ def inspect_machines(name: str | None, form: Format) -> None:
     if record is None:
         which = "no lab" if name is None else f"no lab named {name}"
         raise LabNotFound(f"{which} is over several machines", hint="deploy --over ssh://user@a,ssh://user@b")
-    from testbed.pool.over.live import PartRow, machine_rows
+    from testbed.api.pool.over.live import PartRow, machine_rows
 
     emit(machine_rows(record), PartRow, form)

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
+from testbed.api.console.browser import LinkFile
+from testbed.api.console.listening import ListenAt, open_socket, parse_bind
 from testbed.base.errors import TestbedError
-from testbed.console.browser import LinkFile
-from testbed.console.listening import ListenAt, open_socket, parse_bind
 from testbed.vm.errors import ConnectionLost
 from testbed.vm.remote.target import RemoteTarget, open_session, prepare_there, program_of
 

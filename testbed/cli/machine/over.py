@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from testbed.base.errors import TestbedError
 
 if TYPE_CHECKING:
+    from testbed.api.pool.over.records import SpreadRecord
     from testbed.lab.core.deploy.listing import ListedLab
-    from testbed.pool.over.records import SpreadRecord
 
 OF_NODES = frozenset({"exec", "shell", "logs", "capture", "link", "power", "roce", "uet"})
 """The verbs that name a node, or a port of one."""
@@ -38,7 +38,7 @@ def spread_named(arguments: Sequence[str]) -> SpreadRecord | None:
     """
     if not Path(_directory()).is_dir():
         return None
-    from testbed.pool.over.records import SpreadRecords
+    from testbed.api.pool.over.records import SpreadRecords
 
     records, name = SpreadRecords(), named(arguments)
     if name is None:
@@ -53,8 +53,8 @@ def spread_rows() -> list[ListedLab]:
     """Return the lines that `list` has of labs over several machines."""
     if not Path(_directory()).is_dir():
         return []
-    from testbed.pool.over.live import listed_spread
-    from testbed.pool.over.records import SpreadRecords
+    from testbed.api.pool.over.live import listed_spread
+    from testbed.api.pool.over.records import SpreadRecords
 
     return list(listed_spread(SpreadRecords()))
 

@@ -10,7 +10,7 @@ from testbed.cli import options
 from testbed.cli.command import Group, argument
 
 if TYPE_CHECKING:
-    from testbed.pool.pool import MachineFound
+    from testbed.api.pool.pool import MachineFound
 
 pool = Group("pool", help="Look at the machines of a pool, on which `run --pool` runs points side by side.")
 
@@ -39,11 +39,11 @@ class PoolRow:
 @options.format_option
 def check(text: str, format: options.Format) -> None:
     """Reach each machine, and compare it with this one: versions, builds, cores, what labs lack, a packet's cost."""
+    from testbed.api.pool.about import about_this_machine
+    from testbed.api.pool.file import read_pool
+    from testbed.api.pool.machines import machine_at_work
+    from testbed.api.pool.pool import look_at
     from testbed.cli.output import emit
-    from testbed.pool.about import about_this_machine
-    from testbed.pool.file import read_pool
-    from testbed.pool.machines import machine_at_work
-    from testbed.pool.pool import look_at
 
     machines = [machine_at_work(machine) for machine in read_pool(text)]
     try:

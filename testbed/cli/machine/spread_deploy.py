@@ -6,6 +6,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from testbed.api.pool.over.agreement import parse_over
+from testbed.api.pool.over.deploy import SpreadOptions, SpreadOutcome, deploy_spread, preview_spread
+from testbed.api.pool.over.records import SpreadRecords
 from testbed.base.rows import column
 from testbed.cli.options import Format
 from testbed.cli.output import console, emit, emit_json, warn
@@ -14,9 +17,6 @@ from testbed.cli.signals import stand_by_the_outcome
 from testbed.lab.core.model import Lab
 from testbed.lab.core.model.machines import LabMachine
 from testbed.lab.features.machines.places import CutShare
-from testbed.pool.over.agreement import parse_over
-from testbed.pool.over.deploy import SpreadOptions, SpreadOutcome, deploy_spread, preview_spread
-from testbed.pool.over.records import SpreadRecords
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

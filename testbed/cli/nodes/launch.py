@@ -10,7 +10,7 @@ from testbed.cli import options
 from testbed.cli.command import argument, command, option
 
 if TYPE_CHECKING:
-    from testbed.launch import LaunchOrder, RankLine
+    from testbed.run.launch import LaunchOrder, RankLine
 
 
 @command(
@@ -61,7 +61,7 @@ def launch(
     from testbed.base.interrupt import Interrupt
     from testbed.cli.lab_choice import open_lab
     from testbed.cli.nodes.launch_tables import print_result
-    from testbed.launch import LaunchOptions, launch_ranks
+    from testbed.run.launch import LaunchOptions, launch_ranks
 
     if per_gpu and ranks_per_host is not None:
         raise TestbedError("--per-gpu says how many ranks a host has", hint="leave out --ranks-per-host")
@@ -88,7 +88,7 @@ def launch(
 
 
 def _order(word: str) -> "LaunchOrder":
-    from testbed.launch import LaunchOrder
+    from testbed.run.launch import LaunchOrder
 
     try:
         return LaunchOrder(word)

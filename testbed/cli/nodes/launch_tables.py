@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from testbed.base.rows import column, short
 from testbed.cli.options import Format
 from testbed.cli.output import emit, emit_json, warn
-from testbed.launch import LaunchResult, PortTraffic
+from testbed.run.launch import LaunchResult, PortTraffic
 
 _UNEVEN = 1.5
 """A direction whose busiest uplink has so many times the mean is said to be uneven."""

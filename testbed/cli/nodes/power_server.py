@@ -18,10 +18,10 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
+from testbed.api.console.listening import CannotListen, is_loopback
 from testbed.base.errors import TestbedError
 from testbed.base.interrupt import Interrupt
 from testbed.cli.counters.metrics_server import parse_address, serve_until
-from testbed.console.listening import CannotListen, is_loopback
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.power import power_off, power_on
 from testbed.lab.core.deploy.records.state import StateDirectory

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from testbed.base.errors import ConvergenceError, ExitCode
 
 if TYPE_CHECKING:
+    from testbed.api.pool.pool import Pool
     from testbed.cli.options import Format
-    from testbed.pool.pool import Pool
     from testbed.record.record import Backend
     from testbed.run.sweep.points import Sweep
     from testbed.run.sweep.runner import RecordOptions, SweepOutcome

@@ -143,7 +143,7 @@ def run(
 
     if pool is None:
         sys.exit(go(command))
-    from testbed.pool.pool import Pool
+    from testbed.api.pool.pool import Pool
 
     with Pool.open(pool, command.backend, force=force) as opened:
         status = go(replace(command, pool=opened))

@@ -1,6 +1,6 @@
 """A program of the user's own as the traffic of a run: its ranks are launched, and its lines are read as they come.
 
-The ranks are started, prefixed and ended by `testbed.launch`, in a thread of their own. This thread reads what they
+The ranks are started, prefixed and ended by `testbed.run.launch`, in a thread of their own. This thread reads what they
 print: it tells the run's faults which step is done, and keeps the last lines of each rank. An interrupt asks the launch
 to stop.
 """
@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 from testbed.base.errors import ExitCode, ScenarioError
 from testbed.base.interrupt import Interrupt
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.launch import HostKills, LaunchEnd, LaunchOptions, RankLine, launch_ranks
 from testbed.record.samples import ProgramRank, ProgramRecord, ProgramStepTable
+from testbed.run.launch import HostKills, LaunchEnd, LaunchOptions, RankLine, launch_ranks
 from testbed.run.measuring.measured import Measured, TimeLimitReached
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.program import PADDING, Represented
@@ -32,7 +32,7 @@ from testbed.workload.program_steps import StepPattern, StepReader
 from testbed.workload.steps import fabric_bytes
 
 if TYPE_CHECKING:
-    from testbed.launch import LaunchResult
+    from testbed.run.launch import LaunchResult
 
 PYTHON = "{python}"
 """The word of a command that stands for the interpreter that testbed has itself."""

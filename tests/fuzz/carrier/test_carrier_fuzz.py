@@ -9,8 +9,8 @@ from ipaddress import IPv4Address
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.carrier.frames import ConnectionEnds, Frame, FrameError, FrameKind, decode, encode
-from testbed.carrier.protocol import ConnectionLimits, ConnectionState, accept_connection, open_connection
+from testbed.run.carrier.frames import ConnectionEnds, Frame, FrameError, FrameKind, decode, encode
+from testbed.run.carrier.protocol import ConnectionLimits, ConnectionState, accept_connection, open_connection
 
 ENDS = ConnectionEnds(IPv4Address("10.0.1.2"), 40_000, IPv4Address("10.0.2.2"), 5201)
 LIMITS = ConnectionLimits(window_bytes=4096, data_bytes=1024, patience_ns=1 << 30)

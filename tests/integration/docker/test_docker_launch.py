@@ -17,8 +17,8 @@ from waiting import until
 from testbed.base.errors import CapabilityError
 from testbed.base.interrupt import Interrupt
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.launch import LaunchOptions, LaunchResult, RankLine, launch_ranks
-from testbed.launch.result import INTERRUPTED, UNDONE
+from testbed.run.launch import LaunchOptions, LaunchResult, RankLine, launch_ranks
+from testbed.run.launch.result import INTERRUPTED, UNDONE
 
 pytestmark = [pytest.mark.docker, pytest.mark.frr, pytest.mark.timeout(600)]
 

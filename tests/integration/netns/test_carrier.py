@@ -18,11 +18,11 @@ import pytest
 from carried import CALL, ECHO, HostProgram, address
 from waiting import until
 
-from testbed.carrier import planning
-from testbed.carrier.carrying import CarrierBusy, RunningCarrier, carry
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import Journal
 from testbed.lab.core.plan.lab_plan import PortPlan
+from testbed.run.carrier import planning
+from testbed.run.carrier.carrying import CarrierBusy, RunningCarrier, carry
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
@@ -319,7 +319,7 @@ def test_when_a_process_of_the_carrier_is_killed_its_starter_hears_and_undoes(la
 STARTER = """
 import os, sys, time
 from pathlib import Path
-from testbed.carrier.carrying import carry
+from testbed.run.carrier.carrying import carry
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.state import StateDirectory
 lab = RunningLab.open(sys.argv[1], StateDirectory(Path(sys.argv[2]), Path(sys.argv[3])))

@@ -12,12 +12,12 @@ from ipaddress import IPv4Address
 import pytest
 
 from testbed.base.linux import syscalls
-from testbed.carrier.configuration import CarriedNic, CarrierConfiguration
-from testbed.carrier.frames import ConnectionEnds, Frame, FrameKind, decode, encode
-from testbed.carrier.gateway import Gateway
-from testbed.carrier.messengers.messenger import ArrivedMessage, Told, Undelivered
 from testbed.endpoints import namespace
 from testbed.endpoints.loop import Loop
+from testbed.run.carrier.configuration import CarriedNic, CarrierConfiguration
+from testbed.run.carrier.frames import ConnectionEnds, Frame, FrameKind, decode, encode
+from testbed.run.carrier.gateway import Gateway
+from testbed.run.carrier.messengers.messenger import ArrivedMessage, Told, Undelivered
 
 pytestmark = pytest.mark.netns
 
@@ -181,7 +181,7 @@ def test_what_is_of_no_connection_makes_none(victim: str, message: bytes, kinds:
 
 
 def test_a_peer_that_opens_without_end_meets_a_limit(victim: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("testbed.carrier.gateway.MOST_ENDS", 3)
+    monkeypatch.setattr("testbed.run.carrier.gateway.MOST_ENDS", 3)
     messages = [
         (FRIEND, encode(Frame(FrameKind.OPEN, True, number, window=1 << 16, ends=ENDS._replace(source_port=number))))
         for number in range(1001, 1009)

@@ -20,8 +20,8 @@ from waiting import until
 
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import Journal
-from testbed.launch import LaunchOptions, LaunchResult, RankLine, launch_ranks
-from testbed.launch.result import UNDONE
+from testbed.run.launch import LaunchOptions, LaunchResult, RankLine, launch_ranks
+from testbed.run.launch.result import UNDONE
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
@@ -122,7 +122,9 @@ def carriers_of(pid: int) -> list[int]:
     """The carrier's processes that a launch has started."""
     found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [
-        int(child) for child in found if b"testbed.carrier" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+        int(child)
+        for child in found
+        if b"testbed.run.carrier" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
     ]
 
 

@@ -6,10 +6,10 @@ import pytest
 from carried import CALL, ECHO, HostProgram
 from sandbox import Sandbox
 
-from testbed.carrier.carrying import carry
-from testbed.carrier.endpoint_settings import CarrierRefused
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.plan.lab_plan import PortPlan
+from testbed.run.carrier.carrying import carry
+from testbed.run.carrier.endpoint_settings import CarrierRefused
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 

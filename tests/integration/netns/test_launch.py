@@ -25,8 +25,8 @@ from testbed.base.linux.views import NodeView
 from testbed.lab.core.deploy.congestion_control import read_congestion_controls
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.schema.load import load_topology_text
-from testbed.launch import LaunchOptions, LaunchOrder, LaunchRefused, LaunchResult, RankLine, launch_ranks
-from testbed.launch.result import UNDONE
+from testbed.run.launch import LaunchOptions, LaunchOrder, LaunchRefused, LaunchResult, RankLine, launch_ranks
+from testbed.run.launch.result import UNDONE
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 

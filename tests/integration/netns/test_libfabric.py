@@ -23,9 +23,9 @@ from waiting import until
 
 from testbed.base.datapath.build import compile_c
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.launch import LaunchOptions, LaunchRefused, LaunchResult, RankLine, launch_ranks
-from testbed.launch.libfabric import serve_provider
-from testbed.launch.result import UNDONE
+from testbed.run.launch import LaunchOptions, LaunchRefused, LaunchResult, RankLine, launch_ranks
+from testbed.run.launch.libfabric import serve_provider
+from testbed.run.launch.result import UNDONE
 
 CHECK = Path(__file__).parents[2] / "support" / "libfabric" / "fabric_check.c"
 HEADERS = Path("/usr/include/rdma/fi_tagged.h")

@@ -302,7 +302,7 @@ def test_whatever_is_killed_half_way_nothing_stays(
         if victim == "the command":
             running.kill()
         else:
-            machines[1].kill("testbed.pool.over.part_server")
+            machines[1].kill("testbed.api.pool.over.part_server")
         _, said = running.communicate(timeout=120)
     if victim == "the command":
         until(lambda: not left_on(*machines), "both machines have undone it", timeout_s=60)

@@ -238,7 +238,7 @@ def at_work(machine: NamespaceMachine) -> dict[int, int]:
     """The processes of a station there, by number, with their parents: itself, seats, workers, and runs."""
     lines = machine.run("ps", "-eo", "pid=,ppid=,args=").stdout.splitlines()
     words = [line.split() for line in lines]
-    return {int(pid): int(parent) for pid, parent, *args in words if args == [PYTHON, "-m", "testbed.pool.station"]}
+    return {int(pid): int(parent) for pid, parent, *args in words if args == [PYTHON, "-m", "testbed.api.pool.station"]}
 
 
 def runs_on(machine: NamespaceMachine) -> bool:

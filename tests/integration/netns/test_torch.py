@@ -30,7 +30,7 @@ def _needs_torch() -> None:
 def train(sandbox: Any, name: str, *, backend: str = "gloo", faults: str = "") -> tuple[list[float], dict[str, Any]]:
     """The losses of rank 0, and the run, of a training on four hosts behind two leaves with two spines."""
     packages = sysconfig.get_path("purelib")
-    module = f'"--module", testbed.launch.torch_backend, "--path", {packages}, ' if backend == "lab" else ""
+    module = f'"--module", testbed.run.launch.torch_backend, "--path", {packages}, ' if backend == "lab" else ""
     path = sandbox.work / f"{name}.yml"
     path.write_text(
         f"""name: {name}

@@ -18,7 +18,7 @@ from sandbox import Sandbox
 
 from testbed.endpoints.libfabric.library import FILE_NAME, FLAGS
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.launch import LaunchOptions, LaunchResult, RankLine, launch_ranks
+from testbed.run.launch import LaunchOptions, LaunchResult, RankLine, launch_ranks
 
 pytestmark = [
     pytest.mark.vm,

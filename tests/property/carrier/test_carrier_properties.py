@@ -9,8 +9,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.carrier.frames import HEADER_BYTES, ConnectionEnds, decode
-from testbed.carrier.protocol import (
+from testbed.run.carrier.frames import HEADER_BYTES, ConnectionEnds, decode
+from testbed.run.carrier.protocol import (
     CREDITS_PER_WINDOW,
     LEAST_COST,
     CarriedConnection,

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from fake_source import FakeSource
 
-from testbed.console import start
-from testbed.console.application import application
-from testbed.console.console import Console, ConsoleSettings
-from testbed.console.guard import ConsoleGuard, Names
-from testbed.console.registry import load_actions, load_views
-from testbed.console.sessions import Sessions
-from testbed.console.tables.registry import TABLES
+from testbed.api.console import start
+from testbed.api.console.application import application
+from testbed.api.console.console import Console, ConsoleSettings
+from testbed.api.console.guard import ConsoleGuard, Names
+from testbed.api.console.registry import load_actions, load_views
+from testbed.api.console.sessions import Sessions
+from testbed.api.console.tables.registry import TABLES
 from testbed.lab.core.deploy.records.state import StateDirectory
 
 

@@ -9,11 +9,11 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.console.counters.history import TICK_S, History, PortSeries
-from testbed.console.counters.quantities import QUANTITIES, UNKNOWN, PortFrame
-from testbed.console.sources.shape import LabShape, shape_of
-from testbed.console.sources.source import Moment, Source
-from testbed.console.sources.state import SeenState
+from testbed.api.console.counters.history import TICK_S, History, PortSeries
+from testbed.api.console.counters.quantities import QUANTITIES, UNKNOWN, PortFrame
+from testbed.api.console.sources.shape import LabShape, shape_of
+from testbed.api.console.sources.source import Moment, Source
+from testbed.api.console.sources.state import SeenState
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology_text

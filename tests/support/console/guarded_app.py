@@ -17,9 +17,9 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
-from testbed.console import start
-from testbed.console.guard import ConsoleGuard, Names
-from testbed.console.sessions import Sessions
+from testbed.api.console import start
+from testbed.api.console.guard import ConsoleGuard, Names
+from testbed.api.console.sessions import Sessions
 
 COOKIE = "testbed-console"
 

@@ -18,12 +18,12 @@ from pathlib import Path
 import yaml
 from doc_blocks import ROOT, Block, DocError, read_blocks
 
+from testbed.api.pool.file import resolve_pool
 from testbed.base.errors import SpecError
 from testbed.base.yaml.reader import load_document
 from testbed.lab.core.fabric import DESIGNS
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.core.schema.prices import resolve_prices
-from testbed.pool.file import resolve_pool
 from testbed.run.schema.file import load_scenario_text
 
 TIMEOUT_S = 240.0

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from testbed.pool.about import AboutMachine, about_this_machine
-from testbed.pool.crew import JobNews, MachineLost, PoolLost
+from testbed.api.pool.about import AboutMachine, about_this_machine
+from testbed.api.pool.crew import JobNews, MachineLost, PoolLost
 from testbed.record.record import MachinePart
 
 Reply = Callable[[str, str, Mapping[str, Any]], Sequence[JobNews | MachineLost]]

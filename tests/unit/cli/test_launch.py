@@ -13,10 +13,10 @@ from testbed.cli.app import exit_code
 from testbed.cli.nodes import launch as verb
 from testbed.cli.nodes.launch_tables import UplinksRow, print_result, rail_rows, uplink_rows
 from testbed.cli.options import Format
-from testbed.launch.options import LaunchOptions, LaunchOrder
-from testbed.launch.ranks import place_ranks
-from testbed.launch.result import LaunchResult, RankEnd, RankLine
-from testbed.launch.traffic import PortTraffic
+from testbed.run.launch.options import LaunchOptions, LaunchOrder
+from testbed.run.launch.ranks import place_ranks
+from testbed.run.launch.result import LaunchResult, RankEnd, RankLine
+from testbed.run.launch.traffic import PortTraffic
 
 
 def port(node: str, interface: str, sent: int, received: int = 0, **more: Any) -> PortTraffic:
@@ -123,7 +123,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, LaunchOptions]]
         how["on_line"](RankLine(3, "of trouble", True, 1.0))
         return result(exit_code=9, failure="rank 2 on p1-s2-h1 ended with 9")
 
-    monkeypatch.setattr("testbed.launch.launcher.launch_ranks", note)
+    monkeypatch.setattr("testbed.run.launch.launcher.launch_ranks", note)
     monkeypatch.setattr("testbed.cli.lab_choice.open_lab", lambda name: name)
     return found
 

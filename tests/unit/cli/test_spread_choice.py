@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from testbed.api.pool.over.records import SpreadMachine, SpreadRecord, SpreadRecords, SpreadState
 from testbed.base.errors import TestbedError
 from testbed.cli.machine.over import run_over, spread_named, words_for
-from testbed.pool.over.records import SpreadMachine, SpreadRecord, SpreadRecords, SpreadState
 
 RECORD = SpreadRecord(
     name="wide",

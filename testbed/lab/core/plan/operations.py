@@ -356,7 +356,7 @@ STEERING_PRIORITIES = (500, 501, 502, 503)
 class SteerTcp:
     """Deliver TCP of a node to these prefixes to the node itself, but for BGP's, by a route in a table of its own.
 
-    It is in no lab's plan: `testbed.carrier` has it carried out while something is carried, and taken back.
+    It is in no lab's plan: `testbed.run.carrier` has it carried out while something is carried, and taken back.
     """
 
     node: str

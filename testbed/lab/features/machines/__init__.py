@@ -11,5 +11,5 @@ A VXLAN device has carrier whatever happens at the other end. So a process (`tes
 machines which ports are down, and that it is alive; a port whose far end is down, or on a machine that is silent, loses
 its carrier.
 
-Who has which node is decided in `places`. The machines are brought together by `testbed.pool.over`, which knows SSH.
+Who has which node is decided in `places`. `testbed.api.pool.over`, which knows SSH, brings the machines together.
 """

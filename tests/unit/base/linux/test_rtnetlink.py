@@ -179,3 +179,15 @@ def test_a_route_is_as_planned_when_width_and_interfaces_are() -> None:
         "has 1 next hops over other interfaces than planned",
         "is missing",
     ]
+
+
+def test_a_route_is_as_planned_when_its_weights_are() -> None:
+    """Of two that are alike before a bandwidth is told, the one that is to be uneven is not there yet."""
+    uneven = WantedRoute(interfaces=frozenset({10, 11}), next_hops=2, weights={10: 66, 11: 33})
+    wanted = {(1, 32): uneven, (2, 32): WantedRoute(interfaces=frozenset({10, 11}), next_hops=2)}
+    actual = {(1, 32): (10, 11), (2, 32): (10, 11)}
+    alike = {(1, 32): {11: 1, 10: 1}, (2, 32): {10: 1, 11: 1}, (9, 9): {1: 7}}
+    missing = difference(wanted, actual, alike)
+    assert missing == {(1, 32): Mismatch(found=2, next_hops=2, weights=((1, 1), (33, 66)))}
+    assert str(missing[1, 32]) == "has weights 1/1, and 33/66 were planned"
+    assert difference(wanted, actual, alike | {(1, 32): {10: 66, 11: 33}}) == {}

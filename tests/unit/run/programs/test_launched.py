@@ -18,8 +18,8 @@ from testbed.base.errors import CapabilityError, ScenarioError
 from testbed.base.interrupt import Interrupt
 from testbed.base.units import ByteCount, Duration
 from testbed.lab.core.model import Lab
-from testbed.launch import HostKills, LaunchEnd, LaunchOptions, RankLine
 from testbed.record.samples import ProgramRank, ProgramRecord, ProgramStepTable
+from testbed.run.launch import HostKills, LaunchEnd, LaunchOptions, RankLine
 from testbed.run.measuring.measured import Measured
 from testbed.run.measuring.measures import RunData, compute_metrics
 from testbed.run.placed.lab import PlannedLab

@@ -11,7 +11,7 @@ from enum import StrEnum
 from testbed.base.datapath import pins
 from testbed.base.datapath.load import PATHS
 from testbed.base.errors import ExitCode, TestbedError
-from testbed.base.linux.routes import difference, key_text, route_key, wanted_routes
+from testbed.base.linux.routes import are_weighted, difference, key_text, route_key, wanted_routes
 from testbed.base.names import plane_letter
 from testbed.base.rows import column, for_programs
 from testbed.lab.core.deploy.live import RunningLab
@@ -205,9 +205,9 @@ def _check_routes(lab: RunningLab) -> CheckResult:
         wanted = wanted_routes(lab.plan.expected_routes.get(switch.node, ()), indexes, switch.node)
         by_network[switch.network] += len(wanted)
         if wanted:
-            mismatches = difference(wanted, lab.bgp_routes(switch.node))
+            weights = lab.bgp_weights(switch.node) if are_weighted(wanted) else {}
+            mismatches = difference(wanted, lab.bgp_routes(switch.node), weights)
             failures += [f"{switch.node}: {key_text(key)} {mismatch}" for key, mismatch in mismatches.items()]
-            failures += _other_weights(lab, switch.node, indexes)
     asks_kernel = lab.plan.tables is not None and lab.plan.tables.asks_kernel
     if asks_kernel and not (pins.lab_directory(lab.processes_directory) / PATHS).exists():
         failures.append("switches cannot adapt or pin destinations: the program that knows all paths is gone")
@@ -216,23 +216,6 @@ def _check_routes(lab: RunningLab) -> CheckResult:
     if widest is not None and widest.width:
         what += f", {widest.width} of {_ways(widest)} equally short ways by routing.ecmp,"
     return judge(by_network.total(), what, failures, by_network)
-
-
-def _other_weights(lab: RunningLab, node: str, indexes: Mapping[tuple[str, str], int]) -> list[str]:
-    """Name the routes of a switch whose next hops have other weights than their bandwidths call for."""
-    weighted = [route for route in lab.plan.expected_routes.get(node, ()) if route.weights]
-    if not weighted:
-        return []
-    actual = lab.bgp_weights(node)
-    found = []
-    for route in weighted:
-        there = actual.get(route_key(route.prefix), {})
-        wanted = {indexes[node, name]: weight for name, weight in zip(route.interfaces, route.weights, strict=True)}
-        if there.keys() <= wanted.keys() and any(wanted[index] != weight for index, weight in there.items()):
-            has = "/".join(str(weight) for _, weight in sorted(there.items()))
-            planned = "/".join(str(wanted[index]) for index in sorted(there))
-            found.append(f"{node}: {route.prefix} has weights {has}, and {planned} were planned")
-    return found
 
 
 def _ways(route: ExpectedRoute) -> int:

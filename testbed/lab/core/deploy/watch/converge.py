@@ -23,7 +23,9 @@ from testbed.base.linux.routes import (
     RouteKey,
     RouteMonitor,
     WantedRoute,
+    are_weighted,
     bgp_routes,
+    bgp_weights,
     difference,
     key_text,
     wanted_routes,
@@ -47,6 +49,7 @@ class _Table:
 
     node: str
     expected: Mapping[RouteKey, WantedRoute]
+    weighted: bool
     monitor: RouteMonitor
     query: RouteSocket
     changed_at: float
@@ -66,7 +69,9 @@ class _Table:
         return heard
 
     def check(self, now: float) -> None:
-        self.missing = difference(self.expected, bgp_routes(self.query))
+        # Where a session came up just now, the bandwidth of a path may be on its way, and all next hops are alike.
+        weights = bgp_weights(self.query) if self.weighted else {}
+        self.missing = difference(self.expected, bgp_routes(self.query), weights)
         self.checked_at = now
         self.dirty = False
 
@@ -92,7 +97,12 @@ class ConvergenceWatch:
                 expected = wanted_routes(plan.expected_routes.get(switch.node, ()), indexes, switch.node)
                 tables.append(
                     _Table(
-                        node=switch.node, expected=expected, monitor=RouteMonitor(), query=RouteSocket(), changed_at=now
+                        node=switch.node,
+                        expected=expected,
+                        weighted=are_weighted(expected),
+                        monitor=RouteMonitor(),
+                        query=RouteSocket(),
+                        changed_at=now,
                     )
                 )
             return tables

@@ -1,0 +1,269 @@
+"""A machine of a pool while it is one: reached over SSH, or this machine itself; its station runs until it is ended.
+
+The station there is a command under a tether (`vm.remote.tethered_command`): when its input ends, or the connection
+breaks, it ends all that runs there for us.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+from testbed.api.pool.about import PROBED, AboutMachine, about_this_machine, decode_about
+from testbed.api.pool.file import PoolMachine
+from testbed.api.pool.parcel import unpack_parcel
+from testbed.base.errors import TestbedError
+from testbed.vm.remote.ssh import SshSession
+from testbed.vm.remote.target import RemoteTarget, open_session, prepare_there
+
+Done = TypeVar("Done")
+Each = TypeVar("Each")
+STATION = "testbed.api.pool.station"
+MOST_AT_ONCE = 16
+"""Machines that something is done with at the same time."""
+_MAKE_WORK = 'mkdir -p .testbed-work/pool && cd .testbed-work/pool && mkdir -m 700 "$1" && cd "$1" && pwd -P'
+"""Makes the directory of a station: in the home directory, as `--on` has those of verbs."""
+KEPT_WORDS = 20
+"""Lines of a station's last words that are kept."""
+SILENT_S = 45.0
+"""A machine that does not acknowledge what it is sent for so long, such as a keepalive, is lost."""
+END_S = 150.0
+"""The time that a machine has to end what it does: a lab is removed in seconds, and a large one in a minute."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StationOrder:
+    """An order to a station, in the first line of its input. Keys go no other way, so that nobody there sees them.
+
+    `port` is that of the scheduler at `address`, as it is reached there; `seats` the number of runs at once, by what
+    they are (`simulation` or `emulation`).
+    """
+
+    name: str
+    port: int
+    certificate: str
+    key: str = field(repr=False)
+    seats: Mapping[str, int]
+
+
+class MachineAtWork:
+    """A machine of a pool. It tells `on_end` when its station has ended, in a thread of its own."""
+
+    def __init__(self, machine: PoolMachine) -> None:
+        self.machine = machine
+        self.name = machine.name
+        self.about: AboutMachine | None = None
+        self.seats = 0
+        """The number of its runs at once; 0 before it is known, and once it is lost."""
+        self._station: threading.Thread | None = None
+        self._input: BinaryIO | None = None
+        self._said: deque[str] = deque(maxlen=KEPT_WORDS)
+
+    @property
+    def last_words(self) -> str:
+        """Return the last lines that its station has said."""
+        return "\n".join(self._said)
+
+    def ask(self, *, probed: bool) -> AboutMachine:
+        """Ask the machine what it is. Raises `TestbedError`."""
+        raise NotImplementedError
+
+    def put(self, archive: bytes, name: str) -> None:
+        """Unpack an archive into a directory of this name beside its station."""
+        raise NotImplementedError
+
+    def start(self, order: StationOrder, on_end: Callable[[MachineAtWork, str], None]) -> None:
+        """Start its station; `on_end` is told when it has ended, and why."""
+        reader, writer = os.pipe()
+        self._input = os.fdopen(writer, "wb", buffering=0)
+        self._input.write(_line(self._as_reached(order)))
+
+        def run() -> None:
+            with os.fdopen(reader, "rb", buffering=0) as source:
+                try:
+                    code = self._run(source)
+                    why = "" if code == 0 else f"its station ended with {code}"
+                except TestbedError as error:
+                    why = error.message
+                except Exception as error:  # whatever it is, nothing comes from there any more
+                    why = f"{type(error).__name__}: {error}"
+            self.seats = 0
+            on_end(self, why)
+
+        self._station = threading.Thread(target=run, name=f"station of {self.name}", daemon=True)
+        self._station.start()
+
+    def end(self) -> None:
+        """Have its station end all and itself; returns at once."""
+        if self._input is not None:
+            with contextlib.suppress(OSError):
+                self._input.close()
+            self._input = None
+
+    def wait(self, timeout_s: float = END_S) -> bool:
+        """Wait until its station has ended; whether it has."""
+        if self._station is not None:
+            self._station.join(timeout_s)
+        return self._station is None or not self._station.is_alive()
+
+    def close(self) -> None:
+        """Let go of the machine: what still runs there is ended by its tether."""
+
+    def _as_reached(self, order: StationOrder) -> StationOrder:
+        return order
+
+    def _run(self, source: BinaryIO) -> int:
+        """Run the station until it ends; its exit code. Its input comes from `source`."""
+        raise NotImplementedError
+
+    def _hear(self, content: bytes) -> None:
+        self._said.extend(content.decode(errors="replace").splitlines())
+
+
+class FarMachine(MachineAtWork):
+    """A machine that is reached over SSH."""
+
+    def __init__(self, machine: PoolMachine, target: RemoteTarget) -> None:
+        super().__init__(machine)
+        self._target = target
+        self._session: SshSession | None = None
+        self._prefix: tuple[str, ...] = ()
+        self._work = ""
+
+    def _connected(self) -> SshSession:
+        if self._session is None:
+            self._session = open_session(self._target)
+            self._session.lose_after(SILENT_S)
+            self._prefix = prepare_there(self._session, self._target)
+        return self._session
+
+    @property
+    def _python(self) -> str:
+        return f"{self._target.path}/.venv/bin/python"
+
+    def ask(self, *, probed: bool) -> AboutMachine:
+        session = self._connected()
+        words = [PROBED] if probed else []
+        said = session.check([*self._prefix, self._python, "-m", "testbed.api.pool.about", *words])
+        self.about = decode_about(said, self.name)
+        return self.about
+
+    def put(self, archive: bytes, name: str) -> None:
+        self._connected().send_tree(archive, f"{self._made_work()}/parcels/{name}")
+
+    def close(self) -> None:
+        session, self._session = self._session, None
+        if session is None:
+            return
+        if self._work and not self._input and self.wait(0):
+            with contextlib.suppress(TestbedError):
+                session.check([*self._prefix, "rm", "-rf", "--", self._work])
+        session.__exit__(None, None, None)
+
+    def _made_work(self) -> str:
+        if not self._work:
+            words = ["sh", "-c", _MAKE_WORK, "sh", secrets.token_hex(4)]
+            self._work = self._connected().check(words).decode().strip()
+        return self._work
+
+    def _as_reached(self, order: StationOrder) -> StationOrder:
+        self._made_work()  # before there is another thread
+        port = self._connected().listen_there(order.port)
+        return StationOrder(name=order.name, port=port, certificate=order.certificate, key=order.key, seats=order.seats)
+
+    def _run(self, source: BinaryIO) -> int:
+        return self._connected().run(
+            [self._python, "-m", STATION],
+            errand_path=f"{self._target.path}/testbed/vm/remote/tethered_command.py",
+            directory=self._made_work(),
+            prefix=self._prefix,
+            stdin=source,
+            stdout=self._hear,
+            stderr=self._hear,
+        )
+
+
+class OwnMachine(MachineAtWork):
+    """This machine, as one of a pool."""
+
+    def __init__(self, machine: PoolMachine) -> None:
+        super().__init__(machine)
+        self._work = tempfile.TemporaryDirectory(prefix="testbed-pool-", ignore_cleanup_errors=True)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, *, probed: bool) -> AboutMachine:
+        self.about = about_this_machine(probed=probed)
+        return self.about
+
+    def put(self, archive: bytes, name: str) -> None:
+        unpack_parcel(archive, Path(self._work.name) / "parcels" / name)
+
+    def close(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._work.cleanup()
+
+    def _run(self, source: BinaryIO) -> int:
+        self._process = process = subprocess.Popen(
+            [sys.executable, "-m", STATION],
+            stdin=source,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=self._work.name,
+            start_new_session=True,  # an interrupt at the keyboard is for us alone
+        )
+        assert process.stdout is not None
+        for line in process.stdout:
+            self._hear(line)
+        return process.wait()
+
+
+def machine_at_work(machine: PoolMachine) -> MachineAtWork:
+    """Return the machine, which is not reached yet."""
+    return OwnMachine(machine) if machine.target is None else FarMachine(machine, machine.target)
+
+
+def with_each(machines: Iterable[Each], do: Callable[[Each], Done]) -> list[Done]:
+    """Do something with all machines, with several at a time; what came of each, in their order.
+
+    Raises what is raised for the first of them. An interrupt waits for none: their threads end with the process.
+    """
+    waiting = deque((machine, Future[Done]()) for machine in machines)
+    outcomes = [outcome for _, outcome in waiting]
+
+    def work() -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                machine, outcome = waiting.popleft()
+                try:
+                    outcome.set_result(do(machine))
+                except BaseException as error:  # for whoever waits
+                    outcome.set_exception(error)
+
+    for _ in outcomes[:MOST_AT_ONCE]:
+        threading.Thread(target=work, daemon=True).start()
+    return [outcome.result() for outcome in outcomes]
+
+
+def _line(order: StationOrder) -> bytes:
+    return json.dumps({field: getattr(order, field) for field in StationOrder.__slots__}).encode() + b"\n"
+
+
+def named(names: Sequence[str]) -> str:
+    """Return names as a sentence has them."""
+    unique = list(dict.fromkeys(names))
+    return unique[0] if len(unique) == 1 else f"{', '.join(unique[:-1])} and {unique[-1]}"

@@ -1,0 +1,159 @@
+"""The machines of a lab as they are asked: each over an SSH connection, by the process that runs there for us."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, BinaryIO, TypeVar
+
+from testbed.api.pool.machines import with_each
+from testbed.api.pool.over.messages import ANSWERS, LARGEST_BYTES, PartLost, PartRefused, PartStep, line_of, read_line
+from testbed.api.pool.over.records import SpreadMachine
+from testbed.base.errors import TestbedError
+from testbed.vm.remote.ssh import SshSession
+from testbed.vm.remote.target import RemoteTarget, open_session, parse_target, prepare_there
+
+MODULE = "testbed.api.pool.over.part_server"
+ANSWER_S = 900.0
+"""A machine that has not answered after this time is lost: a large lab takes minutes."""
+SILENT_S = 20.0
+"""A machine that does not acknowledge what it is sent for so long is lost."""
+_KEPT_WORDS = 20
+_Done = TypeVar("_Done")
+
+
+class PartMachine:
+    """A machine of a lab, reached and asked. Its process there ends with the connection."""
+
+    def __init__(self, machine: SpreadMachine) -> None:
+        """Raises `TestbedError` for what names no machine."""
+        self.machine = machine
+        self.name = machine.name
+        self.target: RemoteTarget = parse_target(f"ssh://{machine.ssh}")
+        self._session: SshSession | None = None
+        self._input: BinaryIO | None = None
+        self._heard = b""
+        self._answers: queue.Queue[Any] = queue.Queue()
+        self._said: deque[str] = deque(maxlen=_KEPT_WORDS)
+        self._thread: threading.Thread | None = None
+        self.reached_at = ""
+        """The address at which it was reached."""
+
+    def connect(self) -> None:
+        """Reach the machine and start the process there.
+
+        Raises `NotConnected`, and `TestbedError` where it has no testbed.
+        """
+        self._session = session = open_session(self.target)
+        session.lose_after(SILENT_S)
+        prefix = prepare_there(session, self.target)
+        reader, writer = os.pipe()
+        self._input = os.fdopen(writer, "wb", buffering=0)
+
+        def run() -> None:
+            with os.fdopen(reader, "rb", buffering=0) as source:
+                try:
+                    code = session.run(
+                        [f"{self.target.path}/.venv/bin/python", "-m", MODULE],
+                        errand_path=f"{self.target.path}/testbed/vm/remote/tethered_command.py",
+                        prefix=prefix,
+                        stdin=source,
+                        stdout=self._take,
+                        stderr=self._hear,
+                    )
+                    why = f"its process there ended with {code}" + (f": {self._said[-1]}" if self._said else "")
+                except TestbedError as error:
+                    why = error.message
+                except Exception as error:  # whatever it is, nothing comes from there any more
+                    why = f"{type(error).__name__}: {error}"
+            self._answers.put(PartLost(f"{self.name}: {why}"))
+
+        self._thread = threading.Thread(target=run, name=f"part on {self.name}", daemon=True)
+        self._thread.start()
+        self.reached_at = session.far_address
+
+    def _take(self, content: bytes) -> None:
+        *lines, self._heard = (self._heard + content).split(b"\n")
+        for line in lines:
+            try:
+                self._answers.put(read_line(line, ANSWERS))
+            except ValueError as error:
+                self._answers.put(PartLost(f"{self.name} does not say what it was asked: {error}"))
+        if len(self._heard) > LARGEST_BYTES:
+            raise ValueError("a line without an end")
+
+    def _hear(self, content: bytes) -> None:
+        self._said.extend(content.decode(errors="replace").splitlines())
+
+    def tell(self, message: object) -> None:
+        """Send a question without waiting for the answer."""
+        if self._input is not None:
+            with contextlib.suppress(OSError):  # it has ended, and `answer` says so
+                self._input.write(line_of(message))
+
+    def answer(
+        self,
+        kind: type[_Done],
+        on_step: Callable[[PartStep], object] = lambda _: None,
+        *,
+        timeout_s: float = ANSWER_S,
+    ) -> _Done:
+        """Wait for an answer of this kind; steps that come before it are told on the way.
+
+        Raises `PartLost`, also where nothing comes for `timeout_s`, and what the machine says went wrong.
+        """
+        while True:
+            try:
+                found = self._answers.get(timeout=timeout_s)
+            except queue.Empty:
+                raise PartLost(f"{self.name} has not answered within {timeout_s:.0f} s") from None
+            match found:
+                case PartLost():
+                    self._answers.put(found)  # whoever asks again is told again
+                    raise found
+                case PartRefused():
+                    raise found.error(self.name)
+                case PartStep():
+                    on_step(found)
+                case _ if isinstance(found, kind):
+                    return found
+                case _:
+                    raise PartLost(f"{self.name} says {type(found).__name__} where it was asked for {kind.__name__}")
+
+    def ask(self, message: object, kind: type[_Done]) -> _Done:
+        """Send a question and return its answer. Raises as `answer`."""
+        self.tell(message)
+        return self.answer(kind)
+
+    def end(self) -> None:
+        """Have the process there end, and undo what it is doing; returns at once."""
+        ours, self._input = self._input, None  # several threads may end it at once
+        if ours is not None:
+            with contextlib.suppress(OSError):
+                ours.close()
+
+    def close(self, timeout_s: float = 30.0) -> None:
+        """End the process there, wait for it, and let go of the machine."""
+        self.end()
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+        if self._session is not None:
+            self._session.__exit__(None, None, None)
+            self._session = None
+
+
+@contextmanager
+def reached(machines: Sequence[SpreadMachine]) -> Iterator[list[PartMachine]]:
+    """All machines of a lab, connected for as long as the context lasts. Raises what is raised for the first that is
+    not reached."""
+    parts = [PartMachine(machine) for machine in machines]
+    try:
+        with_each(parts, lambda part: part.connect())
+        yield parts
+    finally:
+        with_each(parts, lambda part: part.close())

@@ -1,9 +1,0 @@
-"""All tables, in the order in which a page offers them."""
-
-from __future__ import annotations
-
-from testbed.console.tables.nodes import NODES, ROUTES, SERVICES, SESSIONS, TENANTS
-from testbed.console.tables.ports import PORTS, QUEUES
-from testbed.console.tables.scale_up import GPUS, PLANES
-
-TABLES = {table.name: table for table in (PORTS, QUEUES, NODES, SESSIONS, ROUTES, GPUS, PLANES, TENANTS, SERVICES)}

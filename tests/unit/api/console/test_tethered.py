@@ -1,0 +1,63 @@
+"""What a console has started ends with it, also where it is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from waiting import until
+
+from testbed.api.console.tethered import tethered_words
+
+pytestmark = pytest.mark.process
+CONSOLE = """
+import subprocess, sys, time
+from testbed.api.console import tethered
+words = tethered.tethered_words(["logs"])
+at = words.index("testbed.api.console.tethered")
+process = subprocess.Popen([*words[:at - 1], "-c", sys.argv[1]], stdin=subprocess.PIPE, process_group=0)
+print(process.pid, flush=True)
+time.sleep(600)
+"""
+COMMAND = """
+import subprocess, sys, time
+import testbed.cli
+def run():
+    child = subprocess.Popen(["sleep", "600"])
+    print(child.pid, flush=True)
+    child.wait()
+testbed.cli.main = run
+from testbed.api.console.tethered import main
+main()
+"""
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_a_command_ends_with_a_console_that_is_killed_and_takes_along_what_it_has_started() -> None:
+    console = subprocess.Popen([sys.executable, "-c", CONSOLE, COMMAND], stdout=subprocess.PIPE, text=True)
+    assert console.stdout is not None
+    command, child = int(console.stdout.readline()), int(console.stdout.readline())
+    try:
+        assert is_there(command) and is_there(child)
+        console.kill()
+        console.wait()
+        until(lambda: not is_there(command) and not is_there(child), "both have ended", 10)
+    finally:
+        console.stdout.close()
+        for pid in (command, child):
+            if is_there(pid):
+                os.kill(pid, signal.SIGKILL)
+
+
+def test_the_words_run_our_own_module_and_no_file_of_the_working_directory() -> None:
+    assert tethered_words(["logs", "x"]) == [sys.executable, "-P", "-m", "testbed.api.console.tethered", "logs", "x"]

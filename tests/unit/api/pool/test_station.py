@@ -1,0 +1,102 @@
+"""A station ends all that it has started, and leaves no file, whether its input ends or it is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from waiting import until
+
+pytestmark = pytest.mark.process
+security = pytest.importorskip("distributed.security", reason="Dask distributed: pip install 'testbed[pool]'")
+
+ROOT = Path(__file__).parents[4]
+END_S = 20.0
+
+
+class Started:
+    """A station of one seat, whose scheduler never answers. Its worker and its seat are up."""
+
+    def __init__(self, directory: Path, port: int) -> None:
+        known = security.Security.temporary()
+        order = {
+            "name": "m",
+            "port": port,
+            "certificate": known.tls_ca_file,
+            "key": known.tls_worker_key,
+            "seats": {"simulation": 1},
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "testbed.api.pool.station"],
+            stdin=subprocess.PIPE,
+            cwd=directory,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            start_new_session=True,
+        )
+        assert self.process.stdin is not None
+        self.input = self.process.stdin
+        self.input.write(json.dumps(order).encode() + b"\n")
+        self.input.flush()
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        until(lambda: len(children.read_text().split()) == 2, "a worker and a seat are there")
+        self.children = [os.pidfd_open(int(pid)) for pid in children.read_text().split()]
+
+    def children_end(self) -> bool:
+        """Tell whether both end in good time."""
+        for descriptor in self.children:
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            if not poll.poll(END_S * 1000):
+                return False
+        return True
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.input.close()
+        for descriptor in self.children:
+            os.close(descriptor)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """The directory of a station, with a parcel in it."""
+    found = tmp_path / "work"
+    (found / "parcels/some").mkdir(parents=True)
+    (found / "parcels/some/file.yml").touch()
+    return found
+
+
+@pytest.fixture
+def station(directory: Path) -> Iterator[Started]:
+    with socket.create_server(("127.0.0.1", 0)) as silent, ExitStack() as stack:
+        started = Started(directory, silent.getsockname()[1])
+        stack.callback(started.close)
+        yield started
+
+
+def test_when_its_input_ends_all_end_and_no_file_is_left(station: Started, directory: Path) -> None:
+    station.input.close()
+    assert station.process.wait(END_S) == 0
+    assert station.children_end()
+    assert not directory.exists()
+
+
+def test_when_it_is_killed_its_worker_and_its_seat_end(station: Started) -> None:
+    station.process.kill()
+    assert station.children_end()
+
+
+def test_what_it_has_not_made_stays(station: Started, directory: Path) -> None:
+    (directory / "mine").touch()
+    station.input.close()
+    assert station.process.wait(END_S) == 0
+    assert [path.name for path in directory.iterdir()] == ["mine"]
