@@ -11,7 +11,7 @@ from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, quote
 from testbed.lab.core.fabric.forwarding.links import planes_apart
 from testbed.lab.core.model import BACKEND, Lab, QosPolicy, ScaleUpBy, Tenant
-from testbed.run.schema.expectations import unknown_selections
+from testbed.run.schema.expectations import unknown_selections, unmeasured_metrics
 from testbed.run.schema.file import ScenarioFile
 from testbed.run.schema.model import NO_TENANT, Fault, Ranks, Scenario, Transport
 from testbed.run.schema.tenant_transports import transport_places
@@ -40,7 +40,7 @@ def check_against(file: ScenarioFile, point: Scenario, lab: Lab, fault_findings:
             problems += _path_mtu(document, path, transport, seen)
     found = fault_findings(point.faults, lab)
     problems += [_problem(document, ("faults", index), finding) for index, finding in found]
-    return [*problems, *unknown_selections(document, point, lab)]
+    return [*problems, *unknown_selections(document, point, lab), *unmeasured_metrics(document, point, lab)]
 
 
 def workload_problem(file: ScenarioFile, point: Scenario, error: WorkloadError) -> Problem:
