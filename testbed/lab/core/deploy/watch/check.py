@@ -114,7 +114,12 @@ def check_lab(lab: RunningLab, only: Collection[str] | None = None) -> CheckRepo
 
 def _tests_of(lab: RunningLab) -> Iterator[tuple[str, Callable[[], CheckResult]]]:
     """Yield the name of each test of a lab, and what runs it."""
-    own = (("nodes", _check_nodes), ("links", _check_links), ("sessions", _check_sessions), ("ecmp", _check_routes))
+    own: list[tuple[str, Callable[[RunningLab], CheckResult]]] = [
+        ("nodes", _check_nodes),
+        ("links", _check_links),
+        ("sessions", _check_sessions),
+        ("ecmp", _check_routes),
+    ]
     for name, test in own:
         yield name, partial(_tried, name, test, lab)
     out_of_band = lab.model.design == OUT_OF_BAND
