@@ -17,6 +17,7 @@ from testbed.api.console.machine import labs, trust
 from testbed.api.console.machine.labs import LabsWatch
 from testbed.api.console.machine.trust import TrustWatch
 from testbed.base.errors import DriverError, LabNotFound
+from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.events import LabEvent
 
 PATIENCE_S = 5.0
@@ -168,7 +169,7 @@ class Followed:
 
         monkeypatch.setattr(event_reading, "EventStream", stream)
         monkeypatch.setattr(event_reading, "RETRY_S", 0.01)
-        monkeypatch.setattr(event_reading.RunningLab, "open", self._open)
+        monkeypatch.setattr(RunningLab, "open", self._open)
         monkeypatch.setattr(event_reading, "changers", lambda state, name: self._changing.pop(0))
         self.watch = EventWatch(FakeLab(), self._happened, self._begin, PartFailures(self.told))  # type: ignore[arg-type]
 

@@ -98,7 +98,7 @@ def test_a_file_that_vanishes_while_they_are_read_is_none_of_them(
     shutil.copytree(STATIC, tmp_path / "static")
     monkeypatch.setattr(page_files, "STATIC", tmp_path / "static")
     going = [tmp_path / "static/core/keys.js", tmp_path / "static/core/touch.js"]
-    real = {"stat": Path.stat, "read_bytes": Path.read_bytes}
+    real: dict[str, Any] = {"stat": Path.stat, "read_bytes": Path.read_bytes}
 
     def vanishing(name: str, path: Path) -> Any:
         def look(self: Path, **settings: Any) -> Any:

@@ -331,7 +331,12 @@ def test_a_stream_is_told_that_its_subscriber_went(there: bool, target: Target) 
     item = gnmi_pb2.Subscription(path=path(*OCTETS, name="down1"), mode=gnmi_pb2.SAMPLE, sample_interval=3600 * 10**9)
     subscribed = subscriptions(gnmi_pb2.SubscriptionList.STREAM, item).subscribe
     told: list[Callable[[], None]] = []
-    context = SimpleNamespace(add_callback=lambda callback: told.append(callback) or there)
+
+    def add_callback(callback: Callable[[], None]) -> bool:
+        told.append(callback)
+        return there
+
+    context = SimpleNamespace(add_callback=add_callback)
     wanted = [service._wanted(subscribed, item, context)]
     stream = target.service._stream(subscribed, wanted, gnmi_pb2.PROTO, context)
     if there:
