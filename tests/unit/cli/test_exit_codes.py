@@ -269,7 +269,7 @@ workload: {kind: incast, bytes: 20kB, senders: 2}
     [
         ("expect: [{metric: jct, min: 0, source: none}]\n", ExitCode.PASS),
         ("expect: [{metric: jct, max: 0, source: none}]\n", ExitCode.FAIL),
-        ("expect: [{metric: fault_rate_loss, min: 0, source: none}]\n", ExitCode.INVALID),
+        ("expect: [{metric: iops, min: 0, source: none}]\n", ExitCode.INVALID),
     ],
 )
 def test_run_ends_with_its_verdict(expect: str, code: ExitCode, capsys: pytest.CaptureFixture[str]) -> None:

@@ -138,6 +138,7 @@ def test_a_collective_whose_messages_are_cut_has_a_size_to_go_by(folds: bool) ->
 def test_a_transfer_alone_takes_what_the_slowest_port_of_its_way_allows() -> None:
     text = ROCE.replace("hosts: 4", "hosts: 1").replace("spines: 4", "spines: 1, uplink: {rate: 100G, count: 1}")
     text = text.replace("kind: all-reduce, algorithm: ring, bytes: 2MB", "kind: permutation, bytes: 64bdp")
+    text = text.replace("busbw_share, min: 0.3", "jct_ratio, max: 9")
     sweep = read_sweep(text)
     [point] = sweep.points
     result = FlowPoint(point, sweep.lab_of(point)).run(1, lambda share: False).result

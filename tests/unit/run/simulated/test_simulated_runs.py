@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from testbed.base.errors import ScenarioError, TestbedError
+from testbed.base.errors import ScenarioError, SpecError, TestbedError
 from testbed.base.interrupt import Interrupt
 from testbed.protocols.simulation.events import Ended
 from testbed.record.journal import JOURNAL_FILE
@@ -31,6 +31,7 @@ from testbed.run.sweep.points import Sweep
 from testbed.run.sweep.progress import Phase, Progress
 from testbed.run.sweep.runner import RecordOptions, ScenarioStopped
 from testbed.run.sweeps import read_sweep
+from testbed.workload.metrics import CATALOGUE
 
 pytestmark = pytest.mark.process
 
@@ -183,6 +184,14 @@ def test_without_qos_there_are_plain_queues() -> None:
     assert record.verdict.outcome is Outcome.PASS
     assert {check.name for check in record.points[0].runs[0].checks} == {"datagrams", "ideal"}
     assert any("plain tail-drop" in sentence for sentence in record.environment.approximations)
+    measured, refused = set(record.points[0].runs[0].metrics), []
+    for name in [metric.name for metric in CATALOGUE.values() if metric.needs and not metric.by_network]:
+        try:
+            read_sweep(text.replace("{metric: tail_fct_ratio", f"{{metric: {name}"))
+        except SpecError as error:
+            refused += [name for problem in error.problems if problem.code == "not-measured"]
+    assert {"drops", "queue_p99", "pause_fraction", "detection_time", "busbw", "mean_ttft", "ib_lost"} <= set(refused)
+    assert "tail_fct_ratio" in measured and not measured & set(refused), "what is refused is what no run has"
 
 
 @pytest.mark.parametrize("secured", [False, True])
