@@ -265,6 +265,19 @@ def test_every_test_is_in_one_tier_whatever_its_marks() -> None:
             assert len(having) == 1 or (len(apart) == 2 and having), (marks, having)
 
 
+def test_what_takes_long_is_never_in_the_gate() -> None:
+    for tier in (*GATE, *FIRST, BY_NAME["docker"]):
+        for marks in itertools.combinations(MARKS, 2):
+            assert not (_has(tier, set(marks)) and {"soak", "thorough", "bench"} & set(marks)), (tier.name, marks)
+
+
+def test_labs_and_docker_are_all_of_both() -> None:
+    joined, parts = BY_NAME["labs+docker"], (BY_NAME["labs"], BY_NAME["docker"])
+    for marks in itertools.chain(*(itertools.combinations(MARKS, count) for count in range(4))):
+        assert _has(joined, set(marks)) == any(_has(part, set(marks)) for part in parts), marks
+    assert all(any(place.startswith(whole) for whole in joined.places) for part in parts for place in part.places)
+
+
 def test_every_tier_looks_where_its_tests_are() -> None:
     """A file that has a mark by which a tier is chosen lies in one of its directories."""
     root = Path(__file__).parents[2]

@@ -10,7 +10,13 @@ import pytest
 from docker_engine import TestEngine, running_engine
 
 from testbed.lab.features.containers.engine import ContainerEngine
-from testbed.lab.features.containers.images.container_images import build_image, known_names
+from testbed.lab.features.containers.images.container_images import (
+    IMAGES,
+    RUNNER,
+    build_image,
+    image_status,
+    known_names,
+)
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +41,18 @@ def named_engine(engine: TestEngine) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as changed:
         changed.setenv("DOCKER_HOST", engine.url)
         yield
+
+
+@pytest.fixture(scope="session")
+def runner_image(engine: TestEngine) -> str:
+    """The image of CI jobs, with interpreted transports: to compile them takes minutes, and tells nothing of
+    containers."""
+    with pytest.MonkeyPatch.context() as changed, closing(ContainerEngine.connect(engine.url)) as client:
+        changed.setenv("TESTBED_PURE", "1")
+        build_image(client, RUNNER)
+        assert image_status(client, RUNNER).state == "current"
+        assert not build_image(client, RUNNER), "built again, though nothing has changed"
+    return IMAGES[RUNNER]
 
 
 @pytest.fixture

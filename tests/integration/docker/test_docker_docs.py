@@ -9,11 +9,12 @@ import pytest
 from doc_blocks import name_of, pages_of
 from doc_runner import PageRun
 
-pytestmark = [pytest.mark.docker, pytest.mark.frr, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.docker, pytest.mark.frr, pytest.mark.timeout(1500)]
 
 
 @pytest.mark.parametrize("page", pages_of("docker"), ids=name_of)
-def test_page(page: Path, sandbox: Any) -> None:
+def test_page(page: Path, sandbox: Any, runner_image: str) -> None:
+    """What a page has built is there: a command has four minutes, and Debian's mirror may be slow."""
     run = PageRun(page, sandbox.work, sandbox.environment)
     try:
         run.run("docker")

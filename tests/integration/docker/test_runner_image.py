@@ -15,27 +15,11 @@ import pytest
 from ci_jobs import GITHUB, GITLAB, commands_of, container_options, github_options, make_repository
 
 from testbed.lab.features.containers.engine import ContainerEngine
-from testbed.lab.features.containers.images.container_images import IMAGES, RUNNER, build_image, image_status
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(1500)]
 
 HOURS = "sleep 7200"
 """What a container does by itself: the services start something like it, and run each step beside it."""
-
-
-@pytest.fixture(scope="module")
-def image(engine: Any) -> str:
-    """Built with interpreted transports: to compile them takes minutes, and tells nothing of containers."""
-    with pytest.MonkeyPatch.context() as changed:
-        changed.setenv("TESTBED_PURE", "1")
-        client = ContainerEngine.connect(engine.url)
-        try:
-            build_image(client, RUNNER)
-            assert image_status(client, RUNNER).state == "current"
-            assert not build_image(client, RUNNER), "built again, though nothing has changed"
-        finally:
-            client.close()
-    return IMAGES[RUNNER]
 
 
 class Job:
@@ -79,16 +63,16 @@ def repository(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def job(client: ContainerEngine, image: str, repository: Path) -> Iterator[Job]:
+def job(client: ContainerEngine, runner_image: str, repository: Path) -> Iterator[Job]:
     """The job with a lab, as GitHub starts it."""
-    made = Job(client, image, repository, github_options())
+    made = Job(client, runner_image, repository, github_options())
     yield made
     made.remove()
 
 
 @pytest.mark.parametrize("file", [GITHUB, GITLAB])
-def test_the_gate_needs_no_capability(client: ContainerEngine, image: str, repository: Path, file: str) -> None:
-    made = Job(client, image, repository, [])
+def test_the_gate_needs_no_capability(client: ContainerEngine, runner_image: str, repository: Path, file: str) -> None:
+    made = Job(client, runner_image, repository, [])
     try:
         made.check("chown -R 1000:1000 .")
         for command in commands_of(file, "gate"):
@@ -131,10 +115,12 @@ def test_a_port_with_queues_and_pauses_works_in_it(job: Job) -> None:
 
 
 @pytest.mark.parametrize("lacking", ["NET_ADMIN", "SYS_ADMIN", "SYS_PTRACE"])
-def test_without_one_of_them_it_is_named(client: ContainerEngine, image: str, repository: Path, lacking: str) -> None:
+def test_without_one_of_them_it_is_named(
+    client: ContainerEngine, runner_image: str, repository: Path, lacking: str
+) -> None:
     options = github_options()
     place = options.index(lacking)
-    made = Job(client, image, repository, options[: place - 1] + options[place + 1 :])
+    made = Job(client, runner_image, repository, options[: place - 1] + options[place + 1 :])
     try:
         code, said = made.run("testbed deploy -t topologies/demo.yml")
         assert code not in (0, 1), said

@@ -28,7 +28,7 @@ from testbed.workload.collectives.datatype import DataType
 from testbed.workload.collectives.operation import CollectiveOperation
 from testbed.workload.patterns import generate_incast, generate_permutation, generate_point_to_point
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
 K = 4000.0
 """100 Mbit/s."""

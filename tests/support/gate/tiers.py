@@ -97,13 +97,13 @@ TIMED = Tier(
     name="timed",
     summary="labs that measure: ports, pauses, rates, shares",
     marks=f"({KERNEL}) and timed and not ({APART} or thorough)",
-    minutes=5,
+    minutes=4,
     places=PLACES_OF_LABS,
 )
 VM = Tier(
     name="vm",
     summary="a full kernel in the lab VM, and another release of Debian",
-    marks="vm and not thorough",
+    marks="vm and not (bench or soak or thorough)",
     minutes=5,
     places=("tests/integration/vm",),
     beside=2,
@@ -112,7 +112,7 @@ VM = Tier(
 DOCKER = Tier(
     name="docker",
     summary="nodes that are containers, and labs in one",
-    marks="docker and not (bench or thorough or soak)",
+    marks="docker and not (bench or soak or thorough)",
     minutes=6,
     places=("tests/integration/docker",),
 )
@@ -128,7 +128,7 @@ LABS_AND_DOCKER = Tier(
 SCENARIOS = Tier(
     name="scenarios",
     summary="shipped scenarios, run to their verdicts",
-    marks="scenarios and not thorough",
+    marks="scenarios and not (bench or soak or thorough)",
     minutes=1.5,
     places=("tests/integration/scenarios",),
 )
