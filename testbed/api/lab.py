@@ -148,9 +148,8 @@ class Lab:
     ) -> Self:
         """Deploy a resolved model, as `deploy` does with what it has read."""
         state = state or StateDirectory()
-        options = DeployOptions(
-            k=resolve_scale(model, state).k, timeout_s=timeout_s, reconfigure=reconfigure, directory=directory
-        )
+        k = resolve_scale(model, state, replaces=reconfigure).k
+        options = DeployOptions(k=k, timeout_s=timeout_s, reconfigure=reconfigure, directory=directory)
         return cls(deploy_lab(model, state, options, notify).lab, state)
 
     @classmethod

@@ -1,4 +1,5 @@
-"""Writing a file in one step: whoever reads it finds the old content or the new one, never half of either.
+"""Writing a file in one step: whoever reads it finds the old content or the new one, never half of either; and where
+files are that come with testbed, and those that it makes once.
 
 The content goes into a temporary file beside the place, which is renamed onto it once it is whole (rename(2)). What
 is interrupted or fails leaves the old file as it was and nothing beside it; a writer that was killed may leave its
@@ -18,8 +19,18 @@ CHECKOUT = Path(os.path.realpath(__file__)).parents[2]
 SHIPPED_FOLDERS = ("topologies", "scenarios")
 """The folders of the files that come with testbed. A scenario names its topology by `../topologies/`, so that they stay
 side by side."""
+SYSTEM_CACHE = Path("/var/cache/testbed")
 _SUFFIX = ".new"
 _numbers = itertools.count()
+
+
+def cache_directory() -> Path:
+    """$TESTBED_CACHE_DIR or /var/cache/testbed; for who may not write there, the user's own cache."""
+    if given := os.environ.get("TESTBED_CACHE_DIR"):
+        return Path(given)
+    if os.geteuid() == 0:
+        return SYSTEM_CACHE
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "testbed"
 
 
 def write_atomically(path: Path, content: bytes | str, *, mode: int = 0o666, durable: bool = True) -> None:

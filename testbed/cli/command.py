@@ -13,6 +13,16 @@ import click
 from testbed.base.errors import TestbedError
 
 PATH = click.Path(path_type=Path)
+_CONSENTS = ("-y", "--yes", "--force", "--assume-yes")
+_OPTIONS_ELSEWHERE = {
+    "--port": ("--bind 127.0.0.1:PORT", "--listen 127.0.0.1:PORT"),
+    "--address": ("--bind ADDRESS:PORT", "--listen ADDRESS:PORT"),
+    "--force": ("--reconfigure", "--allow restart"),
+    "--lab": ("--name",),
+    "--json": ("--format json",),
+    "--csv": ("--format csv",),
+}
+"""By options of other tools, what stands for them here in the verbs that have it."""
 _TYPE_NAMES = {"text": "str", "integer": "int"}
 
 
@@ -41,7 +51,12 @@ class VerbCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take the command line apart. Raises `TestbedError` for an option that is given twice."""
         if not ctx.resilient_parsing:
-            _refuse_repeated_options(self, ctx, args)
+            try:
+                _refuse_repeated_options(self, ctx, args)
+            except click.NoSuchOption as error:
+                if meant := _meant_by_option(self, error.option_name):
+                    ctx.fail(f"{error.message} {meant}")
+                raise
         takes_more, ctx.allow_extra_args = ctx.allow_extra_args, True
         rest = super().parse_args(ctx, args)
         ctx.allow_extra_args = takes_more
@@ -106,6 +121,15 @@ def _meant_by_one_too_many(command: click.Command, word: str) -> str:
     wanted = "topology" if Path(word).suffix in SUFFIXES else "name"
     meant = next((one for one in command.params if isinstance(one, click.Option) and one.name == wanted), None)
     return "" if meant is None else f". Did you mean '{meant.opts[0]} {word}'?"
+
+
+def _meant_by_option(command: click.Command, word: str) -> str:
+    """Say what an option of other tools is called here, or that a verb asks nothing; "" where that is not known."""
+    known = {name for one in command.params for name in one.opts}
+    meant = next((one for one in _OPTIONS_ELSEWHERE.get(word, ()) if one.split()[0] in known), None)
+    if meant is None:
+        return "It asks nothing: leave it out." if word in _CONSENTS else ""
+    return f"Did you mean '{meant}'?"
 
 
 def _refuse_repeated_options(command: click.Command, context: click.Context, args: list[str]) -> None:

@@ -44,10 +44,9 @@ def list_results(root: Path) -> list[Listed]:
     """
     try:
         directories = [path for path in root.iterdir() if path.is_dir() and not path.is_symlink()]
-    except FileNotFoundError:
-        return []
     except OSError as error:
-        raise RecordError(f"cannot read {root}: {error.strerror}") from error
+        hint = "name the directory in which results lie, as `testbed run -o` was told it; without one it is results/"
+        raise RecordError(f"cannot read {root}: {error.strerror}", hint=hint) from error
     found = [_listed(directory) for directory in directories if _has_record(directory)]
     found.sort(key=lambda item: item.directory.name)  # those that cannot be read have no time, and come last
     return sorted(found, key=lambda item: item.started, reverse=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -112,11 +112,13 @@ def read_sweep_for(
     )
 
 
-def _fault_findings(fault: Fault, lab: Lab) -> Iterator[Finding]:
-    """Find what a fault asks of a lab that it does not have. Most scenarios have no fault, and its module is large."""
-    from testbed.run.faults.registry import fault_findings
+def _fault_findings(faults: Sequence[Fault], lab: Lab) -> Iterable[tuple[int, Finding]]:
+    """Find what faults ask of a lab that it does not have. Most have none, and the module of faults is large."""
+    if not faults:
+        return ()
+    from testbed.run.faults.registry import findings_of_all
 
-    return fault_findings(fault, lab)
+    return findings_of_all(faults, lab)
 
 
 def _read(scenario: str | Path, overrides: Mapping[str, object], only: Mapping[str, object]) -> ScenarioFile:

@@ -19,14 +19,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from testbed.base.datapath import build
-from testbed.base.files import write_atomically
+from testbed.base.files import cache_directory, write_atomically
 from testbed.lab.core.deploy.records.files import locked
 from testbed.vm.errors import ImageError
 
 MANIFEST = "manifest.json"
 _CHECKED = ".checked"
-cache_directory = build.cache_directory
 
 
 def cached(

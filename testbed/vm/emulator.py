@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.base.errors import CapabilityError
-from testbed.base.files import write_atomically
+from testbed.base.files import cache_directory, write_atomically
 from testbed.lab.features.containers.images.debian_mirror import mirror
 from testbed.lab.features.containers.images.mmdebstrap import mmdebstrap_command, mmdebstrap_options
 from testbed.vm import cache
@@ -126,7 +126,7 @@ def kvm_lacks(emulator: Emulator, image: VmImage, *, device: Path = KVM_DEVICE) 
         return f"no {device}"
     if not os.access(device, os.R_OK | os.W_OK):
         return f"{device} is not ours to use"
-    remembered = cache.cache_directory() / "kvm.json"
+    remembered = cache_directory() / "kvm.json"
     question = [Path("/proc/sys/kernel/random/boot_id").read_text(), emulator.version, image.kernel_version]
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         known = json.loads(remembered.read_text())

@@ -24,9 +24,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from testbed.base.descriptors import wait_readable
-from testbed.base.files import write_atomically
+from testbed.base.files import cache_directory, write_atomically
 from testbed.lab.core.deploy.records.files import locked
-from testbed.vm import cache
 from testbed.vm.emulator import Emulator, environment
 from testbed.vm.errors import MachineError
 from testbed.vm.image.build import VmImage
@@ -96,7 +95,7 @@ class Machine:
                 return self._ended(record)
             return MachineStatus(state="running", detail=f"QEMU does not answer: {error}", record=record)
         if answer["status"] == "io-error":
-            return MachineStatus(state="paused", detail=f"the disk of {cache.cache_directory()} is full", record=record)
+            return MachineStatus(state="paused", detail=f"the disk of {cache_directory()} is full", record=record)
         return MachineStatus(state="running" if answer["running"] else "paused", detail=answer["status"], record=record)
 
     def _ended(self, record: MachineRecord) -> MachineStatus:
@@ -196,7 +195,7 @@ class Machine:
         with (self.directory / _COMPLAINTS).open("wb") as complaints:
             process = subprocess.Popen(
                 [*emulator.program, *options],
-                env={**environment(), "TMPDIR": str(cache.cache_directory())},
+                env={**environment(), "TMPDIR": str(cache_directory())},
                 stdin=subprocess.DEVNULL,
                 stdout=complaints,
                 stderr=complaints,

@@ -167,8 +167,11 @@ def generate_tornado(*, ranks: int, size_bytes: int, shift: int | None = None, f
     Source: Singh et al., "GOAL: A load-balanced adaptive routing algorithm for torus networks", ISCA 2003.
     """
     by = max(1, ranks // 2) if shift is None else shift % ranks
-    if ranks < 2 or by == 0:
-        raise WorkloadError("a tornado shifts by at least one of two or more ranks", field="shift")
+    if ranks < 2:
+        raise WorkloadError("a tornado needs two ranks", field="ranks")
+    if by == 0:
+        message = f"a shift by {shift} of {ranks} ranks leads each back to itself"
+        raise WorkloadError(message, field="shift", hint=f"shift: 1 to {ranks - 1}")
     return _pairs("tornado", [(rank, (rank + by) % ranks) for rank in range(ranks)], ranks, size_bytes, flows)
 
 

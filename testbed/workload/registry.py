@@ -13,7 +13,7 @@ from testbed.base.errors import WorkloadError
 from testbed.base.lazy import LazyMapping
 from testbed.base.names import choice_hint
 from testbed.workload.kinds.kind import FabricView, WorkloadKind
-from testbed.workload.parameters import Parameter, Values
+from testbed.workload.parameters import Parameter, ParameterType, Values
 from testbed.workload.steps import Workload
 
 _PARAMETERS_OF_FIELDS = {
@@ -48,6 +48,8 @@ def build_workload(kind: str, parameters: Mapping[str, Any], fabric: FabricView)
     known = workload_kind(kind)
     by_name: Mapping[str, Parameter] = {one.name: one for one in known.parameters}
     values = Values(parameters=by_name, written=parameters, bdp_bytes=fabric.bdp_bytes)
+    for parameter in known.parameters:
+        _check_ranks(parameter, parameters.get(parameter.name), fabric.ranks)
     try:
         return known.build(values, fabric)
     except WorkloadError as error:
@@ -55,6 +57,20 @@ def build_workload(kind: str, parameters: Mapping[str, Any], fabric: FabricView)
         if field == error.field or field not in by_name:
             raise
         raise WorkloadError(error.message, field=field, hint=error.hint) from error
+
+
+def _check_ranks(parameter: Parameter, written: Any, ranks: int) -> None:
+    """Raise `WorkloadError` where a parameter names a rank that the workload does not have."""
+    if parameter.type is ParameterType.RANK:
+        named: tuple[Any, ...] = () if written is None else (written,)
+    elif parameter.type is ParameterType.RANKS and isinstance(written, tuple | list):
+        named = tuple(written)
+    else:
+        return
+    for rank in named:
+        if rank >= ranks:
+            hint = f"they count from 0, to {ranks - 1}"
+            raise WorkloadError(f"rank {rank} is not one of the {ranks} ranks", field=parameter.name, hint=hint)
 
 
 _FAMILIES = {
@@ -68,6 +84,8 @@ _FAMILIES = {
     "programs": "program",
 }
 """The kinds of each module of `testbed.workload.kinds`."""
+INDEPENDENT = frozenset(_FAMILIES["patterns"].split())
+"""The kinds whose transfers are no part of anything: of no collective and of no request."""
 _FAMILY_OF = {name: family for family, names in _FAMILIES.items() for name in names.split()}
 
 

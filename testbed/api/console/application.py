@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
@@ -20,7 +20,7 @@ from testbed.api.console.action import answer_action, find_action, read_request
 from testbed.api.console.answers import RefusedRequest, body_of, error_answer, json_answer, not_found
 from testbed.api.console.console import MOST_STREAMS, Console
 from testbed.api.console.live.lab import WatchedLab
-from testbed.api.console.page_files import STATIC, PageFiles
+from testbed.api.console.page_files import PageFiles
 from testbed.api.console.queries import BASE_ROUTES, recorded_snapshot
 from testbed.api.console.sessions import Sessions
 from testbed.api.console.shells import serve_shell
@@ -71,7 +71,7 @@ class _Pages:
         if token is not None:
             return self._logged_in(token, by_page=request.headers.get("sec-fetch-site", "none") == "cross-site")
         if not self._sessions.knows(request.headers.get("cookie", "")):
-            return FileResponse(STATIC / "login.html", status_code=401)
+            return self._files.login()
         return self._files.index(self._opens)
 
     async def log_in(self, request: Request) -> Response:
@@ -92,7 +92,7 @@ class _Pages:
         """
         value = None if self._sessions is None else self._sessions.log_in(token)
         if value is None or self._sessions is None:
-            return FileResponse(STATIC / "login.html", status_code=401)
+            return self._files.login()
         self._told()
         cookie = self._sessions.cookie_header(value, secure=self._secure)
         if by_page:

@@ -6,6 +6,9 @@ import hashlib
 import html
 import os
 import re
+import stat
+from collections.abc import Callable
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,8 @@ from typing import Any
 from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
+
+from testbed.api.console.answers import RefusedRequest, error_answer
 
 STATIC = Path(str(files("testbed.api.console"))) / "static"
 _PICTURE = {f"graph/{name}": Path(str(files("testbed.lab.graph"))) / name for name in ("picture.js", "picture.css")}
@@ -35,21 +40,33 @@ class PageFiles(StaticFiles):
         self._digest = ""
 
     def _renewed(self) -> str:
-        """Return the digest of all files as they are now. They are read again only where one was written since."""
-        paths = [*sorted(path for path in STATIC.rglob("*") if path.is_file()), *_PICTURE.values()]
-        seen = {str(path): _stamp(path.stat()) for path in paths}
+        """Return the digest of all files as they are now. They are read again only where one was written since.
+
+        One that goes meanwhile, as in an upgrade, is none of them; the digest is made anew next time.
+        """
+        paths = [*sorted(STATIC.rglob("*")), *_PICTURE.values()]
+        seen = {str(path): _stamp(status) for path in paths if (status := _file_status(path)) is not None}
         if seen != self._seen:
-            content = hashlib.sha256()
-            for path in paths:
-                content.update(f"{path}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
-            self._digest, self._seen = content.hexdigest()[:16], seen
+            content, self._seen = hashlib.sha256(), {}
+            for path in map(Path, seen):
+                with suppress(FileNotFoundError):
+                    content.update(f"{path}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+                    self._seen[str(path)] = seen[str(path)]
+            self._digest = content.hexdigest()[:16]
         return self._digest
 
     def index(self, opens: str | None) -> Response:
         """Answer with the page. `opens` is what it shows first, which it asks for before all of its parts are there."""
-        text = (STATIC / "index.html").read_text()
-        text = text.replace('data-opens=""', f'data-opens="{html.escape(opens or "")}"')
-        return HTMLResponse(text.replace('"/static/', f'"/static/{self._renewed()}/'))
+
+        def addressed(text: str) -> str:
+            text = text.replace('data-opens=""', f'data-opens="{html.escape(opens or "")}"')
+            return text.replace('"/static/', f'"/static/{self._renewed()}/')
+
+        return _page("index.html", addressed)
+
+    def login(self) -> Response:
+        """Answer with the form to log in."""
+        return _page("login.html", str, 401)
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         """Answer with a file, whatever digest its address names. One that was written since the digest was made is not
@@ -68,7 +85,8 @@ class PageFiles(StaticFiles):
     def lookup_path(self, path: str) -> tuple[str, os.stat_result | None]:
         """Return where a file is, and what is known of it."""
         if path in _PICTURE:
-            return str(_PICTURE[path]), _PICTURE[path].stat()
+            status = _file_status(_PICTURE[path])
+            return ("" if status is None else str(_PICTURE[path])), status
         return super().lookup_path(path)
 
     def file_response(self, full_path: Any, *arguments: Any, **settings: Any) -> Response:
@@ -78,6 +96,25 @@ class PageFiles(StaticFiles):
         if kind is not None:
             response.headers["Content-Type"] = f"{kind}; charset=utf-8"
         return response
+
+
+def _page(name: str, completed: Callable[[str], str], status: int = 200) -> Response:
+    """Answer with a page whose text `completed` makes of what is in its file."""
+    try:
+        text = (STATIC / name).read_text()
+    except FileNotFoundError:
+        hint = "ask again once the upgrade of testbed is done"
+        return error_answer(RefusedRequest(503, f"{STATIC / name} is not there", hint=hint))
+    return HTMLResponse(completed(text), status)
+
+
+def _file_status(path: Path) -> os.stat_result | None:
+    """Return what is known of a file; None where there is none, or something else."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None
 
 
 def _stamp(status: os.stat_result) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.scale import resolve_scale
 from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step
+from testbed.lab.core.deploy.watch.changes import ChangeWatch
 from testbed.lab.core.deploy.watch.check import CheckReport, check_lab
 from testbed.lab.core.model import Lab
 from testbed.lab.core.schema.load import load_topology_text
@@ -40,8 +41,6 @@ TOPOLOGY = "topology.yml"
 """The topology file of the lab, beside it: `apply` takes what a learner changes in it."""
 SETTLES_S = 4.0
 """A neighbour that did not answer is asked again after a second or two, and BGP tries a session again each second."""
-_TESTED_AGAIN_S = 0.2
-"""Between two tests of a lab: neighbours that come back tell nobody."""
 LINES_SHOWN = 3
 """The most findings that are told below a symptom."""
 
@@ -170,14 +169,18 @@ class Attempt:
         return results
 
     def _checked(self, running: RunningLab) -> CheckReport:
-        """Test the lab; what has just been mended has a moment to be found again by routing and neighbours."""
-        end = time.monotonic() + SETTLES_S
+        """Run the tests that goals name; what has just been mended has a moment to be found again by routing and
+        neighbours, and they are run again as the lab changes, and once more at the end."""
         goals = [goal for goal in self.exercise.file.goals if goal.check]
-        while True:
-            report = check_lab(running)
-            if time.monotonic() > end or not any(_failed_tests(goal, report) for goal in goals):
-                return report
-            time.sleep(_TESTED_AGAIN_S)
+        names = {name for goal in goals for name in goal.check}
+        end_s = time.monotonic() + SETTLES_S
+        with closing(ChangeWatch(running)) as watch:
+            while True:
+                left_s = end_s - time.monotonic()
+                report = check_lab(running, names)
+                if left_s <= 0 or not any(_failed_tests(goal, report) for goal in goals):
+                    return report
+                watch.wait(end_s - time.monotonic())
 
     def solve(self, told: Callable[[str], None] = lambda _: None) -> Attempt:
         """Carry out the solution; `told` is told of each command line before. Raises `StepFailed`."""

@@ -21,14 +21,15 @@ from testbed.run.sweep.point_runs import RunOutcome
 _WORKER_DIED = f"its worker died {TRIES} times"
 _MEMORY = "; is there memory enough?"
 DOUBT_S = 2.0
-"""For so long a run whose workers died is not yet lost: its machine may be, of which the news takes another way."""
+"""For so long a run whose workers died is not begun again: its machine may be lost, of which the news takes another
+way."""
 
 
 class PooledRuns:
     """Runs simulated jobs on machines (`JobRunner`). `order` is the sweep as the machines read it.
 
     The run of a process or a worker that dies is done once more, and lost when that dies, too; the workers of a machine
-    that is lost have died once, however many of them had it. A run that comes twice,
+    have died once, however many of them had it: the news that the machine is lost may be late. A run that comes twice,
     as from a machine whose connection was cut, counts once.
     """
 
@@ -119,15 +120,12 @@ class PooledRuns:
                 yield from self._dead(job, _WORKER_DIED, _MEMORY)
 
     def _settled(self) -> Iterator[tuple[Job, RunOutcome]]:
-        """Yield the runs that are lost, though their machine is there; those of a lost machine are done once more."""
+        """Have runs done once more whose machine is lost, or has not been heard to be: such news may be late."""
         there = self._crew.machines() if self._doubted else {}
         for job, until in list(self._doubted.items()):
-            if self._places[job][-1] not in there:
+            if self._places[job][-1] not in there or time.monotonic() > until:
                 del self._doubted[job]
                 yield from self._dead(job, _WORKER_DIED, _MEMORY)
-            elif time.monotonic() > until:
-                del self._doubted[job]
-                yield from self._lost(job)
 
     def _lost(self, job: Job) -> Iterator[tuple[Job, RunOutcome]]:
         self._died[job] = TRIES

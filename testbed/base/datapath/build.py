@@ -13,23 +13,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from testbed.base import files
 from testbed.base.errors import CapabilityError, DriverError
-from testbed.base.files import write_atomically
 
-SYSTEM_CACHE = Path("/var/cache/testbed")
 _HEADERS = ("layout.h", "rules.h", "maps.h", "packets.h", "accounts.h", "samples.h", "paths.h")
 _MULTIARCH = Path("/usr/include/x86_64-linux-gnu")
 _INCLUDE = ("-I", str(_MULTIARCH)) if _MULTIARCH.is_dir() else ()
 BPF_FLAGS = ("-O2", "-g", "-Wall", "-target", "bpf", "-mcpu=v3", "-D__TARGET_ARCH_x86", *_INCLUDE, "-c")
-
-
-def cache_directory() -> Path:
-    """$TESTBED_CACHE_DIR or /var/cache/testbed; for who may not write there, the user's own cache."""
-    if given := os.environ.get("TESTBED_CACHE_DIR"):
-        return Path(given)
-    if os.geteuid() == 0:
-        return SYSTEM_CACHE
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "testbed"
 
 
 def source_texts(package: str, directory: str, names: Sequence[str] = ()) -> dict[str, bytes]:
@@ -66,9 +56,9 @@ def compiled(
     digest = hashlib.sha256(repr((tuple(flags), sorted(sources.items()))).encode()).hexdigest()[:16]
     file = f"{name}-{digest}{suffix}"
     if cache is None:
-        cache = cache_directory()
-        if not os.environ.get("TESTBED_CACHE_DIR") and (SYSTEM_CACHE / file).exists():  # root has compiled it
-            return SYSTEM_CACHE / file
+        cache = files.cache_directory()
+        if not os.environ.get("TESTBED_CACHE_DIR") and (files.SYSTEM_CACHE / file).exists():  # root has compiled it
+            return files.SYSTEM_CACHE / file
     target = cache / file
     if target.exists():
         return target
@@ -80,7 +70,7 @@ def compiled(
         units = [directory / source for source in sorted(sources) if source.endswith(".c")]
         # Without the name of the directory in what is for a debugger, the same source gives the same file.
         compile_c(units, directory / "out", [*flags, f"-ffile-prefix-map={directory}={name}"], what=what)
-        write_atomically(target, (directory / "out").read_bytes(), mode=0o777)
+        files.write_atomically(target, (directory / "out").read_bytes(), mode=0o777)
     return target
 
 

@@ -13,11 +13,12 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from testbed.base.errors import Position, Problem, SpecError
 from testbed.base.names import NODE_NAME, nearest
 from testbed.base.validation.by_kind import ByKind
+from testbed.base.validation.fields import switch_word
 from testbed.base.validation.model import SpecModel
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, format_path, quote
@@ -223,6 +224,11 @@ class _Place:
             key, colon, _ = value.partition(":")
             if colon and key in (_known_keys(self.models) or (key,)):
                 return "write a space after the colon"
+        if (switch := switch_word(value)) is not None and self.models:
+            if not switch:
+                return f"leave {self.path[-1]} out for the default"
+            if not any(field.is_required() for model in self.models for field in model.model_fields.values()):
+                return f"write {self.path[-1]}: {{}}"
         if not isinstance(value, bool | list | None):
             for model in self.models:
                 if taking := [key for key in model.model_fields if _takes(model, key, value)]:
@@ -280,13 +286,18 @@ class _Place:
 
     def _hint_elsewhere(self, key: str) -> str | None:
         """Return in which sections an unknown key belongs: those nearest below this one that have it, else of all."""
-        for models, below in ((self.around, True), ((self.root,), False)):
-            sections = _sections_with(key, models)
+        if key in self.root.model_fields and self.root not in self.around and self.position is not None:
+            return f"{key} is a section of its own: write it at the begin of a line"
+        data = self.document.get(self.path[:-1])
+        for models, below, written in ((self.around, True, data), ((self.root,), False, self.document.get(()))):
+            sections = _sections_with(key, models, written)
             value = self.detail["input"]
-            if len(sections) == 1 and below and "NAME" not in sections[0] and not isinstance(value, dict | list):
+            section, model = next(iter(sections.items()), (("NAME",), self.root))
+            if len(sections) == 1 and below and "NAME" not in section and not isinstance(value, dict | list):
                 if self.position is None:  # of the command line, where keys are written with dots
-                    return f"write {format_path((*self.path[:-1], *sections[0], key))}={value}"
-                return f"write {': {'.join((*sections[0], key))}: {quote(value)}{'}' * len(sections[0])}"
+                    return f"write {format_path((*self.path[:-1], *section, key))}={value}"
+                if _takes(model, key, value):
+                    return f"write {': {'.join((*section, key))}: {quote(value)}{'}' * len(section)}"
             if 0 < len(sections) <= _MOST_SECTIONS:
                 return f"it is a key of {' and of '.join('.'.join(section) for section in sections)}"
         return None
@@ -314,25 +325,45 @@ def _known_keys(models: Iterable[type[SpecModel]]) -> list[str]:
     return sorted({name for model in models for name in model.model_fields})
 
 
-def _sections_with(key: str, models: Iterable[type[SpecModel]]) -> list[tuple[str, ...]]:
-    """The sections nearest below these that have a key; NAME stands for what a file calls entries of a section.
+def _sections_with(
+    key: str, models: Iterable[type[SpecModel]], written: object
+) -> dict[tuple[str, ...], type[SpecModel]]:
+    """The sections nearest below these that have a key, by path; NAME stands for what a file calls entries of one.
 
-    Sections whose keys depend on their kind are not among them.
+    `written` is what the file has there. A section whose keys depend on its kind has those of the kind that is written,
+    or of all kinds.
     """
-    level: list[tuple[tuple[str, ...], type[SpecModel]]] = [((), model) for model in models]
+    level: list[_Below] = [((), model, written) for model in models]
     for _ in range(_DEEPEST):
-        level = [below for path, model in level for below in _sections_below(path, model)]
-        if found := [path for path, model in level if key in model.model_fields]:
+        level = [below for one in level for below in _sections_below(*one)]
+        if found := {path: model for path, model, _ in level if key in model.model_fields}:
             return found
-    return []
+    return {}
 
 
-def _sections_below(path: tuple[str, ...], model: type[SpecModel]) -> Iterator[tuple[tuple[str, ...], type[SpecModel]]]:
+_Below = tuple[tuple[str, ...], type[SpecModel], object]
+"""A section below another: its path, its model, and what the file has there."""
+
+
+def _sections_below(path: tuple[str, ...], model: type[SpecModel], written: object) -> Iterator[_Below]:
     for name, field in model.model_fields.items():
         for step in _unwrapped(_annotation(field)):
             named = get_origin(step) in (dict, list)
-            inner = _unwrapped(get_args(step)[-1]) if named else (step,)
-            yield from (((*path, name, *(["NAME"] if named else [])), one) for one in _models(inner))
+            inner = written.get(name) if isinstance(written, dict) and not named else None
+            steps = _unwrapped(get_args(step)[-1]) if named else (step,)
+            yield from (((*path, name, *(["NAME"] if named else [])), one, inner) for one in _models_for(steps, inner))
+
+
+def _models_for(steps: Iterable[Any], written: object) -> Iterator[type[SpecModel]]:
+    """The models that what is written may be read by; of a section with a `kind` that of its own, if it has one."""
+    for step in steps:
+        if not isinstance(step, ByKind):
+            yield from _models([step])
+            continue
+        try:
+            yield step.choose(written)
+        except PydanticCustomError:
+            yield from step.models().values()
 
 
 def _models(steps: Iterable[Any]) -> tuple[type[SpecModel], ...]:

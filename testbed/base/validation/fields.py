@@ -6,11 +6,12 @@ import math
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
@@ -291,9 +292,10 @@ def parse_quantity(value: object, kind: type[Kind], highest: Kind) -> Kind:
 
 @dataclass(frozen=True, slots=True)
 class Text(Checked):
-    """Text of at most `longest` characters."""
+    """Text of at most `longest` characters, and where `blank` is False of one that can be read at least."""
 
     longest: int = 4096
+    blank: bool = True
 
     def check(self, value: object) -> str:
         if not isinstance(value, str):
@@ -302,10 +304,12 @@ class Text(Checked):
             raise refusal("wrong-type", f"must be text, not {shown}", hint)
         if len(value) > self.longest:
             raise refusal("too-long", f"must have at most {self.longest} characters, not {len(value)}")
+        if not self.blank and not value.strip():
+            raise refusal("no-value", "the text is empty", "say in a few words what is to stand here")
         return value
 
     def json_schema(self) -> JsonSchemaValue:
-        return {"type": "string", "maxLength": self.longest}
+        return {"type": "string", "maxLength": self.longest} | ({} if self.blank else {"pattern": r"\S"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,6 +418,10 @@ class AutoOff(OrShort):
             return value
         meant = nearest(value, ("auto", "off")) if isinstance(value, str) else None
         hint = f"did you mean {meant}?" if meant else self.on_hint
+        if self.keys in self.model.model_fields and isinstance(value, str):
+            with suppress(ValidationError):
+                self.model.model_validate({self.keys: value})
+                hint = f"write {{{self.keys}: {value}}}"
         raise refusal("unknown-value", f"must be auto, off or a mapping with {self.keys}, not {quote(value)}", hint)
 
     def short_schema(self) -> list[JsonSchemaValue]:

@@ -76,7 +76,7 @@ def deploy(
             spread.show(format) if dry_run else spread.deploy(format, quiet=quiet)
         return
     state = StateDirectory()
-    scale = resolve_scale(lab, state)
+    scale = resolve_scale(lab, state, replaces=reconfigure)
     if dry_run:
         with placed_plan_errors(topology, name, set):
             _print_operations(lab, state, scale.k, format)

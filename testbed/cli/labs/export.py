@@ -44,7 +44,12 @@ def export(
         _export_topology(topology, to, output, name, set)
         return
     if to is not None or topology is not None:
-        raise TestbedError("a record and a topology are not exported at once", hint=f"export {record}, or -t FILE --to")
+        from testbed.base.yaml.reader import SUFFIXES
+
+        hint = f"export {record}, or -t FILE --to"
+        if topology is None and record.suffix in SUFFIXES:
+            raise TestbedError(f"{record} is no record", hint=f"export -t {record} --to {to}")
+        raise TestbedError("a record and a topology are not exported at once", hint=hint)
     from testbed.cli.scenarios.curves import export_curves
 
     export_curves(record, series, output, format)

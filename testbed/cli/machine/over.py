@@ -49,6 +49,18 @@ def spread_named(arguments: Sequence[str]) -> SpreadRecord | None:
     return records.read(name) if name in records.names() else None
 
 
+def spread_called(name: str) -> SpreadRecord | None:
+    """Return the lab over several machines of this name; None where there is none.
+
+    Raises `LabNotFound` for a record that is damaged.
+    """
+    if not Path(_directory(), f"{name}.json").is_file():
+        return None
+    from testbed.api.pool.over.records import SpreadRecords
+
+    return SpreadRecords().read(name)
+
+
 def spread_rows() -> list[ListedLab]:
     """Return the lines that `list` has of labs over several machines."""
     if not Path(_directory()).is_dir():

@@ -192,8 +192,9 @@ def subnet_sentence(lab: RunningLab, place: str) -> str:
     if not subnet.is_port(place):
         return ""
     state = subnet.link(place)
-    engine = subnet.engine_sentence()
-    return f"{state.a} - {state.b} is {'up' if state.up else 'down'}" + (f"; {engine}" if engine else "")
+    said = [f"{state.a} - {state.b} is {'up' if state.up else 'down'}", subnet.engine_sentence()]
+    reroute = subnet.last_reroute(place)
+    return "; ".join(filter(None, [*said, "" if reroute is None else reroute.sentence]))
 
 
 def cut_sentences(lab: RunningLab) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from testbed.base.errors import ConvergenceError, ExitCode
 
 if TYPE_CHECKING:
+    from testbed.api.pool.over.records import SpreadRecord
     from testbed.api.pool.pool import Pool
     from testbed.cli.options import Format
     from testbed.record.record import Backend
@@ -70,6 +71,10 @@ def measure(sweep: "Sweep", command: RunCommand) -> "tuple[SweepOutcome, Path]":
             from testbed.run.flows.sweep import run_flows
 
             outcome = run_flows(sweep, record_options, steps)
+        elif (spread := _spread_lab(sweep, command)) is not None:
+            from testbed.api.pool.over.run import run_spread
+
+            outcome = run_spread(sweep, spread, record_options, steps)
         else:
             lab_options = LabOptions(timeout_s=command.timeout_s, keep=command.keep, notify=display, warn=warn)
             try:
@@ -79,6 +84,31 @@ def measure(sweep: "Sweep", command: RunCommand) -> "tuple[SweepOutcome, Path]":
                 raise
     assert record_options.directory is not None
     return outcome, record_options.directory
+
+
+def _spread_lab(sweep: "Sweep", command: RunCommand) -> "SpreadRecord | None":
+    """Return the lab over several machines that a scenario runs on; None where none of its labs is one.
+
+    Raises `TestbedError` where only some are, and for what such a lab does not do.
+    """
+    from testbed.base.errors import TestbedError
+    from testbed.cli.machine.over import spread_called
+
+    found = {lab.name: spread_called(lab.name) for lab in sweep.labs.values()}
+    spread = [record for record in found.values() if record is not None]
+    if not spread:
+        return None
+    if len(found) > 1:
+        raise TestbedError(
+            f"{spread[0].name} is up on several machines, and the scenario has other labs, too: {', '.join(found)}",
+            hint=f"testbed destroy -n {spread[0].name}, or --only points of that lab",
+        )
+    for name, asked in (("--keep", command.keep), ("--prove-scale", command.prove_scale)):
+        if asked:
+            raise TestbedError(
+                f"{name}: {spread[0].name} is up on several machines, and stays as it is", hint="leave it out"
+            )
+    return spread[0]
 
 
 def _record_options(sweep: "Sweep", command: RunCommand) -> "RecordOptions":

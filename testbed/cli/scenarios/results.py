@@ -31,7 +31,7 @@ def list_results(root: Path | None, format: options.Format) -> None:
     from testbed.record.listing import list_results as listed
     from testbed.record.store import RESULTS_DIRECTORY
 
-    rows = listed(root or RESULTS_DIRECTORY)
+    rows = listed(root or RESULTS_DIRECTORY) if root or RESULTS_DIRECTORY.exists() else []  # nothing was measured yet
     if not rows and format is options.Format.TABLE:
         console().print(f"no results in {root or RESULTS_DIRECTORY}", highlight=False)
         return

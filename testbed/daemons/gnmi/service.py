@@ -32,8 +32,6 @@ _MODES = {
     gnmi_pb2.ON_CHANGE: When.ON_CHANGE,
     gnmi_pb2.SAMPLE: When.SAMPLE,
 }
-_LOOK_S = 0.2
-"""The interval at which a stream looks whether its subscriber is there still."""
 
 
 class GnmiService(gnmi_pb2_grpc.gNMIServicer):  # type: ignore[misc]  # pygnmi has no types
@@ -123,18 +121,17 @@ class GnmiService(gnmi_pb2_grpc.gNMIServicer):  # type: ignore[misc]  # pygnmi h
             yield from self._once(subscribed, wanted, encoding)
 
     def _stream(self, subscribed: Any, wanted: Sequence[WantedPath], encoding: int, context: Any) -> Iterator[Any]:
+        gone = threading.Event()
+        if not context.add_callback(gone.set):  # the subscriber has gone already
+            return
         stream = Stream(wanted, time.monotonic_ns())
         leaves = stream.begin(self._read(stream.patterns))
         if not subscribed.updates_only:
             yield from _updates(subscribed, leaves, (), encoding)
         yield gnmi_pb2.SubscribeResponse(sync_response=True)
-        while context.is_active():
-            wait = stream.due_ns - time.monotonic_ns()
-            if wait > 0:
-                time.sleep(min(wait / 1e9, _LOOK_S))
-                continue
-            updates, gone = stream.step(self._read(stream.patterns), time.monotonic_ns())
-            yield from _updates(subscribed, updates, gone, encoding)
+        while not gone.wait(max(0, stream.due_ns - time.monotonic_ns()) / 1e9):
+            updates, removed = stream.step(self._read(stream.patterns), time.monotonic_ns())
+            yield from _updates(subscribed, updates, removed, encoding)
 
 
 def _few(items: Sequence[Any], context: Any) -> Sequence[Any]:

@@ -38,6 +38,8 @@ MOST_AT_ONCE = 64 << 20
 """Bytes of an operation, and of the memory that traffic alone comes from and goes to."""
 OPEN_TRANSFERS = 48
 """Transfers at a time that a GPU begins, and to which it lends a window."""
+OPEN_POOLED = 112
+"""Loads and stores at a time that a GPU has under way to pooled memory, which need no window of their own."""
 OPEN_PARTS = 8
 """Operations of a transfer at a time: those of all transfers are no more than an end has room for (1,024)."""
 SETUP_NS, SETUP_RTTS = 5_000_000_000, 25
@@ -319,10 +321,13 @@ class InsidePackets:
 
     def _begin_waiting(self, rank: int) -> None:
         queue = self._waiting.get(rank)
-        while queue and self._begun.get(rank, 0) < OPEN_TRANSFERS:
+        while queue:
             step = queue[0]
             lender = _lender(step)
-            if self._lent.get(lender, 0) >= OPEN_TRANSFERS and lender not in self._pools:
+            pooled = lender in self._pools
+            if self._begun.get(rank, 0) >= (OPEN_POOLED if pooled else OPEN_TRANSFERS):
+                return
+            if not pooled and self._lent.get(lender, 0) >= OPEN_TRANSFERS:
                 return
             queue.popleft()
             self._begun[rank] = self._begun.get(rank, 0) + 1

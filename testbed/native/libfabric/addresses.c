@@ -123,6 +123,8 @@ static int vector_insert(struct fid_av *fid, const void *addresses, size_t count
 	int *errors = flags & FI_SYNC_ERR ? context : NULL;
 	int found = 0;
 
+	if (!connection_is_own(&vector->domain->connection))
+		return -FI_ENODEV;
 	pthread_mutex_lock(&vector->lock);
 	for (size_t i = 0; i < count; i++) {
 		fi_addr_t one = add(vector, (const char *)addresses + i * step);
@@ -159,6 +161,8 @@ static int vector_remove(struct fid_av *fid, fi_addr_t *addresses, size_t count,
 	int error = 0;
 
 	(void)flags;
+	if (!connection_is_own(&vector->domain->connection))
+		return -FI_ENODEV;
 	pthread_mutex_lock(&vector->lock);
 	for (size_t i = 0; i < count; i++) {
 		if (addresses[i] >= vector->count || !vector->names[addresses[i]].index)
@@ -204,6 +208,8 @@ static int vector_lookup(struct fid_av *fid, fi_addr_t address, void *out, size_
 	struct vector *vector = (struct vector *)fid;
 	struct wire_name name;
 
+	if (!connection_is_own(&vector->domain->connection))
+		return -FI_ENODEV;
 	if (!vector_name(vector, address, &name))
 		return -FI_EINVAL;
 	*length = name_to_socket(&name, vector->family, out, *length);

@@ -158,7 +158,8 @@ static void unlink_posted(struct operation *operation)
 	operation->next = operation->before = NULL;
 }
 
-static void give_back(struct connection *connection, struct operation *operation)
+/* With the lock held. */
+void operation_end(struct connection *connection, struct operation *operation)
 {
 	struct operation **first = operation->receives ? &connection->free_receives : &connection->free_transmits;
 
@@ -171,7 +172,7 @@ static void give_back(struct connection *connection, struct operation *operation
 void operation_give(struct connection *connection, struct operation *operation)
 {
 	pthread_mutex_lock(&connection->lock);
-	give_back(connection, operation);
+	operation_end(connection, operation);
 	pthread_mutex_unlock(&connection->lock);
 }
 
@@ -214,7 +215,7 @@ int connection_ask(struct connection *connection, struct wire_request *request, 
 		pthread_cond_wait(&connection->answered, &connection->lock);
 	if (!error)
 		error = answer->kind ? -(int)answer->error : -FI_ENODEV;
-	give_back(connection, operation);
+	operation_end(connection, operation);
 	pthread_mutex_unlock(&connection->lock);
 	return error;
 }
@@ -239,8 +240,6 @@ static void take_reply(struct domain *domain, const struct wire_reply *reply)
 		return;
 	}
 	endpoint_done(domain, operation, reply);
-	if (!operation->multi || reply->flags & WIRE_LAST)
-		operation_give(connection, operation);
 }
 
 /* The process at the other end is gone: all that is under way has failed. */
@@ -259,7 +258,6 @@ static void fail_all(struct domain *domain)
 		if (!operation->in_use || operation->answer)
 			continue;
 		endpoint_done(domain, operation, &reply);
-		operation_give(connection, operation);
 	}
 }
 
@@ -301,7 +299,7 @@ int connection_open(struct connection *connection, struct domain *domain)
 		return -FI_ENOMEM;
 	for (size_t i = OPERATIONS; i-- > 0;) {
 		connection->operations[i].receives = i >= WIRE_TRANSMITS;
-		give_back(connection, &connection->operations[i]);
+		operation_end(connection, &connection->operations[i]);
 	}
 	sigfillset(&all); /* signals are the program's */
 	pthread_sigmask(SIG_SETMASK, &all, &before);

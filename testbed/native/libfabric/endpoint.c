@@ -158,7 +158,8 @@ static ssize_t post(struct endpoint *endpoint, struct wire_request *request, con
 /* --- ends ------------------------------------------------------------------------------------------------------- */
 
 /* An operation has ended, or a message is in a buffer for several. Its counter counts it in any case; a queue has it if it
- * has failed, or was asked to tell. */
+ * has failed, or was asked to tell. The lock is let go once it is no operation under way any more: who has read from the
+ * queue that it ended cannot cancel it, and has room for another one. */
 void endpoint_done(struct domain *domain, struct operation *operation, const struct wire_reply *reply)
 {
 	struct endpoint *endpoint;
@@ -197,6 +198,8 @@ void endpoint_done(struct domain *domain, struct operation *operation, const str
 		if (queue && (reply->error || !operation->silent))
 			queue_put(queue, &one);
 	}
+	if (!operation->multi || reply->flags & WIRE_LAST)
+		operation_end(&domain->connection, operation);
 	pthread_mutex_unlock(&domain->connection.lock);
 }
 
@@ -475,6 +478,8 @@ static ssize_t room_for(struct fid_ep *fid, bool receives)
 	struct connection *connection = &EP(fid)->domain->connection;
 	size_t found = 0, most = receives ? RECEIVE_DEPTH : TRANSMIT_DEPTH;
 
+	if (!connection_is_own(connection))
+		return -FI_ENODEV;
 	pthread_mutex_lock(&connection->lock);
 	for (struct operation *one = receives ? connection->free_receives : connection->free_transmits; one && found < most;
 	     one = one->next)

@@ -23,9 +23,10 @@ struct rail {
 
 struct core core;
 
-static pthread_mutex_t rails_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct rail rails[MOST_RAILS];
-static int rail_count;
+static struct rails {
+	int count;
+	struct rail all[MOST_RAILS];
+} *known_rails;
 
 int not_there(void)
 {
@@ -46,33 +47,38 @@ static int family_of(const struct wire_name *name)
 	return memcmp(name->address, mapped, sizeof mapped) ? AF_INET6 : AF_INET;
 }
 
-/* Ask once which rails this host has. */
-static int find_rails(void)
+/* Ask once which rails this host has. NULL where none answers. No lock is held meanwhile: a child that is forked then
+ * would wait for it for ever. */
+static const struct rails *find_rails(void)
 {
-	int fd, error = 0;
+	struct rails *found = __atomic_load_n(&known_rails, __ATOMIC_ACQUIRE), *others = NULL;
+	int fd;
 
-	pthread_mutex_lock(&rails_lock);
-	fd = rail_count ? -1 : connection_dial();
-	if (!rail_count && fd < 0)
-		error = fd;
-	while (fd >= 0 && rail_count < MOST_RAILS) {
-		struct wire_request request = {.kind = WIRE_RAIL, .tag = rail_count};
+	if (found)
+		return found;
+	fd = connection_dial();
+	if (fd < 0)
+		return NULL;
+	found = calloc(1, sizeof *found);
+	while (found && found->count < MOST_RAILS) {
+		struct wire_request request = {.kind = WIRE_RAIL, .tag = found->count};
 		struct wire_reply answer;
-		struct rail *rail = &rails[rail_count];
+		struct rail *rail = &found->all[found->count];
 
 		if (dial_ask(fd, &request, NULL, &answer))
 			break;
 		memcpy(rail->name, &answer.tag, 8);
 		memcpy(rail->name + 8, &answer.data, 8);
-		rail->name[RAIL_NAME_BYTES] = 0;
 		rail->address = answer.peer;
 		rail->family = family_of(&answer.peer);
-		rail_count++;
+		found->count++;
 	}
-	if (fd >= 0)
-		close(fd);
-	pthread_mutex_unlock(&rails_lock);
-	return error ? error : rail_count ? 0 : -FI_ENODATA;
+	close(fd);
+	if (found && found->count &&
+	    __atomic_compare_exchange_n(&known_rails, &others, found, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		return found;
+	free(found);
+	return others; /* who asked meanwhile */
 }
 
 /* --- what is offered -------------------------------------------------------------------------------------------------- */
@@ -238,18 +244,21 @@ static bool is_own(const struct rail *rail)
 int getinfo(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints,
 	    struct fi_info **out)
 {
+	const struct rails *rails;
 	struct fi_info **last = out;
 
 	(void)version;
 	*out = NULL;
-	if ((hints && !attributes_fit(hints)) || find_rails())
+	if ((hints && !attributes_fit(hints)) || !(rails = find_rails()))
 		return -FI_ENODATA;
 	for (int own = 1; own >= 0; own--) { /* that of the program's own rail comes first */
-		for (int i = 0; i < rail_count; i++) {
-			if (is_own(&rails[i]) != own || !rail_fits(&rails[i], hints) ||
-			    (node && flags & FI_SOURCE && !is_source(&rails[i], node)))
+		for (int i = 0; i < rails->count; i++) {
+			const struct rail *rail = &rails->all[i];
+
+			if (is_own(rail) != own || !rail_fits(rail, hints) ||
+			    (node && flags & FI_SOURCE && !is_source(rail, node)))
 				continue;
-			*last = offer(&rails[i], hints);
+			*last = offer(rail, hints);
 			if (!*last)
 				return *out ? 0 : -FI_ENOMEM;
 			if (node && !(flags & FI_SOURCE))

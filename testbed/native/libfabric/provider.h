@@ -180,6 +180,7 @@ bool connection_is_own(const struct connection *connection);
 void connection_close(struct connection *connection);
 struct operation *operation_take(struct connection *connection, bool receives);
 void operation_give(struct connection *connection, struct operation *operation);
+void operation_end(struct connection *connection, struct operation *operation);
 uint64_t operation_id(struct connection *connection, const struct operation *operation);
 int connection_send(struct connection *connection, struct wire_request *request, const struct iovec *body, size_t count);
 int connection_ask(struct connection *connection, struct wire_request *request, const struct iovec *body, size_t count,

@@ -136,6 +136,8 @@ static ssize_t queue_read_from(struct fid_cq *fid, void *buffer, size_t count, f
 	struct queue *queue = (struct queue *)fid;
 	ssize_t taken;
 
+	if (!connection_is_own(&queue->domain->connection))
+		return -FI_ENODEV;
 	pthread_mutex_lock(&queue->lock);
 	if (queue->count) {
 		queue->idle = 0;
@@ -166,6 +168,8 @@ static ssize_t queue_wait_from(struct fid_cq *fid, void *buffer, size_t count, f
 	(void)condition;
 	if (queue->wait == FI_WAIT_NONE)
 		return -FI_ENOSYS;
+	if (!connection_is_own(&queue->domain->connection))
+		return -FI_ENODEV;
 	pthread_mutex_lock(&queue->lock);
 	signals = queue->signals;
 	while (!queue->count && !queue->overrun && queue->signals == signals)
@@ -185,6 +189,8 @@ static int queue_signal(struct fid_cq *fid)
 {
 	struct queue *queue = (struct queue *)fid;
 
+	if (!connection_is_own(&queue->domain->connection))
+		return -FI_ENODEV;
 	pthread_mutex_lock(&queue->lock);
 	queue->signals++;
 	pthread_cond_broadcast(&queue->more);
@@ -200,6 +206,8 @@ static ssize_t queue_read_error(struct fid_cq *fid, struct fi_cq_err_entry *entr
 	ssize_t taken = -FI_EAGAIN;
 
 	(void)flags;
+	if (!connection_is_own(&queue->domain->connection))
+		return -FI_ENODEV;
 	pthread_mutex_lock(&queue->lock);
 	if (queue->count && queue->ring[queue->head].error) {
 		struct completion *one = &queue->ring[queue->head];
@@ -243,6 +251,8 @@ int queue_try(struct queue *queue)
 	eventfd_t value;
 	int result;
 
+	if (!connection_is_own(&queue->domain->connection))
+		return -FI_ENODEV;
 	pthread_mutex_lock(&queue->lock);
 	if (queue->event >= 0)
 		eventfd_read(queue->event, &value);
@@ -338,13 +348,16 @@ int queue_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq
 
 /* --- counters -------------------------------------------------------------------------------------------------- */
 
-static void counter_change(struct counter *counter, uint64_t *what, uint64_t value, bool adds)
+static int counter_change(struct counter *counter, uint64_t *what, uint64_t value, bool adds)
 {
+	if (!connection_is_own(&counter->domain->connection))
+		return -FI_ENODEV;
 	pthread_mutex_lock(&counter->lock);
 	__atomic_store_n(what, adds ? *what + value : value, __ATOMIC_RELEASE);
 	if (counter->waiting)
 		pthread_cond_broadcast(&counter->changed);
 	pthread_mutex_unlock(&counter->lock);
+	return 0;
 }
 
 void counter_count(struct counter *counter, bool failed)
@@ -364,26 +377,22 @@ static uint64_t counter_read_errors(struct fid_cntr *fid)
 
 static int counter_add(struct fid_cntr *fid, uint64_t value)
 {
-	counter_change((struct counter *)fid, &((struct counter *)fid)->value, value, true);
-	return 0;
+	return counter_change((struct counter *)fid, &((struct counter *)fid)->value, value, true);
 }
 
 static int counter_set(struct fid_cntr *fid, uint64_t value)
 {
-	counter_change((struct counter *)fid, &((struct counter *)fid)->value, value, false);
-	return 0;
+	return counter_change((struct counter *)fid, &((struct counter *)fid)->value, value, false);
 }
 
 static int counter_add_errors(struct fid_cntr *fid, uint64_t value)
 {
-	counter_change((struct counter *)fid, &((struct counter *)fid)->errors, value, true);
-	return 0;
+	return counter_change((struct counter *)fid, &((struct counter *)fid)->errors, value, true);
 }
 
 static int counter_set_errors(struct fid_cntr *fid, uint64_t value)
 {
-	counter_change((struct counter *)fid, &((struct counter *)fid)->errors, value, false);
-	return 0;
+	return counter_change((struct counter *)fid, &((struct counter *)fid)->errors, value, false);
 }
 
 static int counter_wait(struct fid_cntr *fid, uint64_t threshold, int timeout_ms)
@@ -393,6 +402,8 @@ static int counter_wait(struct fid_cntr *fid, uint64_t threshold, int timeout_ms
 	uint64_t errors;
 	int result = 0;
 
+	if (!connection_is_own(&counter->domain->connection))
+		return -FI_ENODEV;
 	pthread_mutex_lock(&counter->lock);
 	errors = counter->errors;
 	while (counter->value < threshold && !result) {

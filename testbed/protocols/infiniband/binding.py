@@ -133,6 +133,7 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("ib_fabric_offer", c_bool, (c_void_p, c_uint32, c_char_p, c_uint32, c_uint32, c_uint64, c_bool, c_uint64)),
     ("ib_fabric_inject", c_bool, (*_WHERE, c_char_p, c_uint32, c_uint32, c_uint64, c_uint64)),
     ("ib_fabric_run", c_uint64, (c_void_p, c_uint64, c_bool)),
+    ("ib_fabric_pass", None, (c_void_p, c_uint64)),
     ("ib_fabric_notices", POINTER(NativeNotice), (c_void_p,)),
     ("ib_fabric_notice_count", c_uint32, (c_void_p,)),
     ("ib_fabric_forget_notices", None, (c_void_p,)),

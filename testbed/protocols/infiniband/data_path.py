@@ -241,6 +241,10 @@ class SubnetDataPath:
             raise MemoryError("no memory for the frames of an InfiniBand fabric")
         return when
 
+    def pass_time(self, now: int) -> None:
+        """Let it be `now`, up to which all that was due has been done: whoever waits for credits waits on."""
+        self._native.ib_fabric_pass(self._handle, now)
+
     def notices(self) -> list[FrameNotice]:
         """Return what has become of frames since this was last asked for."""
         count = int(self._native.ib_fabric_notice_count(self._handle))

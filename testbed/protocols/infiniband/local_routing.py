@@ -104,30 +104,43 @@ def compute_icrc(frame: bytes | memoryview) -> int:
 def encode_frame(header: LocalHeader, packet: bytes) -> bytes:
     """Return a frame of a packet, GRH or BTH to padding, with ICRC and VCRC; the words of `header` are set. Raises
     `UsageError`."""
+    frame = encode_unchecked(header, packet)
+    return frame + compute_vcrc(frame).to_bytes(VCRC_BYTES, "little")
+
+
+def encode_unchecked(header: LocalHeader, packet: bytes) -> bytes:
+    """Return a frame without its VCRC, which is each link's own: as a program hands it to its HCA. Raises
+    `UsageError`."""
     least = (GRH_BYTES if header.lnh == GLOBAL else 0) + BTH_BYTES
     words = (LRH_BYTES + len(packet) + ICRC_BYTES) // 4
     if len(packet) % 4 or len(packet) < least:
         raise UsageError(f"a packet of {len(packet)} bytes is none: they are whole words, and {least} at least")
     local = LocalHeader(vl=header.vl, sl=header.sl, dlid=header.dlid, slid=header.slid, words=words, lnh=header.lnh)
     frame = local.encode() + packet
-    frame += compute_icrc(frame).to_bytes(ICRC_BYTES, "little")
-    return frame + compute_vcrc(frame).to_bytes(VCRC_BYTES, "little")
+    return frame + compute_icrc(frame).to_bytes(ICRC_BYTES, "little")
 
 
 def decode_frame(data: bytes) -> tuple[LocalHeader, bytes]:
     """Return the LRH of a frame and its packet, GRH or BTH to padding, whose two CRCs are right. Raises
     `DecodeError`."""
+    body = data[:-VCRC_BYTES]
+    found = decode_unchecked(body)
+    if compute_vcrc(body) != int.from_bytes(data[-VCRC_BYTES:], "little"):
+        raise DecodeError(len(body), "the VCRC is wrong")
+    return found
+
+
+def decode_unchecked(data: bytes) -> tuple[LocalHeader, bytes]:
+    """Return the LRH of a frame without its VCRC, and its packet, whose ICRC is right. Raises `DecodeError`."""
     header = decode_local(data)
-    least = LRH_BYTES + (GRH_BYTES if header.lnh == GLOBAL else 0) + BTH_BYTES + ICRC_BYTES + VCRC_BYTES
+    least = LRH_BYTES + (GRH_BYTES if header.lnh == GLOBAL else 0) + BTH_BYTES + ICRC_BYTES
     if header.lnh not in (LOCAL, GLOBAL):
         raise DecodeError(1, f"no BTH follows: LNH {header.lnh}")
     if len(data) < least:
-        raise truncated("LRH, BTH and CRCs", least, len(data))
-    if header.words * 4 + VCRC_BYTES != len(data):
-        raise DecodeError(4, f"{header.words} words, in a frame of {len(data)} bytes")
-    if compute_vcrc(data[:-VCRC_BYTES]) != int.from_bytes(data[-VCRC_BYTES:], "little"):
-        raise DecodeError(len(data) - VCRC_BYTES, "the VCRC is wrong")
-    body = data[: -VCRC_BYTES - ICRC_BYTES]
-    if compute_icrc(body) != int.from_bytes(data[-VCRC_BYTES - ICRC_BYTES : -VCRC_BYTES], "little"):
+        raise truncated("LRH, BTH and ICRC", least, len(data))
+    if header.words * 4 != len(data):
+        raise DecodeError(4, f"{header.words} words, in {len(data)} bytes before the VCRC")
+    body = data[:-ICRC_BYTES]
+    if compute_icrc(body) != int.from_bytes(data[-ICRC_BYTES:], "little"):
         raise DecodeError(len(body), "the ICRC is wrong")
     return header, body[LRH_BYTES:]

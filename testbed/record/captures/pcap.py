@@ -125,7 +125,9 @@ def read_capture(stream: BinaryIO) -> Iterator[CapturedFrame]:
         return _read_pcap(source, *_PCAP_MAGICS[magic])
     if not magic:
         raise CaptureError(0, "the file is empty")
-    hint = "it is compressed: gunzip -c FILE | testbed decode -" if magic.startswith(_GZIP_MAGIC) else None
+    hint = "`testbed capture NODE:IF -w FILE` writes one, and so do tcpdump and Wireshark"
+    if magic.startswith(_GZIP_MAGIC):
+        hint = "it is compressed: gunzip -c FILE | testbed decode -"
     raise CaptureError(0, f"this is neither pcap nor pcapng: it begins with {magic.hex(' ')}", hint=hint)
 
 

@@ -18,10 +18,10 @@ from testbed.lab.core.deploy.records.lab_record import state_of
 from testbed.lab.core.deploy.watch.next_hops import next_hops, resolve_next_hops
 from testbed.lab.core.deploy.watch.rtt import RttReport, measure_rtt
 from testbed.record.record import RunResult
-from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
+from testbed.run.emulated.workload_runner import LEAD_S, WorkloadRunner, WorkloadRunOptions
 from testbed.run.faults.outcome import LabLeftChanged
 from testbed.run.faults.timeline import FaultTimeline
-from testbed.run.machine.canary import Canary
+from testbed.run.machine.canary import Canary, Lateness
 from testbed.run.machine.cpu import SoftnetCounts, read_softnet
 from testbed.run.measuring.measured import Measured
 from testbed.run.measuring.observation import Observation, observe
@@ -55,7 +55,7 @@ class EmulatedPoint(PointRuns):
     """Does the runs of one point on a lab that is up.
 
     `workload_runners` gives the runner of a lab and a transport, whose workers move the data. Samples of ports go into
-    `directory`, beside the record, if there is one.
+    `directory`, beside the record, if there is one. `canary` is None for a kind of point that watches machines itself.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class EmulatedPoint(PointRuns):
         *,
         interrupt: Interrupt,
         workload_runners: Callable[[LiveLab, Scenario], WorkloadRunner],
-        canary: Canary,
+        canary: Canary | None,
         on_progress: ProgressListener,
         directory: Path | None = None,
     ) -> None:
@@ -75,6 +75,8 @@ class EmulatedPoint(PointRuns):
         self.canary = canary
         self.on_progress = on_progress
         self.directory = directory
+        self.lead_s = LEAD_S
+        """The time that workers have to hear of the common start."""
         self._share = 0.0
         """The share of the traffic that has arrived, as it was told last."""
         # now, since ideals that are computed first while traffic runs would take CPU time of it
@@ -100,9 +102,9 @@ class EmulatedPoint(PointRuns):
                     break
         if idle is not None and runs[-1].goes_on:
             self._judge_idle_rtt(idle, runs)
-        return self._with_state(self.outcome(runs, approximations(self.whole, self.scenario)))
+        return self.with_state(self.outcome(runs, approximations(self.whole, self.scenario)))
 
-    def _with_state(self, outcome: PointOutcome) -> PointOutcome:
+    def with_state(self, outcome: PointOutcome) -> PointOutcome:
         """Say which state of its file the lab is in: it may have been changed since it was deployed."""
         if not isinstance(self.whole, RunningLab):
             return outcome
@@ -152,7 +154,7 @@ class EmulatedPoint(PointRuns):
         measured.window_s = SAMPLE_S
         watch = FlowWatch(
             interrupt=self.interrupt,
-            around=lambda: self._watched(measured, traffic),
+            around=lambda: self.watched(measured, traffic),
             on_listening=lambda count, whole: self._tell(Phase.SERVERS, index, count, whole),
             on_elapsed=lambda elapsed_s, whole_s: self._tell(Phase.TRAFFIC, index, elapsed_s, whole_s),
         )
@@ -176,7 +178,7 @@ class EmulatedPoint(PointRuns):
         )
         watch = ProgramWatch(
             interrupt=self.interrupt,
-            around=lambda: self._watched(measured, traffic),
+            around=lambda: self.watched(measured, traffic),
             on_warm=lambda: self._judge_machine_from_now(measured),
             on_step=self._on_step,
             on_elapsed=lambda elapsed_s, whole_s: self._tell(Phase.TRAFFIC, index, elapsed_s, whole_s),
@@ -187,9 +189,13 @@ class EmulatedPoint(PointRuns):
         finally:
             self._kill_ranks = None
 
+    def _lateness(self) -> Lateness | None:
+        """Return how late the machine has woken a real-time thread since this was last asked."""
+        return None if self.canary is None else self.canary.read()
+
     def _judge_machine_from_now(self, measured: Measured) -> None:
         """Leave out what a program does before its first steps, such as importing its modules."""
-        self.canary.read()
+        self._lateness()
         self._softnet = read_softnet()
         if not self.scenario.workload.parameters.get("polls"):  # whose time is known of the whole run alone
             measured.observation.count_cpu_from_now()
@@ -201,9 +207,10 @@ class EmulatedPoint(PointRuns):
     def _run_workers(self, index: int, traffic: RunTraffic, measured: Measured) -> None:
         options = WorkloadRunOptions(
             seed=traffic.seed,
+            lead_s=self.lead_s,
             limit_s=self.scenario.workload.time_limit.seconds,
             interrupt=self.interrupt,
-            around=lambda: self._watched(measured, traffic),
+            around=lambda: self.watched(measured, traffic),
             on_progress=lambda share: self._tell(Phase.TRAFFIC, index, share, 1.0),
             on_behind=lambda behind: self._tell(Phase.TRAFFIC, index, self._share, 1.0, behind),
         )
@@ -214,7 +221,7 @@ class EmulatedPoint(PointRuns):
             measured.observation.traffic_ns = (measured.begin_monotonic_ns, end_ns)
 
     @contextlib.contextmanager
-    def _watched(self, measured: Measured, traffic: RunTraffic) -> Iterator[None]:
+    def watched(self, measured: Measured, traffic: RunTraffic) -> Iterator[None]:
         """Resolves the neighbours of the traffic; then, while it runs, observes the lab, sends probes and does the
         scenario's faults.
 
@@ -235,7 +242,7 @@ class EmulatedPoint(PointRuns):
             with observe(self.lab, self.whole) as measured.observation:
                 if timeline is not None:
                     timeline.begin(measured.observation.begin_ns)
-                self.canary.read()
+                self._lateness()
                 self._softnet = read_softnet()
                 if probes is not None:
                     probes.begin(measured.observation.begin_ns)
@@ -248,7 +255,7 @@ class EmulatedPoint(PointRuns):
                         timeline.end()
                     if probes is not None:
                         probes.halt()
-                    measured.lateness, measured.softnet = self.canary.read(), (self._softnet, read_softnet())
+                    measured.lateness, measured.softnet = self._lateness(), (self._softnet, read_softnet())
             if probes is not None:
                 measured.probes = probes.report(self._unqueued_s + measured.observation.longest_wait_s())
             measured.ports = read_ports(self.lab, measured.observation)

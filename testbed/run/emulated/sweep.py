@@ -74,7 +74,7 @@ def run_sweep(
         runners.warm_up(points)
         directory = None if journal is None else journal.directory
         in_turn = _LabsInTurn(len(points), labs, runners, canary, on_progress, directory)
-        larger_k = labs.larger_k if isinstance(labs, RescalableLabs) else _keep_k
+        larger_k = labs.larger_k if isinstance(labs, RescalableLabs) else keep_k
         return run_points(so_far, EmulatedPoints(in_turn, len(points), larger_k), interrupt, journal)
 
 
@@ -207,7 +207,7 @@ class _LabsInTurn:
         ).run()
 
 
-def _keep_k(topology: TopologyRef, k: float) -> float | None:
+def keep_k(topology: TopologyRef, k: float) -> float | None:
     """The answer of labs whose time scale stays as it is."""
     return None
 

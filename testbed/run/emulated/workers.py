@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import IO, Any, Self
+from typing import IO, Any, Protocol, Self
 
 from testbed.base.errors import ExitCode, ScenarioError, TestbedError
 from testbed.base.interrupt import Interrupt
@@ -59,14 +59,53 @@ def _hint(reason: str) -> str:
     return "`testbed check` tells whether every NIC reaches every other of its rail, and every GPU its planes"
 
 
+class PipedProcess(Protocol):
+    """A process by its pipes, as `subprocess.Popen` has one."""
+
+    @property
+    def stdin(self) -> IO[bytes] | None:
+        """Return what writes to it."""
+        ...
+
+    @property
+    def stdout(self) -> IO[bytes] | None:
+        """Return what reads from it."""
+        ...
+
+    @property
+    def pid(self) -> int:
+        """Return its number on its machine, 0 where nobody knows."""
+        ...
+
+    @property
+    def returncode(self) -> int | None:
+        """Return how it ended, None while it runs as far as was looked."""
+        ...
+
+    def poll(self) -> int | None:
+        """Look whether it has ended, and how."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end. Raises `subprocess.TimeoutExpired`."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once."""
+        ...
+
+
 class WorkerProcess:
     """A process that works for hosts: for one that it runs in, or for those that have joined it. Its standard error is
     kept, so that its last words can be told."""
 
-    def __init__(self, host: str | None, process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
+    def __init__(self, host: str | None, process: PipedProcess, errors: IO[bytes]) -> None:
         """`host` is the one that it runs in; None: it is shared."""
         self.hosts = [] if host is None else [host]
         self.shared = host is None
+        self.ahead_ns = 0
+        """By how much CLOCK_MONOTONIC of its machine is ahead of ours: what it is told to do at a time, it does at its
+        own."""
         self.killed = ""
         """The host whose worker was to be killed, and this process with it."""
         self.process = process
@@ -95,7 +134,9 @@ class WorkerProcess:
 
     def put(self, host: str, command: Mapping[str, Any]) -> None:
         """Tells the worker of a host something; `flush` writes what does not fit now."""
-        told = {"host": host, **command} if self.shared else command
+        told = {"host": host, **command} if self.shared else dict(command)
+        if "at_ns" in told:
+            told["at_ns"] += self.ahead_ns
         line = json.dumps(told, separators=(",", ":")).encode() + b"\n"
         self._outgoing = memoryview(bytes(self._outgoing) + line)
         self.flush()
@@ -275,7 +316,7 @@ class Workers:
         mates = (
             self.workers[other] for other, its in self._domain_of.items() if its == domain and other in self.workers
         )
-        process = (next(mates, None) if domain else None) or self._shared.next()
+        process = (next(mates, None) if domain else None) or self._shared.next(host)
         process.join(name, namespace)
         return process
 
@@ -489,8 +530,8 @@ class SharedWorkers:
         while len(self._processes) < self._count:
             self._processes.append(_started(None, subprocess.Popen, ["--shared"]))
 
-    def next(self) -> WorkerProcess:
-        """Returns the process with the fewest hosts."""
+    def next(self, host: str) -> WorkerProcess:
+        """Returns the process that is to work for a host, too: the one with the fewest."""
         self.start()
         return min(self._processes, key=lambda process: len(process.hosts))
 

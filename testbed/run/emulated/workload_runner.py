@@ -60,6 +60,8 @@ class WorkloadRunOptions:
     check: bool = True
     """Collectives carry data, as far as it fits into `data_limit_bytes`, and wrong elements are counted."""
     data_limit_bytes: int = DATA_LIMIT_BYTES
+    lead_s: float = LEAD_S
+    """The common start lies so far ahead, and more for each host."""
     limit_s: float = 60.0
     """The wall-clock time after which the run is ended."""
     interrupt: Interrupt | None = None
@@ -298,7 +300,7 @@ class _Run:
 
     def _move_inside(self) -> None:
         with self._options.around():
-            lead_s = LEAD_S + LEAD_PER_HOST_S * len(self._hosts)
+            lead_s = self._options.lead_s + LEAD_PER_HOST_S * len(self._hosts)
             self.begin_ns = time.monotonic_ns() + round(lead_s * 1e9)
             start = {"do": "start", "at_ns": self.begin_ns}
             self._workers.tell(dict.fromkeys(self._hosts, start))

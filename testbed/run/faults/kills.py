@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from testbed.base.errors import Finding, ScenarioError
 from testbed.base.linux.processes import Process, freeze, kill_processes
 from testbed.lab.core.deploy.links.changes import LinkChange
 from testbed.lab.core.deploy.routing import running_daemons, start_routing
 from testbed.lab.core.model import Lab
-from testbed.run.faults.lab_fault import FaultPlace, FaultSite, LabFault
+from testbed.run.faults.lab_fault import FaultPlace, FaultSite, LabFault, carriers
 
 
 class NodeKill(LabFault):
@@ -21,6 +21,11 @@ class NodeKill(LabFault):
     kind = "node-kill"
     place = FaultPlace.NODE
     of_bridges = True
+
+    def holds(self, lab: Lab) -> Mapping[str, str]:
+        """The carriers of its links, and its routing, which starts anew."""
+        links = carriers(lab, lambda link: self.target in (link.a.node, link.b.node))
+        return {f"the routing of {self.target}": "", **links}
 
     def do(self, site: FaultSite) -> None:
         daemons = running_daemons(site.lab, self.target)
@@ -64,6 +69,9 @@ class DaemonKill(LabFault):
                 message=f"{lab.name} runs no BFD",
                 hint="fabric: {routing: {bfd: {interval: 300ms}}}",
             )
+
+    def holds(self, lab: Lab) -> Mapping[str, str]:
+        return {f"the routing of {self.target}": ""}
 
     def prepare(self, site: FaultSite) -> None:
         super().prepare(site)

@@ -8,7 +8,7 @@ and its words in the scenario file (`testbed.run.schema.faults`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
@@ -18,7 +18,7 @@ from testbed.base.names import known_names_hint
 from testbed.base.units import Duration
 from testbed.lab.core.deploy.links.changes import LinkControl
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.model import Lab, NodeKind
+from testbed.lab.core.model import Lab, Link, NodeKind
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.features.scale_up.links import NoSuchScaleUpLink, find_links, names_gpu_link
 from testbed.run.schema.model import AtStep, Fault
@@ -142,6 +142,14 @@ class LabFault(ABC):
             return [FaultSpan(begin_step=at.step, end_step=until.step if isinstance(until, AtStep) else None)]
         return [FaultSpan(begin_ns=at.ns, end_ns=until.ns if isinstance(until, Duration) else None)]
 
+    def holds(self, lab: Lab) -> Mapping[str, str]:
+        """Return what it changes and its end gives back, in the words of messages, each with what it is changed to.
+
+        Two faults that last at once cannot hold the same thing, because the first to end would give it back for both;
+        unless they end together, or what they change it to has a word here and is the same. By default it holds itself.
+        """
+        return {f"{self.kind} of {self.target}": ""} if self.is_undone else {}
+
     # --- during ------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -170,6 +178,11 @@ class LabFault(ABC):
         of its node."""
         ends = {f"{port.node}:{port.name}", port.peer, port.node, port.peer.partition(":")[0]}
         return self.target in ends
+
+
+def carriers(lab: Lab, of: Callable[[Link], bool]) -> dict[str, str]:
+    """Return the carriers of some links of the fabric, as `LabFault.holds` names them."""
+    return {f"the carrier of {link.a}": "" for link in lab.links if of(link)}
 
 
 def _node_findings(lab: Lab, place: FaultPlace, name: str, kinds: Sequence[NodeKind]) -> Iterator[Finding]:

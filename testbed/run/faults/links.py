@@ -9,7 +9,7 @@ from testbed.base.units import SHARE, Duration, Rate, split_quantity
 from testbed.lab.core.deploy.links.changes import LinkChange
 from testbed.lab.core.model import Lab
 from testbed.lab.features.scale_up.links import find_links
-from testbed.run.faults.lab_fault import FaultPlace, FaultSite, FaultSpan, LabFault
+from testbed.run.faults.lab_fault import FaultPlace, FaultSite, FaultSpan, LabFault, carriers
 from testbed.run.schema.model import Scalar
 
 
@@ -23,6 +23,11 @@ class LinkDown(LabFault):
     def links(self) -> str:
         """The links that it happens to, as `testbed link` names them."""
         return self.target
+
+    def holds(self, lab: Lab) -> Mapping[str, str]:
+        if self.of_scale_up:
+            return {f"the carrier of {link.name}": "" for link in find_links(lab, self.links)}
+        return carriers(lab, lambda link: self.target in (str(link.a), str(link.b)))
 
     def do(self, site: FaultSite) -> None:
         site.links.set(self.links, LinkChange(up=False))
@@ -74,6 +79,14 @@ class LinkSet(LabFault):
                 hint="add `qos: {preset: uec}`",
                 at_key=True,
             )
+
+    def holds(self, lab: Lab) -> Mapping[str, str]:
+        """All settings of a port, because its end gives back all of them."""
+        if self.of_scale_up:
+            return {f"the settings of {link.name}": "" for link in find_links(lab, self.target)}
+        ends = ({str(link.a), str(link.b)} for link in lab.links)
+        mine = next(both for both in ends if self.target in both) if self._both else {self.target}
+        return {f"the settings of {end}": "" for end in sorted(mine)}
 
     def do(self, site: FaultSite) -> None:
         site.links.set(self.target, link_change(self.fault.settings), both=self._both)
@@ -169,6 +182,9 @@ class PfcStorm(LabFault):
             message=f"{self.target} has no lossless class of priority {self._priority}",
             hint=f"lossless there: {known}" if known else without,
         )
+
+    def holds(self, lab: Lab) -> Mapping[str, str]:
+        return {f"the pauses of priority {self._priority} by {self.target}": ""}
 
     def do(self, site: FaultSite) -> None:
         at, until = self.fault.at, self.fault.until

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ipaddress import IPv4Network
 
 from testbed.base.errors import DriverError, Finding
@@ -57,6 +57,10 @@ class RoutingLoop(LabFault):
         if self._names_nic and not any(self._to == str(end) for link in lab.links for end in (link.a, link.b)):
             message = f"{lab.name} has no port {self._to}"
             yield Finding(code="unknown-port", keys=("loop", "to"), message=message, hint="HOST:IF, or a prefix")
+
+    def holds(self, lab: Lab) -> Mapping[str, str]:
+        """The next hop of each of the switches: loops may have the same."""
+        return {f"the route of {near} to {self._to}": far for near, far in self._hops}
 
     def ways(self, ports: Iterable[PortPlan]) -> list[PortPlan]:
         """Return the port by which each of the switches sends on: of parallel links the first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from testbed.base.errors import Finding
 from testbed.base.names import PLANE_LETTERS, plane_letter, plane_of_switch
@@ -10,7 +10,7 @@ from testbed.lab.core.deploy.links.changes import LinkChange
 from testbed.lab.core.fabric.forwarding.links import planes_apart
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.lab_plan import PortPlan
-from testbed.run.faults.lab_fault import FaultPlace, FaultSite, LabFault
+from testbed.run.faults.lab_fault import FaultPlace, FaultSite, LabFault, carriers
 
 
 class FabricPlaneDown(LabFault):
@@ -28,6 +28,10 @@ class FabricPlaneDown(LabFault):
                 message=f"{lab.name} has no plane {self.target}",
                 hint=there,
             )
+
+    def holds(self, lab: Lab) -> Mapping[str, str]:
+        mine = links_of_plane(lab, self.target)
+        return carriers(lab, lambda link: str(link.b) in mine)
 
     def prepare(self, site: FaultSite) -> None:
         for port in links_of_plane(site.lab.whole.model, self.target):

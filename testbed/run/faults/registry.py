@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from testbed.base.errors import Finding
 from testbed.lab.core.model import Lab
 from testbed.run.faults import kills, links, loops, planes, scale_up  # noqa: F401  # their classes are found below
 from testbed.run.faults.lab_fault import LabFault
+from testbed.run.faults.overlaps import find_overlaps
 from testbed.run.schema.model import Fault
 
 
@@ -39,3 +40,11 @@ def lab_fault(fault: Fault) -> LabFault:
 def fault_findings(fault: Fault, lab: Lab) -> Iterator[Finding]:
     """Return what a fault of a scenario asks of a lab that its topology does not have."""
     return lab_fault(fault).check(lab)
+
+
+def findings_of_all(faults: Sequence[Fault], lab: Lab) -> Iterator[tuple[int, Finding]]:
+    """Return what the faults of a scenario ask of a lab that it does not have, or that they cannot do at once, each
+    with the place of its fault."""
+    found = [lab_fault(fault) for fault in faults]
+    misplaced = [(index, finding) for index, fault in enumerate(found) for finding in fault.check(lab)]
+    yield from misplaced or find_overlaps(found, lab)

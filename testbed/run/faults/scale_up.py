@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from testbed.base.errors import Finding
 from testbed.base.names import known_names_hint
 from testbed.lab.core.model import Lab
+from testbed.lab.features.scale_up.links import find_links
 from testbed.lab.features.scale_up.planes import PlaneControl
 from testbed.lab.features.scale_up.sizing import find_domains
 from testbed.run.faults.lab_fault import FaultPlace, FaultSite, LabFault
@@ -58,6 +59,10 @@ class DomainKill(LabFault):
             message = f"{self.target} is a host, and its GPUs are in a larger domain"
             hint = known_names_hint(self.target, known)
             yield Finding(code="unknown-scale-up-link", keys=("domain",), message=message, hint=hint)
+
+    def holds(self, lab: Lab) -> Mapping[str, str]:
+        links = find_links(lab, f"{self.target}:planes")
+        return {f"the {what} of {link.name}": "" for link in links for what in ("carrier", "settings")}
 
     def do(self, site: FaultSite) -> None:
         PlaneControl(site.lab).kill_switch(self.target)

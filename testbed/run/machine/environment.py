@@ -18,7 +18,7 @@ from testbed.lab.core.drivers.probing.machine_probe import clock
 from testbed.protocols import is_compiled
 from testbed.record.record import Environment
 
-_ASK_TIMEOUT_S = 5.0
+_ASK_TIMEOUT_S = 60.0
 
 
 def collect_environment(approximations: Sequence[str]) -> Environment:

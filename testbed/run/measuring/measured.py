@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from testbed.run.measuring.requests import RequestsMeasured
     from testbed.run.probes.ledger import ProbeReport
     from testbed.run.trust.evidence import PortReading
+    from testbed.run.trust.machines import MachinesCompared
 
 Span = tuple[float, float]
 
@@ -89,6 +90,8 @@ class Measured:
     """When each flow of programs began, where they are to run together; None where they run one after the other."""
     lateness: Lateness | None = None
     softnet: tuple[SoftnetCounts, SoftnetCounts] = (SoftnetCounts(dropped=0, squeezed=0),) * 2
+    machines: MachinesCompared | None = None
+    """The comparison of the lab's machines; None where one has all of it."""
     unresolved: Sequence[str] | None = None
     """The neighbours that did not answer before the traffic, and whose they are; None where there is no real lab."""
     polling_s: float = 0.0

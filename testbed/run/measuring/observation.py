@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 
 from testbed.base.linux.port_counters import PlainQueue, PortCounters
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.core.plan.operations import PLAIN_QUEUE_PACKETS
+from testbed.lab.core.plan.user_space.uet import ETHERNET_BYTES
 from testbed.lab.observe.dropped import Dropped, read_dropped
 from testbed.record.samples import MarkingCurve, PortLoad, Series
 from testbed.record.subnet_counters import SubnetLoad
@@ -77,6 +80,8 @@ class Observation:
     beside a record."""
     port_table: PortTable | None = None
     """The ports that `port_samples` are of."""
+    full_queue_s: float = 0.0
+    """The time for which a full queue is sent at the slowest port without classes, s of the lab (`full_queue_s`)."""
     marking: list[MarkingCurve] = field(default_factory=list)
     """A curve of each class that had packets which allowed a mark."""
 
@@ -102,14 +107,15 @@ class Observation:
         return self.elapsed_s if self.traffic_ns is None else (self.traffic_ns[1] - self.traffic_ns[0]) / 1e9
 
     def longest_wait_s(self) -> float:
-        """Return how long a packet waited in the deepest queue that a switch had, s of the lab, at its port's rate.
+        """Return how long a packet waited in the deepest queue that a switch had, s of the lab, at its port's rate; of
+        ports whose depth nobody counts, how long one may wait.
 
         What is late by more was not queued: a host that asks for a neighbour's address holds packets as well.
         """
         if self.growth is None or self.table is None:
-            return 0.0
+            return self.full_queue_s
         deepest = self.growth.queues["max_bytes"].max(axis=1)[self.table.switch]
-        return float((8 * deepest / self.table.rate_bps[self.table.switch]).max(initial=0.0))
+        return float((8 * deepest / self.table.rate_bps[self.table.switch]).max(initial=self.full_queue_s))
 
     def loads(self, lab: LiveLab, tiers: Mapping[str, str]) -> list[PortLoad]:
         """Return what every port of the fabric carried; `tiers` says what its link is to the fabric, by
@@ -225,13 +231,23 @@ class Observation:
         return found
 
 
+def full_queue_s(plan: LabPlan) -> float:
+    """Return how long a packet waits at most in the queue of a port without classes, of the slowest of these ports, s
+    of the lab; 0 where all have classes, whose depth is counted."""
+    counted = plan.port_numbers
+    plain = (port for port in plan.ports if f"{port.node}:{port.name}" not in counted)
+    return max(
+        (8 * PLAIN_QUEUE_PACKETS * (port.mtu_bytes + ETHERNET_BYTES) / port.rate_bps for port in plain), default=0
+    )
+
+
 @contextlib.contextmanager
 def observe(lab: LiveLab, whole: LiveLab) -> Iterator[Observation]:
     """Watches a lab while the body runs, and fills the observation when it has ended.
 
     `lab` is seen in the networks of the workload, whose queues are watched closely; `whole` is all of it.
     """
-    found = Observation()
+    found = Observation(full_queue_s=full_queue_s(lab.plan))
     with contextlib.ExitStack() as stack:
         before, sampler, ports, maps, marks = None, None, None, None, None
         if whole.plan.tables is not None:

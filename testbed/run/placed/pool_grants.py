@@ -1,9 +1,10 @@
-"""Grants of a region of pooled memory: the bytes and rights that the GPUs of a workload need there."""
+"""Pooled memory that the ranks of a workload need: the bytes and rights of each in each region."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from testbed.base.errors import ScenarioError
 from testbed.endpoints.worker.program import PoolGrant
@@ -17,52 +18,69 @@ OWN_WINDOWS = 1
 """The window of each device by which its domain is tried before anything begins (`InsidePackets`)."""
 
 
-def plan_grants(workload: Workload, gpu_of: Mapping[int, int], region: int) -> tuple[PoolGrant, ...]:
-    """Return what each rank is granted of a region: as many bytes as it writes there, or reads that nobody wrote.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolNeed:
+    """The memory of a region that a rank needs, and the ranks that read what it has written there."""
 
-    Whoever reads what another one has written is let read that, and no more. `gpu_of` has the numbers of the ranks'
-    GPUs in their domain.
+    rank: int
+    size_bytes: int
+    rights: int
+    """As of `testbed.protocols.scale_up.domain.windows`."""
+    readers: tuple[int, ...]
+
+    def grant(self, gpu_of: Mapping[int, int]) -> PoolGrant:
+        """Return what is granted for it. `gpu_of` has the numbers of the ranks' GPUs in their domain."""
+        readers = tuple(gpu_of[reader] for reader in self.readers)
+        gpu = gpu_of[self.rank]
+        return PoolGrant(rank=self.rank, gpu=gpu, size_bytes=self.size_bytes, rights=self.rights, readers=readers)
+
+
+def pool_needs(workload: Workload, regions: Collection[int]) -> dict[int, list[PoolNeed]]:
+    """Return what ranks need of each region: as many bytes as they write there, or read that nobody wrote.
+
+    Whoever reads what another one has written is let read that, and no more.
     """
-    size: defaultdict[int, int] = defaultdict(int)
-    rights: defaultdict[int, int] = defaultdict(int)
-    readers: defaultdict[int, set[int]] = defaultdict(set)
+    size: dict[int, defaultdict[int, int]] = {region: defaultdict(int) for region in regions}
+    rights: dict[int, defaultdict[int, int]] = {region: defaultdict(int) for region in regions}
+    readers: dict[int, defaultdict[int, set[int]]] = {region: defaultdict(set) for region in regions}
     for step in workload.transfers:
-        if region not in (step.source, step.destination):
+        region = step.source if step.source in size else step.destination
+        if region not in size:
             continue
         who = step.begun_by
         if step.pulled and step.restores is not None:
             written = workload.steps[step.restores]
             assert isinstance(written, Transfer)
             if written.source == who:
-                rights[who] |= READ
+                rights[region][who] |= READ
             else:
-                readers[written.source].add(who)
+                readers[region][written.source].add(who)
             continue
-        size[who] += step.size_bytes
-        rights[who] |= READ if step.pulled else WRITE
-    return tuple(
-        PoolGrant(
-            rank=rank,
-            gpu=gpu_of[rank],
-            size_bytes=size[rank],
-            rights=rights[rank],
-            readers=tuple(gpu_of[reader] for reader in sorted(readers[rank])),
-        )
-        for rank in sorted(size)
-    )
+        size[region][who] += step.size_bytes
+        rights[region][who] |= READ if step.pulled else WRITE
+    return {
+        region: [
+            PoolNeed(
+                rank=rank,
+                size_bytes=size[region][rank],
+                rights=rights[region][rank],
+                readers=tuple(sorted(readers[region][rank])),
+            )
+            for rank in sorted(size[region])
+        ]
+        for region in regions
+    }
 
 
-def check_account(workload: Workload, domain: DomainPlan, nics: Sequence[PortPlan], region: int) -> None:
-    """Refuse grants that a region has not the memory for, or its devices not the windows.
+def check_account(needs: Sequence[PoolNeed], domain: DomainPlan, nic: PortPlan) -> None:
+    """Refuse needs of a region, `nic`, that it has not the memory for, or its devices not the windows.
 
     Raises `ScenarioError`.
     """
-    nic = nics[region]
     assert domain.pool is not None
     pool = domain.pool.real
     where = f"{nic.name} of {nic.node}"
-    grants = plan_grants(workload, {rank: rank for rank in range(workload.ranks)}, region)
-    whole = {one.rank: whole_granules(one.size_bytes, domain.pool.granule.bytes, pool.ways) for one in grants}
+    whole = {one.rank: whole_granules(one.size_bytes, domain.pool.granule.bytes, pool.ways) for one in needs}
     asked, capacity = sum(whole.values()), pool.ways * pool.capacity.bytes
     if asked > capacity:
         raise ScenarioError(
@@ -75,7 +93,7 @@ def check_account(workload: Workload, domain: DomainPlan, nics: Sequence[PortPla
                 f"rank {rank} keeps {size:,} bytes in {where}, and a window has {LARGEST_WINDOW:,} at most",
                 hint="fewer ways, with a region each, or a smaller workload.bytes_factor",
             )
-    windows = sum(2 if one.readers else 1 for one in grants)
+    windows = sum(2 if one.readers else 1 for one in needs)
     if windows > WINDOWS - OWN_WINDOWS:
         raise ScenarioError(
             f"the workload asks for {windows} windows of {where}: one for each rank that uses it, and one for the"

@@ -60,16 +60,21 @@ class DomainPackets:
         """Return the name that a rank has in its host: gpu1 or, of pooled memory, pool1."""
         return nic.name if is_region(nic) else f"gpu{self.gpu_of(nic)}"
 
-    def _granted(self, rank: int, region: PoolPlace, workload: Workload, ranks: Sequence[PortPlan]) -> PoolPlace:
-        """Return a region with what the workload needs of it."""
-        from testbed.run.placed.pool_grants import plan_grants
+    def _granted(
+        self, regions: Mapping[int, PoolPlace], workload: Workload, ranks: Sequence[PortPlan]
+    ) -> dict[int, PoolPlace]:
+        """Return these regions, by their ranks, with what the workload needs of each."""
+        from testbed.run.placed.pool_grants import pool_needs
 
-        numbers = {
+        gpu_of = {
             number: gpu.gpu
             for number, nic in enumerate(ranks)
             if not is_region(nic) and (gpu := self.gpus.get((nic.node, self.gpu_of(nic)))) is not None
         }
-        return replace(region, grants=plan_grants(workload, numbers, rank))
+        return {
+            rank: replace(regions[rank], grants=tuple(need.grant(gpu_of) for need in needs))
+            for rank, needs in pool_needs(workload, regions).items()
+        }
 
     def of(self, nics: Mapping[int, PortPlan], workload: Workload, ranks: Sequence[PortPlan]) -> ScaleUpPackets:
         """Return the packets of these ranks of one domain; the workload's are `ranks`. Raises `ScenarioError` for a NIC
@@ -81,12 +86,13 @@ class DomainPackets:
                 "workers of this transport do not wait for the frames of scale-up domains",
                 hint="transport: {scale_up: time}, or another kind",
             )
+        regions = {rank: region for rank, nic in nics.items() if (region := self.region(nic)) is not None}
+        granted = self._granted(regions, workload, ranks) if regions else {}
         places = []
         for rank, nic in sorted(nics.items()):
-            if (region := self.region(nic)) is not None:
-                granted = self._granted(rank, region, workload, ranks)
-                name = f"{nic.node}:{nic.name}"
-                places.append(ScaleUpPlace(rank=rank, name=name, gpu=region.devices[0], pool=granted))
+            if rank in granted:
+                pool, name = granted[rank], f"{nic.node}:{nic.name}"
+                places.append(ScaleUpPlace(rank=rank, name=name, gpu=pool.devices[0], pool=pool))
                 continue
             number = self.gpu_of(nic)
             gpu = self.gpus.get((nic.node, number))

@@ -11,15 +11,15 @@ from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, quote
 from testbed.lab.core.fabric.forwarding.links import planes_apart
 from testbed.lab.core.model import BACKEND, Lab, QosPolicy, ScaleUpBy, Tenant
-from testbed.run.schema.expectations import unknown_selections
+from testbed.run.schema.expectations import unknown_selections, unmeasured_metrics
 from testbed.run.schema.file import ScenarioFile
 from testbed.run.schema.model import NO_TENANT, Fault, Ranks, Scenario, Transport
 from testbed.run.schema.tenant_transports import transport_places
 from testbed.run.schema.transport_rules import ROCE_HEADER_BYTES, ROCE_MTUS
 from testbed.run.schema.transports import TRANSPORTS
 
-FaultFindings = Callable[[Fault, Lab], Iterable[Finding]]
-"""Finds what a fault asks of a lab that it does not have, as `testbed.run.faults.registry.fault_findings` does."""
+FaultFindings = Callable[[Sequence[Fault], Lab], Iterable[tuple[int, Finding]]]
+"""Finds what faults ask of a lab that it does not have, as `testbed.run.faults.registry.findings_of_all` does."""
 
 
 def check_against(file: ScenarioFile, point: Scenario, lab: Lab, fault_findings: FaultFindings) -> list[Problem]:
@@ -38,9 +38,9 @@ def check_against(file: ScenarioFile, point: Scenario, lab: Lab, fault_findings:
             problems += _protocol_of_targets(document, point, lab, path, transport)
         if not point.tenant_transports:  # a tenant's transport meets the MTU of its own networks alone
             problems += _path_mtu(document, path, transport, seen)
-    for index, fault in enumerate(point.faults):
-        problems += [_problem(document, ("faults", index), finding) for finding in fault_findings(fault, lab)]
-    return [*problems, *unknown_selections(document, point, lab)]
+    found = fault_findings(point.faults, lab)
+    problems += [_problem(document, ("faults", index), finding) for index, finding in found]
+    return [*problems, *unknown_selections(document, point, lab), *unmeasured_metrics(document, point, lab)]
 
 
 def workload_problem(file: ScenarioFile, point: Scenario, error: WorkloadError) -> Problem:

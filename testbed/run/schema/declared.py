@@ -28,28 +28,42 @@ Nested = Callable[[ParameterType], ByKind]
 """Gives the model of a parameter that is a workload or a transport of its own."""
 
 
-class _KeysElsewhere(Mapping[str, Any]):
-    """The keys of other kinds of a section, each with a hint that says whose it is, beside those of `base`.
+class _OfOtherKinds(Mapping[str, Any]):
+    """Words that other kinds of a section have, each with a hint that says whose it is, beside those of `base`.
 
-    They are looked at where a key is wrong: until then the other kinds need not be declared.
+    They are looked at where a word is wrong: until then the other kinds need not be declared.
     """
 
-    def __init__(self, noun: str, kind: str, kinds: Mapping[str, tuple[Parameter, ...]], base: type[SpecModel]) -> None:
-        self._noun, self._kind, self._kinds, self._base = noun, kind, kinds, base
+    def __init__(
+        self,
+        noun: str,
+        kind: str,
+        kinds: Mapping[str, tuple[Parameter, ...]],
+        words_of: Callable[[Parameter], Sequence[str]],
+        say: Callable[[str, str, bool], str],
+        base: Mapping[str, Any],
+    ) -> None:
+        """`words_of` gives what a parameter has of such words. `say` makes a hint of a word, its owners, and whether
+        they are several."""
+        self._noun, self._kind, self._kinds = noun, kind, kinds
+        self._words_of, self._say, self._base = words_of, say, base
 
     @cached_property
     def _hints(self) -> Mapping[str, Any]:
-        owners: dict[str, list[str]] = {}
+        owners: dict[str, dict[str, None]] = {}
         for kind, parameters in self._kinds.items():
             for parameter in parameters:
-                owners.setdefault(parameter.name, []).append(kind)
-        own = {parameter.name for parameter in self._kinds[self._kind]}
-        return dict(self._base.ELSEWHERE) | {
-            name: f"{name} is a key of the {self._noun}{'s' if len(others) > 1 else ''}"
-            f" {', '.join(others[:_MOST_KINDS_NAMED])}" + (", ..." if len(others) > _MOST_KINDS_NAMED else "")
-            for name, others in owners.items()
-            if name not in own
+                for word in self._words_of(parameter):
+                    owners.setdefault(word, {})[kind] = None
+        return dict(self._base) | {
+            word: self._say(word, self._named([*others]), len(others) > 1)
+            for word, others in owners.items()
+            if self._kind not in others
         }
+
+    def _named(self, kinds: Sequence[str]) -> str:
+        more = ", ..." if len(kinds) > _MOST_KINDS_NAMED else ""
+        return f"the {self._noun}{'s' if len(kinds) > 1 else ''} {', '.join(kinds[:_MOST_KINDS_NAMED])}{more}"
 
     def __getitem__(self, key: str) -> Any:
         return self._hints[key]
@@ -59,6 +73,10 @@ class _KeysElsewhere(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._hints)
+
+
+Choices = Callable[[Parameter], Mapping[str, str]]
+"""Gives hints for words that are no choice of a parameter."""
 
 
 def models_by_kind(
@@ -77,14 +95,26 @@ def models_by_kind(
     """
 
     def make(kind: str) -> type[SpecModel]:
+        def choices(of: Parameter) -> Mapping[str, str]:
+            """The choices that parameters of this name have in other kinds."""
+
+            def say(word: str, owners: str, several: bool) -> str:
+                return f"{owners} {'have' if several else 'has'} {of.name}: {word}"
+
+            return _OfOtherKinds(noun, kind, kinds, lambda one: one.choices if one.name == of.name else (), say, {})
+
+        def say_key(word: str, owners: str, _: bool) -> str:
+            return f"{word} is a key of {owners}"
+
         model = declared_model(
             f"{prefix or noun}-{kind}",
             kinds[kind],
             base=base,
             nested=nested,
+            choices=choices,
             kind=_kind_field(noun, kind, default),
         )
-        model.ELSEWHERE = _KeysElsewhere(noun, kind, kinds, base)
+        model.ELSEWHERE = _OfOtherKinds(noun, kind, kinds, lambda one: [one.name], say_key, base.ELSEWHERE)
         model.__doc__ = (descriptions or {}).get(kind)
         return model
 
@@ -97,10 +127,11 @@ def declared_model(
     *,
     base: type[SpecModel] = SpecModel,
     nested: Nested | None = None,
+    choices: Choices | None = None,
     **more: Any,
 ) -> type[SpecModel]:
     """A model with these keys, those of `base`, and `more` fields as pydantic takes them."""
-    fields = {parameter.name: _field(name, parameter, nested) for parameter in parameters}
+    fields = {parameter.name: _field(name, parameter, nested, choices) for parameter in parameters}
     return create_model(name, __base__=base, **more, **fields)
 
 
@@ -134,8 +165,10 @@ def _kind_field(noun: str, kind: str, default: str) -> Any:
     return Annotated[str, Constant(kind)], Field(description=description)
 
 
-def _field(model: str, parameter: Parameter, nested: Nested | None) -> Any:
+def _field(model: str, parameter: Parameter, nested: Nested | None, choices: Choices | None) -> Any:
     annotation = _annotation(model, parameter, nested)
+    if parameter.type is ParameterType.CHOICE and choices is not None:
+        annotation = Annotated[Any, OneOf(parameter.choices, hints=choices(parameter))]
     if parameter.required:
         return Annotated[annotation, NotNull()], Field(description=parameter.description)
     # left out, a key is None, so that what is written can be told from it; editors see the default all the same

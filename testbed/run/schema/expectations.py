@@ -12,14 +12,28 @@ from testbed.base.errors import Problem
 from testbed.base.names import choice_hint, known_names_hint
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, quote
-from testbed.lab.core.model import Lab
+from testbed.lab.core.model import Lab, ScaleUpBy
 from testbed.run.schema.model import Expectation, Scalar, Scenario, Within, is_point_of, same_value
 from testbed.run.schema.spec import ExpectationSpec
+from testbed.run.schema.transports import TRANSPORTS
 from testbed.run.schema.values import parse_bound, parse_tolerance
-from testbed.workload.metrics import BY_TENANT, CATALOGUE, MetricUnit
+from testbed.workload.metrics import BY_TENANT, CATALOGUE, Better, MetricUnit
+from testbed.workload.registry import INDEPENDENT, workload_kind
 
 Matrix = Mapping[str, tuple[Scalar, ...]]
 Result = TypeVar("Result")
+_OF_QUEUES = ("QueueCounts", "QueueDepths", "PauseCounts", "MarkingCurves")
+_OF_FAULTS = ("FaultCurve", "LostProbes", "Detection")
+_OF_PROGRAMS = ("ProgramSteps", "ProgramBytes", "ProgramExit")
+_OF_COLLECTIVES = ("CollectiveSpeed", "CollectiveTimes", "CheckedElements")
+_OF_REQUESTS = ("RequestTimes", "RequestCounts", "BatchTimes")
+_NEVER_NEGATIVE = (
+    MetricUnit.COUNT,
+    MetricUnit.PACKETS,
+    MetricUnit.BYTES,
+    MetricUnit.BITS_PER_S,
+    MetricUnit.BYTES_PER_S,
+)
 
 
 def unknown_selections(document: Document, point: Scenario, lab: Lab) -> Iterator[Problem]:
@@ -52,6 +66,42 @@ def unknown_selections(document: Document, point: Scenario, lab: Lab) -> Iterato
             yield document.problem("unknown-tenant", (*path, "tenant"), message, hint=hint)
 
 
+def unmeasured_metrics(document: Document, point: Scenario, lab: Lab) -> Iterator[Problem]:
+    """Yield the metrics of expectations that no run of a point measures, with what the scenario lacks for them."""
+    lacking = [(names, lacks, hint) for names, lacks, hint in _lacking(point, lab) if lacks]
+    for index, expectation in enumerate(point.expect):
+        if not is_point_of(point.values, expectation.where):
+            continue
+        needed = CATALOGUE[expectation.metric].needs
+        found = next(((lacks, hint) for names, lacks, hint in lacking if needed in names), None)
+        if found is not None:
+            message = f"no run measures {expectation.metric}: {found[0]}"
+            yield document.problem("not-measured", ("expect", index, "metric"), message, hint=found[1])
+
+
+def _lacking(point: Scenario, lab: Lab) -> Iterator[tuple[Sequence[str], str, str]]:
+    """Yield kinds of samples, why no run of a point has them ("" where it may), and what would give them."""
+    kind, transport = workload_kind(point.workload.kind), TRANSPORTS[point.transport.kind.value]
+    alone = not point.tenant_transports
+    queues = transport.over_subnet or any(lab.qos_of(network) is not None for network in lab.network_names)
+    yield _OF_QUEUES, "" if queues else f"{lab.name} has no qos", "qos: {preset: uec} in the topology"
+    without = "" if point.faults else "the scenario has no faults"
+    yield _OF_FAULTS, without, 'faults: [{at: 1s, link: "NODE:PORT", down: true}]'
+    without = (
+        ""
+        if transport.over_subnet or not alone
+        else f"the transport {point.transport.kind.value} is none of InfiniBand"
+    )
+    yield ("SubnetCarried",), without, "transport: {kind: ib}"
+    without = "" if lab.scale_up.by is ScaleUpBy.PACKETS else f"the scale-up domains of {lab.name} have no packets"
+    yield ("ScaleUpCarried",), without, "fabric: {scale_up: {preset: h100, by: packets}} in the topology"
+    without = "" if kind.is_program else f"the workload {kind.name} is no program of your own"
+    yield _OF_PROGRAMS, without, "workload: {kind: program}"
+    without = f"transfers of the workload {kind.name} are parts of no" if kind.name in INDEPENDENT else ""
+    yield _OF_COLLECTIVES, without and f"{without} collective", "workload: {kind: all-reduce}"
+    yield _OF_REQUESTS, without and f"{without} request", "workload: {kind: inference-requests}"
+
+
 def _tenants_of(point: Scenario) -> list[str]:
     """The names of a workload's tenants, those of its default among them."""
     if point.workload.kind != "tenants":
@@ -82,6 +132,7 @@ class ExpectationReader:
         if minimum is not None and maximum is not None and minimum > maximum:
             message = f"min {minimum:g} is above max {maximum:g}"
             self.problems.append(self._document.problem("contradiction", (*path, "min"), message))
+        self.problems.extend(self._unmeetable(path, spec, minimum, maximum))
         self.problems.extend(self._unselectable(path, spec))
         for key in ("where", "over"):
             self.problems.extend(self._unmatched((*path, key), getattr(spec, key)))
@@ -114,6 +165,26 @@ class ExpectationReader:
                 self._document.problem(context["code"], path, context["message"], hint=context["hint"] or None)
             )
             return None
+
+    def _unmeetable(
+        self, path: Path, spec: ExpectationSpec, minimum: float | None, maximum: float | None
+    ) -> Iterator[Problem]:
+        """A limit that no figure meets: one beyond the metric's ideal, which makes a run invalid, or one below zero."""
+        metric = CATALOGUE[spec.metric]
+        if spec.over:
+            return
+        key, limit = ("min", minimum) if metric.better is Better.MORE else ("max", maximum)
+        if metric.ideal is not None and limit is not None:
+            beyond = limit > metric.ideal if metric.better is Better.MORE else limit < metric.ideal
+            ideal = f"{metric.ideal:.0%}" if metric.unit is MetricUnit.SHARE else f"{metric.ideal:g}"
+            if beyond and metric.better is not Better.NEITHER:
+                message = f"the ideal of {spec.metric} is {ideal}, and a run with a figure beyond it is invalid"
+                if metric.ideal == 0:
+                    message = f"{spec.metric} is never below 0"
+                yield self._document.problem("out-of-range", (*path, key), message, hint=f"{key}: {ideal} at best")
+        elif maximum is not None and maximum < 0 and metric.unit in _NEVER_NEGATIVE:
+            message = f"{spec.metric} is never below 0"
+            yield self._document.problem("out-of-range", (*path, "max"), message, hint="max: 0 at least")
 
     def _contradictions(self, path: Path, spec: ExpectationSpec) -> Iterator[Problem]:
         problem = self._document.problem

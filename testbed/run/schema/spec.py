@@ -119,7 +119,7 @@ class ExpectationSpec(SpecModel):
         default=None,
         description="Says how far from the oracle: 8% of what it says, 8pp of a share, or in the metric's unit.",
     )
-    source: Annotated[str, Text(500)] = Field(
+    source: Annotated[str, Text(500, blank=False)] = Field(
         description="Says where the band comes from: a formula, a figure, an oracle."
     )
 

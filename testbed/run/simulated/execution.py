@@ -23,7 +23,7 @@ from testbed.run.emulated.workers import Event, WorkerFailed
 from testbed.run.measuring.marking import marking_curves
 from testbed.run.measuring.measured import Measured, TimeLimitReached
 from testbed.run.measuring.mixed_parts import CarriedPart, MixedParts
-from testbed.run.measuring.observation import Observation
+from testbed.run.measuring.observation import Observation, full_queue_s
 from testbed.run.measuring.reports import put_together, settle_digests
 from testbed.run.placed.channels import ChannelPlan
 from testbed.run.placed.lab import LiveLab
@@ -144,7 +144,7 @@ class Execution:
             program.prepare()
         fabric = self._build(plans)
         failure = self._failure() or self._set_up(fabric)
-        observation = Observation(cpu=None, begin_ns=self._begin_ns)
+        observation = Observation(cpu=None, begin_ns=self._begin_ns, full_queue_s=full_queue_s(self._lab.plan))
         sampler = self._sampler(fabric, observation)
         happening = self._happening(beside, fabric)
         failure = failure or self._move(fabric, sampler, happening)

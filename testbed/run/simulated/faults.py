@@ -80,11 +80,6 @@ def _needs_peer_link(found: LabFault, lab: Lab) -> bool:
     return _is_cut_off(found, lab, LinkKind.MEMBER, LinkKind.PEER)
 
 
-def cuts_dual_homed(fault: Fault, lab: Lab) -> bool:
-    """Tell whether a fault takes one of the links away by which a host that speaks BGP hangs on two leaves."""
-    return _is_cut_off(lab_fault(fault), lab, LinkKind.HOMED)
-
-
 def _is_cut_off(found: LabFault, lab: Lab, *kinds: LinkKind) -> bool:
     """Tell whether a fault takes a link of one of these kinds away, or all that it carries."""
     if not isinstance(found, LinkDown) and not (isinstance(found, LinkSet) and found.fault.settings.get("silent")):

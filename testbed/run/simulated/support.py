@@ -17,11 +17,11 @@ from testbed.run.measuring.scale_up_loads import NOT_EMULATED
 from testbed.run.placed.lab import LiveLab, go_over_subnet, lab_of_transports
 from testbed.run.placed.scale_up import goes_by_packets
 from testbed.run.placed.traffic import lab_transports
-from testbed.run.schema.model import Fault, Scenario, Transport
+from testbed.run.schema.model import Scenario, Transport
 from testbed.run.schema.transports import TRANSPORTS
 from testbed.run.simulated.beside import convergence_of
 from testbed.run.simulated.fabric import LAB_JITTER_NS, NIC_JITTER_PACKETS, OVERHEAD_BYTES
-from testbed.run.simulated.faults import INSTEAD, check_fault, cuts_dual_homed
+from testbed.run.simulated.faults import INSTEAD, check_fault
 from testbed.run.simulated.infiniband.faults import check_subnet_fault
 from testbed.run.simulated.time_scale import REAL_TIME, is_timed
 from testbed.run.simulated.timed import TIMED
@@ -36,9 +36,6 @@ REAL_PROGRAMS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """The transports that are programs of others, and which."""
-
-FLOWS_MEET: Final = frozenset({"incast", "overlapped-incast", "incast-victim", "outcast-incast", "all-to-all"})
-"""The workloads that send several flows to a host at once, whatever else is asked of them."""
 
 SUBNET_APPROXIMATIONS: Final = (
     "Simulated at the fabric's own times: frames, buffers and links are events of a program. Tables are those of a real"
@@ -88,20 +85,6 @@ def _check_scenario(point: Point, lab: Lab, seen: Lab) -> None:
             check_subnet_fault(fault, seen.infiniband)
         else:
             check_fault(fault, lab)
-            _check_probes(fault, scenario, lab)
-
-
-def _check_probes(fault: Fault, scenario: Scenario, lab: Lab) -> None:
-    """Refuse what would find a blackhole in a full queue: simulated TCP leaves probes less room than the kernel's."""
-    workload = scenario.workload
-    flows = workload.parameters.get("flows")
-    several = workload.kind in FLOWS_MEET or (isinstance(flows, int) and flows > 1)
-    if several and cuts_dual_homed(fault, lab) and any(one.kind.value in TIMED for one in scenario.transports):
-        raise ScenarioError(
-            f"--backend simulation loses its probes in the queue that several flows of TCP fill at the port which is"
-            f" left after {fault.kind} of {fault.target}",
-            hint=f"workload: {{kind: permutation}}, whose flows are one for each host, or {INSTEAD}",
-        )
 
 
 def _check_link_layer(point: Point) -> None:

@@ -15,6 +15,7 @@ from testbed.run.probes.planning import is_single_path
 from testbed.run.trust.evidence import Evidence
 from testbed.run.trust.ideals import ahead_bytes, check_ideals
 from testbed.run.trust.machine import check_backlogs, check_delays, check_lateness, check_machine, check_start_skew
+from testbed.run.trust.machines import check_machines
 from testbed.run.trust.ports import check_balance, check_domains, check_lossless, check_rates, check_reaction
 from testbed.run.trust.programs import check_fabric_used
 from testbed.run.trust.traffic import (
@@ -34,6 +35,7 @@ TRUST_CHECKS: tuple[TrustCheck, ...] = (
     ),
     lambda run: check_lateness(run.measured.lateness),
     lambda run: check_backlogs(*run.measured.softnet),
+    lambda run: [] if run.measured.machines is None else check_machines(run.measured.machines, run.base_rtt_ns),
     lambda run: check_request_lateness(run.measured.counters),
     lambda run: check_delays(run.measured.counters, run.base_rtt_ns),
     lambda run: (

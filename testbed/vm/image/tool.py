@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from testbed.base.errors import CapabilityError
+from testbed.base.files import cache_directory
 from testbed.vm import cache
 from testbed.vm.errors import ImageError
 
@@ -37,7 +38,7 @@ def run_tool(argv: Sequence[str], environment: Mapping[str, str], *, name: str =
     if done.returncode:
         said = done.stderr.strip() or done.stdout.strip()
         if "No space left on device" in said:
-            raise cache.disk_full(cache.cache_directory())
+            raise cache.disk_full(cache_directory())
         hint = "is Debian's registry reachable?" if "Temporary failure" in said or "Could not resolve" in said else None
         raise ImageError(f"{name} failed: {said[-1500:]}", hint=hint)
     return done.stdout

@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from testbed.base.files import cache_directory
 from testbed.vm import cache
 from testbed.vm.emulator import Emulator, environment
 from testbed.vm.errors import JobUnfinished, MachineError
@@ -263,7 +264,7 @@ def _refused(policy: tuple[str, ...]) -> str:
 @contextlib.contextmanager
 def _cpu() -> Iterator[int]:
     """The last CPU of ours that no other machine has taken: the first ones have the interrupts."""
-    directory = cache.cache_directory()
+    directory = cache_directory()
     directory.mkdir(parents=True, exist_ok=True)
     numbers = sorted(os.sched_getaffinity(0))
     for number in reversed(numbers):

@@ -1,11 +1,13 @@
 """The traffic matrix of nccl-tests' alltoallv: bytes from rank i to rank j in row i, column j.
 
 Source: NVIDIA/nccl-tests, `src/alltoallv.cu` (`NCCL_TESTS_ALLTOALLV_MATRIX_FILE`): numbers separated by white space,
-square, each value scaled and then cut down to a multiple of 16 bytes.
+square, each value scaled and then cut down to a multiple of 16 bytes. Commas, which spreadsheets write, may separate
+them, too.
 """
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 
 from testbed.workload.builder import MAX_STEPS
@@ -13,6 +15,8 @@ from testbed.workload.formats.source import MAX_NUMBER, Faults, Word, shown, wor
 from testbed.workload.steps import Transfer, Workload
 
 ALIGNMENT_BYTES = 16
+_COMMAS = re.compile(r"^[ \t]*[^\s,#]+(?:[ \t]*,[ \t]*[^\s,#]+)+(?=[ \t\r]*(?:#|$))", re.MULTILINE)
+"""A row whose values commas separate. Where white space does, too, commas may be those of thousands."""
 
 
 def decode_alltoallv_matrix(
@@ -29,7 +33,7 @@ def decode_alltoallv_matrix(
     cut = False
     columns = 0
     last: Word | None = None
-    for words in word_lines(text):
+    for words in word_lines(_COMMAS.sub(lambda line: line[0].replace(",", " "), text)):
         if not rows:
             columns = len(words)
             if columns * columns > MAX_STEPS:

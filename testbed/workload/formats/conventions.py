@@ -83,10 +83,12 @@ def recognise(data: bytes, *, file: str) -> FileFormat:
         return FileFormat.SIMAI
     if _counts(first) and len(second) in (5, 6):
         return FileFormat.HPCC
-    if not first or not all(re.fullmatch(r"[0-9.eE+]+", word) for word in first):
+    if not first:
+        Faults(file).stop("empty", "the file has no rows", hint=f"a trace is one of {', '.join(FileFormat)}")
+    if not all(re.fullmatch(r"[0-9.eE+,]+", word) for word in first):
         message = "neither the file's name nor its beginning tells its format"
         Faults(file).stop("unknown-format", message, hint=f"name it: one of {', '.join(FileFormat)}")
-    return FileFormat.ALLTOALLV if len(first) > 1 else FileFormat.HPCC
+    return FileFormat.ALLTOALLV if len(first) > 1 or "," in first[0] else FileFormat.HPCC
 
 
 _HTSIM_KEYS = (["Nodes"], ["Connections"], ["Triggers"], ["Failures"])

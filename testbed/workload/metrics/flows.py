@@ -28,8 +28,8 @@ FLOWS = MetricFamily()
     unit=MetricUnit.SHARE,
     better=Better.MORE,
     headline=True,
-    formula="sum of flows' goodputs / sum of their ideals; a flow's ideal is the slower of its two NICs' rates"
-    " times the payload efficiency and does not know of shared uplinks",
+    formula="sum of flows' goodputs while all have data to send / sum of their ideals; a flow's ideal is the slower of"
+    " its two NICs' rates times the payload efficiency and does not know of shared uplinks",
     source="Handley et al., NDP, SIGCOMM 2017, figure 14",
     ideal=1.0,
     proves_scale=True,
@@ -47,7 +47,7 @@ def aggregate_share(goodput_bps: Sequence[float], ideal_bps: Sequence[float]) ->
     unit=MetricUnit.SHARE,
     better=Better.MORE,
     headline=True,
-    formula="min over flows of goodput / ideal",
+    formula="min over flows of goodput while all have data to send / ideal",
     source="Handley et al., NDP, SIGCOMM 2017, figure 14",
     ideal=1.0,
     proves_scale=True,
@@ -80,7 +80,8 @@ def goodput_share(ideal_s: float, time_s: float) -> float | None:
     unit=MetricUnit.BITS_PER_S,
     better=Better.MORE,
     headline=True,
-    formula="sum over flows of payload bits received / the receiver's own measured time",
+    formula="sum over flows of payload bits received / the time in which all have data to send; / the receiver's own"
+    " measured time where they never do at once",
     source="RFC 2647 section 3.17 for goodput",
     takes=lambda run: (run[FlowRates].goodput_bps,),
 )

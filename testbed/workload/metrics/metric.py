@@ -97,6 +97,15 @@ class Metric:
         return self.compute(*self.takes(run))
 
     @property
+    def needs(self) -> str:
+        """Return the name of the class of samples that it asks a run for first; "" for one that no run measures."""
+        try:
+            self.measure(RunSamples())
+        except NotMeasured as error:
+            return "" if self.takes is None else str(error)
+        return ""
+
+    @property
     def samples(self) -> tuple[str, ...]:
         """Return what it is computed from: the parameters of `compute`, whose names carry their units."""
         return tuple(inspect.signature(self.compute).parameters)

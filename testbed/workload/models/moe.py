@@ -263,7 +263,8 @@ class _Relayed:
 
 def _check(moe: MixtureOfExperts, ranks: int, experts: int, ranks_per_domain: int) -> None:
     if experts % ranks:
-        raise WorkloadError(f"{experts} experts cannot be spread evenly over {ranks} ranks", field="experts")
+        message = f"{experts} experts cannot be spread evenly over {ranks} ranks"
+        raise WorkloadError(message, field="experts", hint=f"experts: {-(-experts // ranks) * ranks}")
     if moe.top_k > experts:
         raise WorkloadError(f"a token cannot go to {moe.top_k} of {experts} experts", field="top_k")
     if ranks * moe.tokens * moe.top_k * moe.layers > MAX_CHOICES:

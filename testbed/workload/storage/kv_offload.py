@@ -10,18 +10,17 @@ Source: Qin et al., "Mooncake: Trading more storage for less computation", FAST 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from testbed.workload.builder import Lane, StepBuilder
-from testbed.workload.draws import draw_below, draw_exponential
-from testbed.workload.models.language_models import H100_BF16_FLOPS, UTILISATION, language_model
+from testbed.workload.draws import draw_below
 from testbed.workload.parameters import asked, number
 from testbed.workload.requests.token_lengths import draw_between, prompt_lengths
-from testbed.workload.steps import FirstToken, Workload
+from testbed.workload.steps import Workload
 from testbed.workload.storage.places import STORAGE, storage_and_users
 from testbed.workload.storage.prompts import (
     ACCELERATORS,
+    BLOCK_TOKENS,
     BYTES_FACTOR,
     IN_FLIGHT,
     MODEL,
@@ -30,9 +29,8 @@ from testbed.workload.storage.prompts import (
     REQUESTS_PER_S,
     TTFT_LIMIT,
     VALUE_BYTES,
+    Prompts,
 )
-
-BLOCK_TOKENS = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,14 +53,6 @@ class KvOffload:
     bytes_factor: float = asked(BYTES_FACTOR)
 
 
-@dataclass(frozen=True, slots=True)
-class _Prompt:
-    host: int
-    at_ns: int
-    tokens: int
-    hits: int
-
-
 def generate_kv_offload(offload: KvOffload, *, ranks: int, rng: random.Random) -> Workload:
     """Prompts arrive as a Poisson process (open loop), each at a host that is drawn, with a length drawn evenly.
 
@@ -72,59 +62,33 @@ def generate_kv_offload(offload: KvOffload, *, ranks: int, rng: random.Random) -
     targets, hosts = storage_and_users(
         offload.storage, offload.hosts, ranks=ranks, name="hosts", what="offloading KV caches"
     )
-    model, factor = language_model(offload.model), offload.bytes_factor
-    block_bytes = max(1, round(model.kv_cache_bytes(BLOCK_TOKENS, value_bytes=offload.value_bytes) * factor))
-    token_s = model.forward_flops(1) / (H100_BF16_FLOPS * UTILISATION * offload.accelerators)
     builder = StepBuilder(ranks)
-    busy: dict[int, tuple[int, ...]] = {}
-    asked_for = []
-    for index, prompt in enumerate(_draw(offload, hosts, rng)):
-        label, host = f"prompt[{index}]", prompt.host
+    prompts = Prompts(offload, builder)
+    for index, at_ns in enumerate(prompts.arrivals_ns(rng)):
+        tokens = draw_between(rng, offload.prompt_tokens)
+        hits = sum(rng.random() < offload.hit_ratio for _ in range(tokens // BLOCK_TOKENS))
+        label, host = f"prompt[{index}]", hosts[draw_below(rng, len(hosts))]
         first = draw_below(rng, len(targets))
         read = [
             builder.transfer(
                 targets[(first + block) % len(targets)],
                 host,
-                block_bytes,
-                start_ns=prompt.at_ns,
+                prompts.block_bytes,
+                start_ns=at_ns,
                 lane=Lane(name="reads", in_flight=offload.in_flight),
                 pulled=True,
                 label=f"{label}.read.{block}",
             )
-            for block in range(prompt.hits)
+            for block in range(hits)
         ]
-        compute_ns = round((prompt.tokens - prompt.hits * BLOCK_TOKENS) * token_s * 1e9 * factor)
-        computed = builder.compute(
-            host, compute_ns, after=[*read, *busy.get(host, ())], start_ns=prompt.at_ns, label=f"{label}.prefill"
-        )
-        busy[host] = (computed,)
-        asked_for.append(
-            FirstToken(
-                step=computed,
-                due_ns=prompt.at_ns,
-                service_ns=compute_ns,
-                limit_ns=round(offload.ttft_limit_ns * factor),
-            )
-        )
-        for block in range(prompt.hits, prompt.tokens // BLOCK_TOKENS):
+        computed = prompts.prefill(host, tokens - hits * BLOCK_TOKENS, read=read, at_ns=at_ns, label=label)
+        for block in range(hits, tokens // BLOCK_TOKENS):
             builder.transfer(
                 host,
                 targets[(first + block) % len(targets)],
-                block_bytes,
+                prompts.block_bytes,
                 after=(computed,),
                 lane=Lane(name="writes", in_flight=offload.in_flight),
                 label=f"{label}.write.{block}",
             )
-    if factor != 1:
-        builder.note(f"Of the bytes of the KV caches of {model.name}, and of all times, {factor:g} are modelled.")
-    return builder.build("kv-offload", first_tokens=asked_for)
-
-
-def _draw(offload: KvOffload, hosts: list[int], rng: random.Random) -> Iterator[_Prompt]:
-    """Yield the prompts in the order in which they arrive."""
-    at_s = 0.0
-    for _ in range(offload.requests):
-        at_s += draw_exponential(rng, 1 / offload.requests_per_s)
-        tokens = draw_between(rng, offload.prompt_tokens)
-        hits = sum(rng.random() < offload.hit_ratio for _ in range(tokens // BLOCK_TOKENS))
-        yield _Prompt(hosts[draw_below(rng, len(hosts))], round(at_s * 1e9 * offload.bytes_factor), tokens, hits)
+    return prompts.build("kv-offload")

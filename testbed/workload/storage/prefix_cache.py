@@ -14,12 +14,10 @@ from dataclasses import dataclass
 
 from testbed.base.errors import WorkloadError
 from testbed.workload.builder import Lane, StepBuilder
-from testbed.workload.draws import draw_below, draw_exponential
-from testbed.workload.models.language_models import H100_BF16_FLOPS, UTILISATION, language_model
+from testbed.workload.draws import draw_below
 from testbed.workload.parameters import asked, duration, flag, whole
 from testbed.workload.requests.token_lengths import draw_between, prompt_lengths
-from testbed.workload.steps import FirstToken, Workload
-from testbed.workload.storage.kv_offload import BLOCK_TOKENS
+from testbed.workload.steps import Workload
 from testbed.workload.storage.places import STORAGE, storage_and_users
 from testbed.workload.storage.prompts import (
     ACCELERATORS,
@@ -31,6 +29,7 @@ from testbed.workload.storage.prompts import (
     REQUESTS_PER_S,
     TTFT_LIMIT,
     VALUE_BYTES,
+    Prompts,
 )
 
 NEWS_BYTES = 64
@@ -82,17 +81,15 @@ def generate_prefix_cache(cache: PrefixCache, *, ranks: int, rng: random.Random)
     )
     if not cache.requests:
         raise WorkloadError("nobody reads the prefixes", field="requests")
-    model, factor = language_model(cache.model), cache.bytes_factor
-    block_bytes = max(1, round(model.kv_cache_bytes(BLOCK_TOKENS, value_bytes=cache.value_bytes) * factor))
-    token_s = model.forward_flops(1) / (H100_BF16_FLOPS * UTILISATION * cache.accelerators)
     builder = StepBuilder(ranks)
+    prompts = Prompts(cache, builder)
     count = cache.prefixes * cache.blocks
     written = {
         owner: [
             builder.transfer(
                 owner,
                 targets[block % len(targets)],
-                block_bytes,
+                prompts.block_bytes,
                 lane=Lane(name="writes", in_flight=cache.in_flight),
                 label=f"keep.{owner}.{block}",
             )
@@ -112,24 +109,19 @@ def generate_prefix_cache(cache: PrefixCache, *, ranks: int, rng: random.Random)
                 target,
                 NEWS_BYTES,
                 after=there[hosts[0]],
-                start_ns=round(cache.lease_ns * factor),
+                start_ns=round(cache.lease_ns * cache.bytes_factor),
                 withdraws=True,
                 label="lease",
             )
-    busy: dict[int, tuple[int, ...]] = {}
-    asked_for = []
-    at_s = 0.0
-    for index in range(cache.requests):
-        at_s += draw_exponential(rng, 1 / cache.requests_per_s)
+    for index, at_ns in enumerate(prompts.arrivals_ns(rng, after_ns=cache.warm_up_ns)):
         host, prefix = hosts[draw_below(rng, len(hosts))], draw_below(rng, cache.prefixes)
-        at_ns = round((at_s * 1e9 + cache.warm_up_ns) * factor)
         owner = hosts[0] if cache.shared else host
         label = f"prompt[{index}]"
         read = [
             builder.transfer(
                 targets[block % len(targets)],
                 host,
-                block_bytes,
+                prompts.block_bytes,
                 after=there[host],
                 start_ns=at_ns,
                 lane=Lane(name="reads", in_flight=cache.in_flight),
@@ -139,13 +131,5 @@ def generate_prefix_cache(cache: PrefixCache, *, ranks: int, rng: random.Random)
             )
             for block in range(prefix * cache.blocks, (prefix + 1) * cache.blocks)
         ]
-        compute_ns = round(draw_between(rng, cache.prompt_tokens) * token_s * 1e9 * factor)
-        computed = builder.compute(
-            host, compute_ns, after=[*read, *busy.get(host, ())], start_ns=at_ns, label=f"{label}.prefill"
-        )
-        busy[host] = (computed,)
-        limit_ns = round(cache.ttft_limit_ns * factor)
-        asked_for.append(FirstToken(step=computed, due_ns=at_ns, service_ns=compute_ns, limit_ns=limit_ns))
-    if factor != 1:
-        builder.note(f"Of the bytes of the KV caches of {model.name}, and of all times, {factor:g} are modelled.")
-    return builder.build("prefix-cache", first_tokens=asked_for)
+        prompts.prefill(host, draw_between(rng, cache.prompt_tokens), read=read, at_ns=at_ns, label=label)
+    return prompts.build("prefix-cache")

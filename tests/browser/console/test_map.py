@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from waiting import until
 
 Open = Callable[..., Any]
 LAB, HOST = "console-tests", "p1-s1-h1"
@@ -22,7 +23,7 @@ def seen_nodes(page: Any) -> int:
 
 def map_of(page: Any) -> Any:
     page.wait_for_function(SHOWN)
-    page.wait_for_timeout(300)  # the map rests after it was placed
+    page.evaluate("rest()")
     return page.locator(".stage")
 
 
@@ -128,18 +129,18 @@ def test_the_wheel_zooms_and_a_drag_pans(look: Open) -> None:
     before = page.evaluate(of)
     page.mouse.move(box["x"] + 20, box["y"] + box["height"] - 20)
     page.mouse.wheel(0, -400)
-    page.wait_for_timeout(400)
+    page.wait_for_function("zoom => transformNow()[0] > zoom * 1.1", arg=before[0])
+    page.evaluate("rest()")
     zoomed = page.evaluate(of)
-    assert zoomed[0] > before[0] * 1.1
     page.mouse.down()
     page.mouse.move(box["x"] + 120, box["y"] + box["height"] - 80, steps=5)
     page.mouse.up()
-    page.wait_for_timeout(300)
+    page.evaluate("rest()")
     panned = page.evaluate(of)
     assert panned[1] - zoomed[1] == pytest.approx(100, abs=2) and panned[2] - zoomed[2] == pytest.approx(-60, abs=2)
     assert selection(page) == [], "a drag selects nothing"
     page.get_by_role("button", name="Fit").click()
-    page.wait_for_timeout(300)
+    page.evaluate("rest()")
     assert page.evaluate(of)[0] == pytest.approx(before[0], rel=0.01)
 
 
@@ -165,8 +166,9 @@ def test_positions_are_kept_beside_the_topology_file(look: Open, served: Any) ->
     page.mouse.down()
     page.mouse.move(before["x"] + before["width"] / 2 + 60, before["y"] + before["height"] / 2 + 25, steps=4)
     page.mouse.up()
-    page.wait_for_timeout(500)
-    kept = json.loads((served.directory / "lab.positions.json").read_text())
+    file = served.directory / "lab.positions.json"
+    until(file.exists, "the position is kept")
+    kept = json.loads(file.read_text())
     assert list(kept) == ["p1-spine1"] and kept["p1-spine1"][0] > 20
     page.reload()
     map_of(page)
@@ -174,8 +176,7 @@ def test_positions_are_kept_beside_the_topology_file(look: Open, served: Any) ->
     assert again["x"] - before["x"] == pytest.approx(60, abs=3) and again["y"] - before["y"] == pytest.approx(25, abs=3)
     page.get_by_role("button", name="Move nodes").click()
     page.get_by_role("button", name="Put back").click()
-    page.wait_for_timeout(500)
-    assert not (served.directory / "lab.positions.json").exists()
+    until(lambda: not file.exists(), "no position is kept")
     assert node.bounding_box()["x"] == pytest.approx(before["x"], abs=1)
 
 

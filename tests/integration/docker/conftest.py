@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -11,37 +10,31 @@ import pytest
 from docker_engine import TestEngine, running_engine
 
 from testbed.lab.features.containers.engine import ContainerEngine
-from testbed.lab.features.containers.images.container_images import IMAGES, build_image
+from testbed.lab.features.containers.images.container_images import build_image, known_names
 
 
 @pytest.fixture(scope="session")
-def bare_engine(machine: None) -> Iterator[TestEngine]:
-    """An engine that $DOCKER_HOST names; whether it has images is not known."""
-    before = os.environ.get("DOCKER_HOST")
-    with running_engine() as engine:
-        os.environ["DOCKER_HOST"] = engine.url
-        try:
-            yield engine
-        finally:
-            if before is None:
-                del os.environ["DOCKER_HOST"]
-            else:
-                os.environ["DOCKER_HOST"] = before
-
-
-@pytest.fixture(scope="session", autouse=True)
-def engine(bare_engine: TestEngine) -> TestEngine:
-    """An engine with our images. First of all: sandboxes hand $DOCKER_HOST on."""
+def engine(machine: None) -> Iterator[TestEngine]:
+    """An engine with the images of nodes."""
 
     def build(name: str) -> None:
-        with closing(ContainerEngine.connect(bare_engine.url)) as client:
+        with closing(ContainerEngine.connect(running.url)) as client:
             build_image(client, name)
 
-    first, *others = IMAGES
-    build(first)  # and the image that all stand on
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(build, others))
-    return bare_engine
+    first, *others = known_names(())
+    with running_engine() as running:
+        build(first)  # and the image that all stand on
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(build, others))
+        yield running
+
+
+@pytest.fixture(scope="module", autouse=True)
+def named_engine(engine: TestEngine) -> Iterator[None]:
+    """It is the one that $DOCKER_HOST names: first of all, for sandboxes hand that on, and for these files alone."""
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setenv("DOCKER_HOST", engine.url)
+        yield
 
 
 @pytest.fixture

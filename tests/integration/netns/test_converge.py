@@ -10,6 +10,7 @@ import pytest
 
 from testbed.lab.core.deploy.steps import ignore_steps
 from testbed.lab.core.deploy.watch import converge
+from testbed.lab.core.deploy.watch.changes import ChangeWatch
 from testbed.lab.core.schema.load import load_topology_text
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
@@ -51,3 +52,23 @@ def test_a_route_that_goes_while_sessions_are_asked_for_is_waited_for(
     there = lab.run(switch, show).stdout
     back[0].join()
     assert there.replace("\n", " ").split() == words, "it was waited for"
+
+
+def test_what_changes_by_itself_in_a_lab_is_heard_of(shared_sandbox: Any) -> None:
+    """A neighbour that answers, a route and a link."""
+    text = TEXT.format(name=shared_sandbox.name())
+    lab = shared_sandbox.deploy(load_topology_text(text, file="converge.yml")).lab
+    first, second = lab.plan.hosts[0].nics[0], lab.plan.hosts[1].nics[0]
+    assert second.address is not None
+    changes = (
+        ["ip", "neigh", "replace", "198.51.100.9", "lladdr", "02:00:00:00:00:09", "dev", first.name],
+        ["ip", "route", "add", "198.51.100.0/24", "dev", first.name],
+        ["ip", "link", "set", first.name, "mtu", "1500"],
+    )
+    with closing(ChangeWatch(lab)) as watch:
+        while watch.wait(0.5):  # what the deploy has left under way
+            pass
+        for words in changes:
+            assert lab.run(first.node, words).returncode == 0
+            assert watch.wait(30.0), words
+            assert not watch.wait(0.2), "and nothing else"

@@ -31,7 +31,8 @@ CHECK = Path(__file__).parents[2] / "support" / "libfabric" / "fabric_check.c"
 HEADERS = Path("/usr/include/rdma/fi_tagged.h")
 OPENMPI = Path("/usr/bin/mpirun.openmpi")
 FAST_K = 1000.0
-ENDS_WITHIN_S = 5.0
+ENDS_WITHIN_S = 30.0
+"""What waits here waits for minutes; an end takes a second or two, and others use this machine, too."""
 CHECKS = (
     *("messages", "vectors", "tags", "peeks", "cancel", "truncation", "several messages in a buffer"),
     *("remote memory", "atomics", "waits", "many at a time", "order of closing"),
@@ -109,7 +110,7 @@ def launched(lab: RunningLab, command: list[str], **options: Any) -> tuple[Launc
 def test_all_that_an_endpoint_can_do(lab: RunningLab, check: Path, words: list[str]) -> None:
     hosts = tuple(host.node for host in lab.plan.hosts)
     result, lines = launched(lab, [str(check), *words], hosts=(hosts[0], hosts[-1]))
-    assert result.exit_code == 0, [line.text for line in lines]
+    assert result.exit_code == 0, "\n".join(line.text for line in lines)
     for rank in (0, 1):
         assert [line.text for line in lines if line.rank == rank] == [f"ok {what}" for what in CHECKS]
     assert result.rail_bytes > 2 << 20, "the bytes crossed the rails"

@@ -108,7 +108,7 @@ def test_the_record_is_the_same_to_the_byte_and_says_who_did_what(
     [session] = (work / "pooled").glob(f"*/{SESSION_FILE}")
     parts = json.loads(session.read_text())["machines"]
     assert set(parts) == {machine.address for machine in machines}
-    assert left_on(*machines) == []
+    until(lambda: not left_on(*machines), "all is quiet", timeout_s=20)
 
 
 @pytest.mark.thorough
@@ -122,7 +122,7 @@ def test_a_worker_that_is_killed_changes_nothing(
         _, said = running.communicate(timeout=240)
     assert running.returncode == 0, said
     assert content(work / "pooled") == here(room, work, "long")
-    assert left_on(*machines) == []
+    until(lambda: not left_on(*machines), "all is quiet", timeout_s=20)
 
 
 def test_an_interrupt_ends_all_and_resume_goes_on(
@@ -163,7 +163,7 @@ def test_a_machine_that_is_lost_is_told_and_the_other_does_its_runs(how: str, ro
     assert running.returncode == 0, said
     assert f"{dies.address} is lost" in said
     assert content(work / "pooled") == here(room, work, "long")
-    assert left_on(lives) == []
+    until(lambda: not left_on(lives), "all is quiet", timeout_s=20)
     if how != "switched off":
         until(lambda: not left_on(dies), "its tether has ended all there", timeout_s=30)
 
@@ -214,7 +214,7 @@ def test_points_are_emulated_on_two_machines_and_their_labs_removed(
     assert {part.name for part in record.machines} == {machine.address for machine in machines}
     assert sorted(name for part in record.machines for name in part.points) == ["paths=oblivious", "paths=reps"]
     assert list((work / "pooled").glob("*/labs/*.json"))
-    assert left_on(*machines) == []
+    until(lambda: not left_on(*machines), "all is quiet", timeout_s=20)
 
 
 # --- what is under way ---------------------------------------------------------------------------------

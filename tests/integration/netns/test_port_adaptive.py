@@ -7,8 +7,11 @@ hosts send to the four hosts of leaf z.
 
 from __future__ import annotations
 
+import os
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -133,6 +136,28 @@ def test_each_destination_is_pinned_whatever_the_ports(lab: PortLab) -> None:
         assert sorted(sent) == [0, 0, 0, 32]
         taken.append(sent.index(32))
     assert sorted(taken) == [0, 1, 2, 3], "hosts of one leaf are divided over all paths to it"
+
+
+LOOKS_ROUTES_UP = """
+import socket
+item = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+print(flush=True)
+while True:
+    item.connect(("127.0.0.1", 9))
+"""
+
+
+def test_a_destination_stays_pinned_while_the_machine_looks_routes_up(lab: PortLab) -> None:
+    """Of lookups on a busy machine some do not reach the program that knows the paths."""
+    send(lab, "s", "z1", 32, flows=16)
+    with ExitStack() as stack:
+        for _ in range(os.cpu_count() or 1):
+            argv = [sys.executable, "-I", "-c", LOOKS_ROUTES_UP]
+            busy = stack.enter_context(subprocess.Popen(argv, stdout=subprocess.PIPE))
+            stack.callback(busy.kill)
+            assert busy.stdout is not None and busy.stdout.readline()
+        sent = send(lab, "s", "z1", 4000, flows=64)
+    assert sorted(sent) == [0, 0, 0, 4000]
 
 
 def test_a_path_that_is_gone_is_none_and_destinations_share_those_that_are_left(lab: PortLab) -> None:

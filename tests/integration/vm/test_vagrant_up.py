@@ -20,7 +20,7 @@ import pytest
 from lab_vm import BUILD_TIMEOUT_S, CHECKOUT, command_line, skip_without_tools
 from private_libvirt import lacking, run_beside_libvirt
 
-from testbed.vm.cache import cache_directory
+from testbed.base.files import cache_directory
 from testbed.vm.image import checkout
 
 pytestmark = [pytest.mark.vm, pytest.mark.netns, pytest.mark.thorough, pytest.mark.timeout(3600)]

@@ -65,6 +65,20 @@ window.setAll = (measure, value) => {
 const matrixNow = () => new DOMMatrix(getComputedStyle(document.querySelector(".world").firstChild).transform);
 window.transformNow = () => { const matrix = matrixNow(); return [matrix.a, matrix.e, matrix.f]; };
 
+// Waits until the map rests, without the band that comes and goes with the load of the machine: all below it would move.
+window.rest = async () => {
+  const sheet = new CSSStyleSheet();
+  sheet.replaceSync(".trust-band { display: none }");
+  document.adoptedStyleSheets = [sheet];
+  for (let before = ""; ;) {
+    await afterFrame();
+    await afterFrame();
+    const view = document.querySelector(".world"), now = view && view.firstChild ? transformNow().join() : "";
+    if (now && now === before && !view.firstChild.style.willChange) return;
+    before = now;
+  }
+};
+
 // A point of a line between switches, in pixels of the stage.
 window.pointOnLine = () => {
   const line = document.querySelector(".world .lines .k.mesh"), [x1, y1, x2, y2] = line.getAttribute("d").match(/-?[\d.]+/g).map(Number);

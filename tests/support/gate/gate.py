@@ -78,7 +78,7 @@ def tier_of_arguments(tiers: Sequence[Tier], arguments: Sequence[str]) -> Tier:
 
 def usage() -> str:
     """Return what can be asked for."""
-    rows = [f"  {tier.name:14} {tier.minutes:4g} min  {tier.summary}" for tier in (*GATE, *PARTS)]
+    rows = [f"  {tier.name:14} {tier.minutes:4g} min  {tier.summary}" for tier in BY_NAME.values()]
     return USAGE + "\n".join(rows)
 
 

@@ -55,7 +55,7 @@ PURE = Tier(
     name="pure",
     summary="what starts no process and needs nothing of the machine",
     marks=f"not (process or {APART} or {KERNEL} or thorough)",
-    minutes=3.5,
+    minutes=4,
     places=PURE_TREES,
     beside=CPUS,
     repeated=False,
@@ -71,7 +71,7 @@ INTERPRETED = Tier(
     name="interpreted",
     summary="the transports once more as Python runs them: what is compiled must do the same",
     marks=f"not (process or {APART} or {KERNEL} or thorough)",
-    minutes=1.5,
+    minutes=1,
     places=(
         "tests/unit/protocols",
         "tests/unit/endpoints/worker",
@@ -88,7 +88,7 @@ LABS = Tier(
     name="labs",
     summary="labs in network namespaces, beside each other: they wait more than they compute",
     marks=f"({KERNEL}) and not (timed or {APART} or thorough)",
-    minutes=7,
+    minutes=9,
     places=PLACES_OF_LABS,
     beside=2 * CPUS,
     by_group=True,
@@ -97,14 +97,14 @@ TIMED = Tier(
     name="timed",
     summary="labs that measure: ports, pauses, rates, shares",
     marks=f"({KERNEL}) and timed and not ({APART} or thorough)",
-    minutes=4.5,
+    minutes=5,
     places=PLACES_OF_LABS,
 )
 VM = Tier(
     name="vm",
     summary="a full kernel in the lab VM, and another release of Debian",
     marks="vm and not thorough",
-    minutes=7.5,
+    minutes=5,
     places=("tests/integration/vm",),
     beside=2,
     by_group=True,
@@ -112,9 +112,18 @@ VM = Tier(
 DOCKER = Tier(
     name="docker",
     summary="nodes that are containers, and labs in one",
-    marks="docker and not (bench or thorough)",
+    marks="docker and not (bench or thorough or soak)",
     minutes=6,
     places=("tests/integration/docker",),
+)
+LABS_AND_DOCKER = Tier(
+    name="labs+docker",
+    summary="both of these, beside each other: tests of containers wait, too, and have a process of their own",
+    marks=f"({LABS.marks}) or ({DOCKER.marks})",
+    minutes=11,
+    places=PLACES_OF_LABS,
+    beside=LABS.beside + 1,
+    by_group=True,
 )
 SCENARIOS = Tier(
     name="scenarios",
@@ -126,7 +135,7 @@ SCENARIOS = Tier(
 
 FIRST: tuple[Tier, ...] = (PURE, PROCESS, INTERPRETED, LABS)
 """`./lab test`."""
-GATE: tuple[Tier, ...] = (*FIRST, TIMED, VM, DOCKER, SCENARIOS)
+GATE: tuple[Tier, ...] = (PURE, PROCESS, INTERPRETED, LABS_AND_DOCKER, TIMED, VM, SCENARIOS)
 """`./lab test --all`, which CI runs."""
 
 PARTS: tuple[Tier, ...] = (
@@ -161,7 +170,7 @@ PARTS: tuple[Tier, ...] = (
     Tier(
         name="long-docker",
         summary="containers: what takes long",
-        marks="docker and thorough and not bench",
+        marks="docker and thorough and not (bench or soak)",
         minutes=10,
         places=("tests/integration/docker",),
     ),
@@ -193,6 +202,6 @@ PARTS: tuple[Tier, ...] = (
 )
 """The tiers that `./lab test --everything` runs after the gate."""
 
-BY_NAME: Mapping[str, Tier] = {tier.name: tier for tier in (*GATE, *PARTS)}
+BY_NAME: Mapping[str, Tier] = {tier.name: tier for tier in (*GATE, LABS, DOCKER, *PARTS)}
 WITHOUT_ROOT = frozenset({PURE.name, PROCESS.name, INTERPRETED.name, "long-pure"})
 """Tiers that need no root."""

@@ -74,8 +74,8 @@ _UNSTABLE_FILES = (".log", ".out", ".pid", ".vty", ".jsonl", ".events", ".lock")
 """The ends of names of files that say when something was, or who does it."""
 _DRAWN = re.compile(r"\.svc/\.\w+/.")
 """Keys, certificates and passwords of services: those of a node that goes are kept for one that has its name later."""
-_DRAWN_KEY = re.compile(r"(?s)-----BEGIN [A-Z ]+-----.*?-----END [A-Z ]+-----|ssh-ed25519 \S+")
-"""A key or a certificate, which is drawn anew for each lab."""
+_DRAWN_KEY = re.compile(r"(?s)-----BEGIN [A-Z ]+-----.*?-----END [A-Z ]+-----|ssh-ed25519 \S+|password [0-9a-f]{64}\b")
+"""A key, a certificate or a password of BGP, which is drawn anew for each lab."""
 _PORT_FIELDS = (
     "ifindex",
     "flags",

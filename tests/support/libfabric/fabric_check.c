@@ -5,6 +5,7 @@
  * and ends with 0; what is wrong is said on standard error, and ends it with 1. Rank 0 begins what is checked.
  */
 #include <poll.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -354,10 +355,12 @@ static void check_cancel(void)
 {
 	struct fi_cq_tagged_entry entry;
 
-	MUST(fi_trecv(ep, in, 8, NULL, FI_ADDR_UNSPEC, 999, 0, in));
-	MUST(fi_cancel(&ep->fid, in));
-	CHECK(next(received, &entry, NULL) == FI_ECANCELED && entry.op_context == in);
-	CHECK(fi_cancel(&ep->fid, in) == -FI_ENOENT);
+	for (int i = 0; i < 100; i++) { /* what has ended is told once it cannot be cancelled any more */
+		MUST(fi_trecv(ep, in, 8, NULL, FI_ADDR_UNSPEC, 999, 0, in));
+		MUST(fi_cancel(&ep->fid, in));
+		CHECK(next(received, &entry, NULL) == FI_ECANCELED && entry.op_context == in);
+		CHECK(fi_cancel(&ep->fid, in) == -FI_ENOENT);
+	}
 	done("cancel");
 }
 
@@ -609,13 +612,61 @@ static void close_all(void)
 	MUST(fi_close(&fabric->fid));
 }
 
-/* Children that close what they have of their parent close nothing of the parent's, and none waits for a lock that the
- * parent's thread had when it was forked: messages end meanwhile. */
+/* Hold the locks of a queue, a counter and the addresses, as a thread of a program does that asks without a pause, now one
+ * and now another. */
+static volatile enum { QUEUE, COUNTER, ADDRESSES, NOBODY } forks_of;
+
+static void *keep_asking(void *unused)
+{
+	struct fi_cq_err_entry error = {0};
+	char address[64];
+	size_t length;
+
+	while (forks_of != NOBODY) {
+		length = sizeof address;
+		if (forks_of == QUEUE)
+			fi_cq_readerr(sent, &error, 0);
+		else if (forks_of == COUNTER)
+			fi_cntr_add(written, 0);
+		else
+			fi_av_lookup(av, peer, address, &length);
+	}
+	return unused;
+}
+
+/* A child has what its parent had, and nobody who fills it: it is told so, and waits for nothing. */
+static void ask_in_child(void)
+{
+	struct fid *fids[] = {&sent->fid};
+	struct fi_cq_tagged_entry entry;
+	struct fi_cq_err_entry error = {0};
+	char address[64];
+	size_t length = sizeof address;
+	fi_addr_t other = peer;
+
+	CHECK(fi_send(ep, out, 8, NULL, peer, out) == -FI_ENODEV);
+	CHECK(fi_recv(ep, in, 8, NULL, FI_ADDR_UNSPEC, in) == -FI_ENODEV);
+	CHECK(fi_cancel(&ep->fid, in) == -FI_ENODEV);
+	CHECK(fi_cq_readerr(sent, &error, 0) == -FI_ENODEV);
+	CHECK(fi_cq_read(sent, &entry, 1) == -FI_ENODEV);
+	CHECK(fi_cq_sread(sent, &entry, 1, NULL, -1) == -FI_ENODEV);
+	CHECK(fi_cq_signal(sent) == -FI_ENODEV);
+	CHECK(fi_trywait(fabric, fids, 1) == -FI_ENODEV);
+	CHECK(fi_cntr_add(written, 1) == -FI_ENODEV);
+	CHECK(fi_cntr_wait(written, UINT64_MAX, -1) == -FI_ENODEV);
+	CHECK(fi_av_lookup(av, peer, address, &length) == -FI_ENODEV);
+	CHECK(fi_av_insert(av, address, 1, &other, 0, NULL) == -FI_ENODEV);
+	CHECK(fi_av_remove(av, &other, 1, 0) == -FI_ENODEV);
+}
+
+/* Children that close what they have of their parent close nothing of the parent's, and none waits for a lock that a thread
+ * of the parent had when it was forked: messages end meanwhile, and a thread of the program asks without a pause. */
 static void check_fork(void)
 {
 	enum { CHILDREN = 24, COUNT = 256, BYTES = 8 };
 	struct fi_cq_tagged_entry entry;
 	pid_t children[CHILDREN];
+	pthread_t asks;
 	int status;
 
 	if (me)
@@ -625,18 +676,21 @@ static void check_fork(void)
 	fill(out, BYTES, 4);
 	for (int i = 0; !me && i < COUNT; i++)
 		MUST(fi_send(ep, out, BYTES, NULL, peer, out));
+	forks_of = QUEUE;
+	CHECK(!pthread_create(&asks, NULL, keep_asking, NULL));
 	for (int i = 0; i < CHILDREN; i++) {
+		forks_of = i % NOBODY;
 		children[i] = fork();
 		if (!children[i]) {
 			alarm(PATIENCE_S / 2);
-			CHECK(fi_send(ep, out, 8, NULL, peer, out) == -FI_ENODEV);
-			CHECK(fi_recv(ep, in, 8, NULL, FI_ADDR_UNSPEC, in) == -FI_ENODEV);
-			CHECK(fi_cancel(&ep->fid, in) == -FI_ENODEV);
+			ask_in_child();
 			close_all();
 			_exit(0);
 		}
 		CHECK(children[i] > 0);
 	}
+	forks_of = NOBODY;
+	CHECK(!pthread_join(asks, NULL));
 	for (int i = 0; i < COUNT; i++)
 		CHECK(!next(me ? received : sent, &entry, NULL));
 	for (int i = 0; i < CHILDREN; i++) {

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 from xdist.scheduler import LoadScopeScheduling
 
-NETNS, VM = "tests/integration/netns", "tests/integration/vm"
+NETNS, VM, DOCKER = "tests/integration/netns", "tests/integration/vm", "tests/integration/docker"
 CONSOLE = "tests/browser/console/"
 """Tests of one lab, one console and one browser, which the first of them starts."""
 DOCS = f"{NETNS}/test_docs.py"
-BEGUN_FIRST = (f"{VM}/test_vagrant_up.py", DOCS)
-"""Files that take longest: begun last, they would run on when all others have ended."""
+BEGUN_FIRST = (DOCKER, f"{VM}/test_vagrant_up.py", DOCS)
+"""Files and directories that take longest: begun last, they would run on when all others have ended."""
 NEVER_BESIDE_EACH_OTHER = tuple(f"{NETNS}/test_{name}.py" for name in ("interrupts", "lifecycle", "port_cleanup"))
 """Files that kill labs at every point of their life, many times over, and count what the machine has left."""
 OTHER_MACHINES = (f"{VM}/test_debian_13.py", f"{VM}/test_vagrant")
@@ -48,6 +48,8 @@ def scope_of(nodeid: str) -> str:
         return "kills labs"
     if file.startswith(CONSOLE):
         return CONSOLE
+    if file.startswith(f"{DOCKER}/"):
+        return DOCKER  # they share an engine, take it away, and look for containers that nobody removed
     if file.startswith(f"{VM}/") and not file.startswith(OTHER_MACHINES):
         return "the lab VM"
     if file == DOCS and test.partition("[")[2].removesuffix("]") in PAGES_OF_THE_DEMO:
@@ -58,7 +60,8 @@ def scope_of(nodeid: str) -> str:
 def begun_first(files: Sequence[str]) -> list[int]:
     """Return the order in which tests are begun, as places in `files`, the file of each: as they come, but for some."""
     rank = {file: number for number, file in enumerate(BEGUN_FIRST)}
-    return sorted(range(len(files)), key=lambda place: rank.get(files[place], len(rank)))
+    named = [DOCKER if file.startswith(f"{DOCKER}/") else file for file in files]
+    return sorted(range(len(files)), key=lambda place: rank.get(named[place], len(rank)))
 
 
 class SideBySide(LoadScopeScheduling):

@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import click
 import msgspec
@@ -21,6 +23,7 @@ from testbed.base.program_errors import ProgramError
 from testbed.base.typed_json import convert
 from testbed.cli.app import app
 from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.deploy.watch.check import CheckReport, CheckResult, CheckStatus
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.run.sweeps import read_sweep_for
 
@@ -196,6 +199,44 @@ def test_what_cannot_be_read_of_an_exercise_says_how_to_go_on(state: StateDirect
     with pytest.raises(TestbedError, match="the exercise learner cannot be read") as caught:
         Attempt.open("learner", state)
     assert caught.value.hint == "`testbed destroy -n learner` removes it"
+
+
+@pytest.mark.parametrize(
+    ("passes", "waits", "tests"),
+    [
+        ([True], [], 1),
+        ([False, False, True], [1.0, 1.0], 3),
+        ([False, False], [attempts.SETTLES_S + 1], 2),
+        ([False, False, False], [1.0, attempts.SETTLES_S], 3),
+    ],
+)
+def test_what_goals_name_is_tested_again_as_the_lab_changes(
+    passes: list[bool], waits: list[float], tests: int, state: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By time: nothing else of the lab is tested, and what never comes right is tested at the end once more."""
+    now_s, looked = [100.0], list[set[str]]()
+
+    class Watch:
+        def __init__(self, lab: object) -> None: ...
+        def close(self) -> None: ...
+        def wait(self, timeout_s: float) -> bool:
+            assert timeout_s <= attempts.SETTLES_S
+            now_s[0] += waits.pop(0)
+            return True
+
+    def check_lab(lab: object, only: set[str]) -> CheckReport:
+        looked.append(only)
+        status = CheckStatus.PASS if passes.pop(0) else CheckStatus.FAIL
+        return CheckReport(
+            lab="x", results=tuple(CheckResult(name=name, status=status, count=1, detail="") for name in sorted(only))
+        )
+
+    monkeypatch.setattr(attempts, "ChangeWatch", Watch)
+    monkeypatch.setattr(attempts, "check_lab", check_lab)
+    monkeypatch.setattr(attempts, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    attempt = Attempt(load_exercise("silent-uplink"), "x", state, AttemptNote(exercise="silent-uplink"))
+    attempt._checked(cast(Any, None))
+    assert looked == [{"rails", "black holes"}] * tests and not passes and not waits
 
 
 @pytest.mark.process

@@ -51,10 +51,17 @@ def test_listed_newest_first_with_the_broken_ones_marked(results: Path) -> None:
     assert "is not JSON" in found[3].problem and "newer" in found[4].problem
 
 
-def test_nothing_is_no_error(tmp_path: Path) -> None:
-    assert list_results(tmp_path / "none") == []
-    code, text = run("results", "list", tmp_path / "none")
-    assert code == 0 and "no results in" in text
+def test_nothing_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for words in ((), (tmp_path,)):
+        code, text = run("results", "list", *words)
+        assert code == 0 and "no results in" in text
+
+
+def test_a_directory_that_is_named_and_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="No such file") as refused:
+        list_results(tmp_path / "none")
+    assert "results/" in (refused.value.hint or "")
 
 
 def test_a_file_is_no_directory_of_results(results: Path) -> None:

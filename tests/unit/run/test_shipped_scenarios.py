@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.run.faults.registry import fault_findings
+from testbed.run.faults.registry import findings_of_all
 from testbed.run.placed.lab import PlannedLab, lab_of_runs, lab_of_transports
 from testbed.run.placed.traffic import make_traffic
 from testbed.run.schema.file import load_scenario, load_scenario_topology
@@ -31,8 +31,7 @@ def test_its_points_can_be_run(path: Path) -> None:
         for seed in point.scenario.repeat.seeds:
             traffic = make_traffic(point.scenario, lab, seed=seed)
             assert traffic.workload.transfers or traffic.workload.requests
-        for fault in point.scenario.faults:
-            assert not list(fault_findings(fault, model))
+        assert not list(findings_of_all(point.scenario.faults, model))
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)

@@ -23,6 +23,7 @@ from testbed.run.machine.cpu import SoftnetCounts
 from testbed.run.schema.model import Fault
 from testbed.run.trust.ideals import ahead_bytes, check_ideals
 from testbed.run.trust.machine import check_backlogs, check_lateness
+from testbed.run.trust.machines import MachinesCompared, check_machines
 from testbed.run.trust.ports import _deviation
 from testbed.run.trust.registry import mtus_of
 from testbed.run.trust.traffic import check_request_lateness
@@ -55,6 +56,22 @@ def test_a_backlog_that_comes_and_goes_says_nothing() -> None:
 def test_a_backlog_that_may_have_gone_between_two_samples_says_nothing() -> None:
     backlog = np.full_like(TIMES, 9_000.0)  # 10 kB leave until the next sample
     assert _deviation(TIMES, backlog, sent_at(0.8), RATE_BPS, 3_000) is None
+
+
+@pytest.mark.parametrize(("error_ns", "ok"), [(2_000_000, True), (2_000_001, False)])
+def test_clocks_of_machines_agree_within_a_fiftieth_of_a_base_round_trip(error_ns: int, ok: bool) -> None:
+    seen = MachinesCompared(error_ns=error_ns, machine="b", cuts=4)
+    clocks, cuts = check_machines(seen, 100_000_000)
+    assert (clocks.name, clocks.ok, cuts.name, cuts.ok) == ("clocks", ok, "cut-links", True)
+    assert "within 2 ms, 2.00% of a base round trip" in clocks.message and clocks.message.endswith("least of b")
+    assert cuts.message.startswith("at 4 ends of links between machines")
+
+
+def test_packets_that_did_not_come_from_another_machine_are_named() -> None:
+    seen = MachinesCompared(error_ns=0, machine="a", cuts=4, unequal=[f"port {n}: 5 left" for n in range(4)])
+    _, cuts = check_machines(seen, 100_000_000)
+    assert (cuts.ok, cuts.value) == (False, 4)
+    assert cuts.message == "port 0: 5 left; port 1: 5 left; port 2: 5 left and 1 more"
 
 
 def test_late_wake_ups() -> None:

@@ -12,7 +12,16 @@ import pytest
 import yaml
 from doc_blocks import Block, name_of, pages_of
 from doc_runner import PageRun, is_scenario
-from side_by_side import BEGUN_FIRST, DOCS, NEVER_BESIDE_EACH_OTHER, PAGES_OF_THE_DEMO, VM, begun_first, scope_of
+from side_by_side import (
+    BEGUN_FIRST,
+    DOCKER,
+    DOCS,
+    NEVER_BESIDE_EACH_OTHER,
+    PAGES_OF_THE_DEMO,
+    VM,
+    begun_first,
+    scope_of,
+)
 
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.core.schema.other_tools import find_other_tool
@@ -32,7 +41,7 @@ def test_it(number):
 
 def test_the_files_that_are_named_are_there() -> None:
     for file in (*BEGUN_FIRST, *NEVER_BESIDE_EACH_OTHER):
-        assert (ROOT / file).is_file(), file
+        assert (ROOT / file).exists(), file
 
 
 def test_a_file_shares_a_process_and_what_kills_labs_does_so_altogether() -> None:
@@ -94,7 +103,7 @@ def test_pages_beside_each_other_have_no_lab_in_common(tmp_path: Path) -> None:
 
 
 def test_what_takes_longest_is_begun_first_and_the_rest_keeps_its_order() -> None:
-    late, early = reversed(BEGUN_FIRST)
+    late, early = DOCS, f"{DOCKER}/test_any.py"
     files = ["tests/b.py", late, "tests/a.py", "tests/b.py", early, early]
     assert [files[place] for place in begun_first(files)] == [
         early,
@@ -145,3 +154,7 @@ def test_two_processes_share_whole_files_in_the_order_of_their_tests(tmp_path: P
 def test_all_of_the_console_share_its_lab() -> None:
     files = ("tests/browser/console/test_map.py", "tests/browser/console/views/test_views.py")
     assert len({scope_of(f"{file}::test_x") for file in files}) == 1
+
+
+def test_all_of_containers_share_an_engine() -> None:
+    assert {scope_of(f"{path.relative_to(ROOT)}::test_x") for path in (ROOT / DOCKER).glob("test_*.py")} == {DOCKER}

@@ -244,3 +244,27 @@ def test_the_registry_names_every_kind_of_every_module() -> None:
     modules = [module.name for module in pkgutil.iter_modules(kinds.__path__) if module.name != "kind"]
     found = {kind.name for name in modules for kind in import_module(f"{kinds.__name__}.{name}").KINDS}
     assert found | {"tenants"} == set(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "field"),
+    [
+        ("incast", {"destination": 8}, "destination"),
+        ("point-to-point", {"source": 9}, "source"),
+        ("broadcast", {"root": 8}, "root"),
+        ("checkpoint", {"storage": (3, 8)}, "storage"),
+        ("permutation", {"sources": (0, 8)}, "sources"),
+    ],
+)
+def test_a_rank_that_is_not_there_is_told_at_the_parameter_that_names_it(
+    kind: str, parameters: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(WorkloadError, match=r"rank [89] is not one of the 8 ranks") as caught:
+        build(kind, parameters)
+    assert (caught.value.field, caught.value.hint) == (field, "they count from 0, to 7")
+
+
+def test_a_shift_by_all_ranks_is_none() -> None:
+    with pytest.raises(WorkloadError, match="a shift by 16 of 8 ranks leads each back to itself") as caught:
+        build("tornado", {"shift": 16})
+    assert (caught.value.field, caught.value.hint) == ("shift", "shift: 1 to 7")

@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import Any
 
 from testbed.api.console.failures import RETRY_S, PartFailures
-from testbed.base.errors import TestbedError
+from testbed.api.console.machine.labs import changers
+from testbed.base.errors import LabNotFound, TestbedError
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.events import EventStream, LabEvent
 
@@ -21,8 +22,11 @@ def event_json(event: LabEvent) -> dict[str, Any]:
 
 
 class EventWatch:
-    """Calls `happened` with each event of a lab, in a thread of its own, until it is closed; and `began` once before:
-    what was read until then may have changed without an event.
+    """Calls `happened` with each event of a lab, in a thread of its own, until the lab is gone or this is closed; and
+    `began` before: what was read until then may have changed without an event.
+
+    In the middle of a change a part of the lab may be missing, so that nobody can listen: it is tried again, with the
+    lab as it is then, and a `notifications-lost` says that nobody listened meanwhile.
     """
 
     def __init__(
@@ -39,6 +43,7 @@ class EventWatch:
         self._began = began
         self._lock = threading.Lock()
         self._stream: EventStream | None = None
+        self._missed = False
         self._closed = False
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"events of {lab.name}", daemon=True)
@@ -53,19 +58,33 @@ class EventWatch:
                 return
 
     def _follow(self) -> None:
-        """Hear events until the lab is gone, or this is closed."""
-        try:
-            stream = EventStream(self._lab)
-        except (TestbedError, OSError):
-            return
-        with closing(stream):
+        """Hear events until the lab is gone, or this is closed. Raises what hinders it and is no change of the lab."""
+        while not self._ending.is_set():
+            try:
+                self._hear(RunningLab.open(self._lab.name, self._lab.state) if self._missed else self._lab)
+                return
+            except LabNotFound:
+                return
+            except (TestbedError, OSError):
+                state, name = self._lab.state, self._lab.name
+                if state.exists(name) and not changers(state, name):
+                    raise
+            finally:
+                self._missed = True
+            self._ending.wait(RETRY_S)
+
+    def _hear(self, lab: RunningLab) -> None:
+        with closing(EventStream(lab)) as stream:
             with self._lock:
                 self._stream = stream
                 if self._closed:
                     return
-            self._began()
-            self._failures.clear(self._part)
             try:
+                self._began()
+                self._failures.clear(self._part)
+                if self._missed:
+                    detail = "nobody listened for a while; what is known is read anew"
+                    self._happened(stream.event("", "notifications-lost", "events", detail))
                 for event in stream:
                     if event.kind != "snapshot":
                         self._happened(event)

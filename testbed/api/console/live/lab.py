@@ -234,7 +234,7 @@ class WatchedLab(Source):
         elif event.kind in ("bgp-up", "bgp-down"):
             self._want("session", session=event.node)
         elif event.kind == "notifications-lost":
-            self._want("links", "sessions")
+            self._want("nodes", "links", "sessions")
         elif event.kind == "lab-destroyed":
             self._call(lambda: self._end("the lab was destroyed"))
         elif event.kind == LAB_CHANGED:  # also of a node alone, which may have another namespace now

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.api.console.failures import PartFailures
+from testbed.api.console.sources.shape import digest
 from testbed.base.errors import TestbedError
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.state import StateDirectory
@@ -51,6 +52,7 @@ class LabRow:
     created: str = ""
     topology: str = ""
     networks: tuple[str, ...] = ()
+    revision: str = ""
     health: Mapping[str, int] = field(default_factory=dict)
     working: tuple[LabWorker, ...] = ()
 
@@ -92,6 +94,7 @@ class LabList:
             k=lab.record.k,
             created=lab.record.created,
             topology=lab.record.source,
+            revision=digest(lab.record.created, lab.record.revision, lab.record.changed),
             health=dict(sorted(health.items())),
             working=working,
             **_counted(lab.model),
@@ -119,13 +122,17 @@ def _counted(model: Lab) -> dict[str, Any]:
 
 def workers(state: StateDirectory, name: str) -> tuple[LabWorker, ...]:
     """Return who has locked a lab: to change it, or to measure on it."""
-    changing: Path = state.state / f"{name}.lock"
     measuring = state.lab_directory(name) / FILE_NAME
-    return tuple(
-        LabWorker(who=command_text(pid), pid=pid, what=what)
-        for path, what in ((changing, "changes it"), (measuring, "uses it"))
-        for pid in holders(path)
-    )
+    return changers(state, name) + _workers_of(measuring, "uses it")
+
+
+def changers(state: StateDirectory, name: str) -> tuple[LabWorker, ...]:
+    """Return who deploys a lab, changes it or destroys it now."""
+    return _workers_of(state.state / f"{name}.lock", "changes it")
+
+
+def _workers_of(lock: Path, what: str) -> tuple[LabWorker, ...]:
+    return tuple(LabWorker(who=command_text(pid), pid=pid, what=what) for pid in holders(lock))
 
 
 class LabsWatch:

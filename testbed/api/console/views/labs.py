@@ -196,12 +196,18 @@ def _scenario(path: Path | None, text: str, settings: Mapping[str, object]) -> d
 
 
 def _diff(call: ViewCall) -> dict[str, Any]:
-    """Return what `apply` would change of a lab: with a text, with a file, or with the file that it came from."""
+    """Return what `apply` would change of a lab: with a text, with a file, or with the file that it came from.
+
+    While somebody deploys the lab or changes it there is nothing to compare with: that is who `changing` names.
+    """
     from testbed.api.changes import changes_to, read_target
+    from testbed.api.console.machine.labs import changers
 
     _require_own_console(call)
     state, name = call.console.state, str(call.body.get("lab") or "")
     _require_lab(call, name)
+    if changing := changers(state, name):
+        return {"valid": True, "problems": [], "changing": [one.who for one in changing]}
     path = text = None
     if call.body.get("path") or call.body.get("text") is not None:
         path, text = _asked(call)

@@ -164,7 +164,7 @@ def check_spread(record: SpreadRecord) -> CheckReport:
         answers = dict(zip(parts, with_each(parts, lambda part: part.ask(asked, messages.CheckAnswer)), strict=True))
         results = [_result(part.name, result) for part, answer in answers.items() for result in answer.results]
         results.append(replace(_check_crossings(record, answers), name="across machines"))
-        results.append(replace(_check_cut_links(record, parts), name="cut links"))
+        results.append(replace(check_cut_links(record, parts), name="cut links"))
     return CheckReport(lab=record.name, results=tuple(results))
 
 
@@ -201,7 +201,7 @@ def _check_crossings(record: SpreadRecord, answers: Mapping[PartMachine, message
     return judge(sum(map(len, asked.values())), "pairs of hosts", failures)
 
 
-def _check_cut_links(record: SpreadRecord, parts: Sequence[PartMachine]) -> CheckResult:
+def check_cut_links(record: SpreadRecord, parts: Sequence[PartMachine]) -> CheckResult:
     """Compare what left each end of a cut link with what came in at the other.
 
     Packets of routing are always under way, and machines are not read at one moment: what left one end by a reading

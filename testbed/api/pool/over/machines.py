@@ -15,7 +15,7 @@ from testbed.api.pool.machines import with_each
 from testbed.api.pool.over.messages import ANSWERS, LARGEST_BYTES, PartLost, PartRefused, PartStep, line_of, read_line
 from testbed.api.pool.over.records import SpreadMachine
 from testbed.base.errors import TestbedError
-from testbed.vm.remote.ssh import SshSession
+from testbed.vm.remote.ssh import Sink, SshSession
 from testbed.vm.remote.target import RemoteTarget, open_session, parse_target, prepare_there
 
 MODULE = "testbed.api.pool.over.part_server"
@@ -36,6 +36,7 @@ class PartMachine:
         self.name = machine.name
         self.target: RemoteTarget = parse_target(f"ssh://{machine.ssh}")
         self._session: SshSession | None = None
+        self._prefix: tuple[str, ...] = ()
         self._input: BinaryIO | None = None
         self._heard = b""
         self._answers: queue.Queue[Any] = queue.Queue()
@@ -51,21 +52,14 @@ class PartMachine:
         """
         self._session = session = open_session(self.target)
         session.lose_after(SILENT_S)
-        prefix = prepare_there(session, self.target)
+        self._prefix = prepare_there(session, self.target)
         reader, writer = os.pipe()
         self._input = os.fdopen(writer, "wb", buffering=0)
 
         def run() -> None:
             with os.fdopen(reader, "rb", buffering=0) as source:
                 try:
-                    code = session.run(
-                        [f"{self.target.path}/.venv/bin/python", "-m", MODULE],
-                        errand_path=f"{self.target.path}/testbed/vm/remote/tethered_command.py",
-                        prefix=prefix,
-                        stdin=source,
-                        stdout=self._take,
-                        stderr=self._hear,
-                    )
+                    code = self.run_module(MODULE, [], stdin=source, stdout=self._take, stderr=self._hear)
                     why = f"its process there ended with {code}" + (f": {self._said[-1]}" if self._said else "")
                 except TestbedError as error:
                     why = error.message
@@ -76,6 +70,22 @@ class PartMachine:
         self._thread = threading.Thread(target=run, name=f"part on {self.name}", daemon=True)
         self._thread.start()
         self.reached_at = session.far_address
+
+    def run_module(self, module: str, arguments: Sequence[str], *, stdin: BinaryIO, stdout: Sink, stderr: Sink) -> int:
+        """Run a module of ours there until it ends; its exit code. It ends with the connection.
+
+        Raises `ConnectionLost`, and `PartLost` where there is no connection.
+        """
+        if self._session is None:
+            raise PartLost(f"{self.name} is not connected")
+        return self._session.run(
+            [f"{self.target.path}/.venv/bin/python", "-m", module, *arguments],
+            errand_path=f"{self.target.path}/testbed/vm/remote/tethered_command.py",
+            prefix=self._prefix,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+        )
 
     def _take(self, content: bytes) -> None:
         *lines, self._heard = (self._heard + content).split(b"\n")

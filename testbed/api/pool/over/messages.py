@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from testbed.api.pool.over import run_messages
 from testbed.base.errors import ConvergenceError, DriverError, TestbedError
 from testbed.base.typed_json import encode, from_text
 from testbed.lab.features.machines.watch import CutCounts
@@ -229,12 +230,16 @@ class PartLost(DriverError):
     """A machine of a lab does not answer any more."""
 
 
-QUESTIONS = {kind.__name__: kind for kind in (Look, Reach, Deploy, Go, Destroy, AskState, AskCheck, AskCount, AskPing)}
+QUESTIONS = {
+    kind.__name__: kind
+    for kind in (Look, Reach, Deploy, Go, Destroy, AskState, AskCheck, AskCount, AskPing, *run_messages.QUESTIONS)
+}
 ANSWERS = {
     kind.__name__: kind
     for kind in (
         *(LookAnswer, ReachAnswer, Claimed, Up, PartStep, Removed, StateAnswer, CheckAnswer, CountAnswer, PingAnswer),
         PartRefused,
+        *run_messages.ANSWERS,
     )
 }
 

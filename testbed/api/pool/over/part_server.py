@@ -22,9 +22,10 @@ from pathlib import Path
 from socket import AF_INET
 from typing import Any, BinaryIO, NoReturn
 
-from testbed.api.pool.about import about_this_machine
-from testbed.api.pool.over import messages
+from testbed.api.pool.about import about_this_machine, encode_about
+from testbed.api.pool.over import messages, run_messages
 from testbed.api.pool.over.messages import QUESTIONS, line_of, read_line
+from testbed.api.pool.over.watching import PartWatch
 from testbed.base.errors import ConvergenceError, ExitCode, LabNotFound, TestbedError
 from testbed.base.linux.iproute import converse_here
 from testbed.base.version import __version__
@@ -68,6 +69,7 @@ class PartServer:
         self._asked: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._deploying = threading.Event()
         self._state = StateDirectory()
+        self._watch = PartWatch(self._state)
         self._answers: Mapping[type, Callable[[Any], object]] = {
             messages.Look: self._look,
             messages.Reach: self._reach,
@@ -77,11 +79,21 @@ class PartServer:
             messages.AskCheck: self._check,
             messages.AskCount: self._count,
             messages.AskPing: self._ping,
+            run_messages.AskLab: self._tell_lab,
+            run_messages.AskClock: lambda _: run_messages.ClockAnswer(now_ns=time.monotonic_ns()),
+            run_messages.WatchPart: self._watch.begin,
+            run_messages.UnwatchPart: self._watch.end,
         }
 
     def run(self) -> int:
         """Work until the input ends, or until what is done is interrupted; the exit code."""
         threading.Thread(target=self._listen, daemon=True).start()
+        try:
+            return self._work()
+        finally:
+            self._watch.close()
+
+    def _work(self) -> int:
         while (line := self._asked.get()) is not None:
             try:
                 question = read_line(line, QUESTIONS)
@@ -259,6 +271,22 @@ class PartServer:
             heard=status.heard,
             silent=status.silent,
             down=status.down,
+        )
+
+    def _tell_lab(self, asked: run_messages.AskLab) -> run_messages.LabAnswer:
+        require_root()
+        record = self._state.read(asked.lab)
+        if record.part is None or record.numbers is not None:
+            raise messages.PartFailed(f"the lab {asked.lab} there is none over several machines as it was deployed")
+        return run_messages.LabAnswer(
+            model=record.model,
+            revision=record.revision,
+            slot=record.slot,
+            k=record.k,
+            delay_by=record.delay_by,
+            reaction_ns=record.reaction_ns,
+            about=encode_about(about_this_machine(probed=False)).decode(),
+            underlay_ns=max((peer.delay_ns for peer in LabPart.from_json(record.part).peers.values()), default=0),
         )
 
     def _check(self, asked: messages.AskCheck) -> messages.CheckAnswer:

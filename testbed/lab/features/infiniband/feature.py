@@ -45,16 +45,17 @@ class InfinibandFeature(Feature):
         if fabric is None or plan is None:
             return None
         from testbed.lab.features.infiniband.configuration import plan_subnet
-        from testbed.lab.features.infiniband.live import lab_plane
+        from testbed.lab.features.infiniband.live import lab_plane, start_wires
         from testbed.lab.features.infiniband.running import start_plane
         from testbed.lab.features.infiniband.tools import write_tools
 
         plane = lab_plane(deployment.lab.name, deployment.run)
         plane.make()
-        write_tools(plane, plan)
+        write_tools(plane, plan, fabric)
         started = start_plane(plane, plan_subnet(fabric))
         try:
             started.start_managers()
+            start_wires(plane, fabric, deployment.plan.k)
         except BaseException:
             started.release()  # they end with the lab; a lab that is kept has them, and their logs
             raise
@@ -93,7 +94,7 @@ class InfinibandFeature(Feature):
         from testbed.lab.features.infiniband.running import SIMULATOR
 
         subnet = LiveSubnet(lab)
-        return [
+        ended = [
             EndedProcess(
                 node=name.partition(":")[0],
                 what=f"the subnet manager at {name}",
@@ -102,6 +103,9 @@ class InfinibandFeature(Feature):
             for name in subnet.ended()
             if name != SIMULATOR
         ]
+        if subnet.wires is not None and not subnet.wires.is_running():
+            ended.append(EndedProcess(node="", what="the wires of the subnet", start=subnet.start_wires))
+        return ended
 
     def environment(self, plan: LabPlan, run: Path, node: str) -> Mapping[str, str]:
         if plan.infiniband is None or not plan.infiniband.has(node):

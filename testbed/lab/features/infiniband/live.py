@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.base.errors import DriverError, TestbedError
+from testbed.base.files import write_atomically
 from testbed.base.names import SUBNET_NODE, all_names_hint, namespace_name
 from testbed.lab.core.model import InfinibandFabric
 from testbed.lab.core.model.end import End
@@ -19,15 +22,19 @@ from testbed.lab.features.infiniband.plane import Plane
 from testbed.lab.features.infiniband.reading import SubnetReader
 from testbed.lab.features.infiniband.running import SIMULATOR, kill_manager, noted_pids, restart_manager, settle
 from testbed.lab.features.infiniband.simulator import SimulatedNode, Simulator, is_in_force
-from testbed.protocols.infiniband.subnet import SubnetLink
+from testbed.lab.features.infiniband.wires import Reroute, describe_wires, has_wires, wires_of
+from testbed.protocols.infiniband.subnet import Subnet, SubnetLink
 
 if TYPE_CHECKING:
+    from testbed.daemons.subnetd.client import SubnetWires
     from testbed.lab.core.deploy.links.changes import LinkChange
     from testbed.lab.core.deploy.live import RunningLab
 
 DIRECTORY_NAME = ".infiniband"
 """In the lab's run directory; no node can have this name."""
 SWEEP_TIMEOUT_S = 60.0
+_REROUTE = "reroute.json"
+"""The last change of a link, in the plane's directory."""
 
 
 class NoSubnet(TestbedError):
@@ -66,6 +73,7 @@ class LiveSubnet:
             )
         self.fabric: InfinibandFabric = fabric
         self.plane = lab_plane(lab.name, lab.processes_directory)
+        self._k = lab.plan.k
 
     @cached_property
     def planned(self) -> PlannedSubnet:
@@ -133,11 +141,15 @@ class LiveSubnet:
     def set_link(self, place: str, *, up: bool) -> None:
         """Cut the link at a port, or join it again, and wait until the new tables are in force.
 
+        Frames take the link, or are lost on it, from the first moment, and go around it once the tables are there.
         Raises `NoSubnet`, and `ConvergenceError` where no manager has swept the subnet.
         """
         state = self.link(place)
         if state.up == up:
             return
+        begun = time.monotonic()
+        if self.wires is not None:
+            self.wires.set_link(state.link.b, state.link.b_port, up=up)
         identifier = self.planned.nodes[state.link.b].identifier
         self.simulator.forget_dead()
         before = count_sweeps(self.managers)
@@ -149,6 +161,35 @@ class LiveSubnet:
         swept = count_sweeps(self.managers)
         if not is_in_force(self.simulator.dump(), self.planned, self.find_link(place)):
             self.await_sweep(swept)  # the sweep that has ended had begun before
+        manager_s = time.monotonic() - begun
+        if self.wires is not None:
+            self.wires.set_tables(self.reader.rerouted(self.wires.subnet()))
+            lab_s = time.monotonic() - begun
+            self.wires.set_tables(self.reader.read())  # a routing engine may have given paths other service levels
+            scale = int(self.wires.status()["time_scale"])
+            reroute = Reroute(manager_s=manager_s, lab_s=lab_s, time_scale=scale)
+            told = {"link": self.find_link(place), **asdict(reroute)}
+            write_atomically(self.plane.directory / _REROUTE, json.dumps(told), durable=False)
+
+    def last_reroute(self, place: str) -> Reroute | None:
+        """Return the times of the last change of a link, where that was the one at this port; else None."""
+        try:
+            told = json.loads((self.plane.directory / _REROUTE).read_text())
+        except FileNotFoundError:
+            return None
+        return Reroute(**told) if told.pop("link") == self.find_link(place) else None
+
+    # ------------------------------------------------------------------ wires
+
+    @cached_property
+    def wires(self) -> SubnetWires | None:
+        """The wires that carry frames; None for a subnet that is too large for any."""
+        return wires_of(self.plane) if has_wires(self.fabric) else None
+
+    def start_wires(self) -> None:
+        """Start the wires where they do not run."""
+        if self.wires is not None and not self.wires.is_running():
+            start_wires(self.plane, self.fabric, self._k)
 
     def await_sweep(self, before: int) -> None:
         """Wait until the managers have swept the subnet more often than `before`; one that missed why is told."""
@@ -178,8 +219,22 @@ class LiveSubnet:
             raise NoSubnet(f"no subnet manager runs at {name!r}", hint=all_names_hint(name, known))
 
     def restart_manager(self, name: str) -> None:
-        """Start the manager at an HCA where it does not run."""
+        """Start the manager at an HCA where it does not run; the tables that it writes are in force then."""
         restart_manager(self.plane, self.planned, name)
+        if self.wires is not None and self.wires.is_running():
+            self.wires.set_tables(self.reader.read())
+
+
+def start_wires(plane: Plane, fabric: InfinibandFabric, k: float) -> None:
+    """Start the wires of a subnet that is up, where it is small enough for any, in a lab of the time scale `k`.
+
+    Raises `WiresError`, `DriverError`.
+    """
+    if not has_wires(fabric):
+        return
+    planned = plan_subnet(fabric)
+    subnet: Subnet = SubnetReader(plane=plane, planned=planned).read()
+    wires_of(plane).start(plane.namespace, describe_wires(fabric, planned, subnet, k), subnet)
 
 
 class SubnetLinks:

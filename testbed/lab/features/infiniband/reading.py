@@ -8,7 +8,7 @@ such as ibroute and dump_lfts leave out the largest LID where it is a multiple o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from testbed.base.errors import DriverError
@@ -20,6 +20,7 @@ from testbed.lab.features.infiniband.simulator import SimulatedNode, Simulator, 
 from testbed.protocols.infiniband.subnet import (
     SERVICE_LEVELS,
     Subnet,
+    SubnetLink,
     SubnetNode,
     SubnetPartition,
 )
@@ -63,11 +64,9 @@ class SubnetReader:
         asker = self._asker(nodes)
         lanes = self._lanes(found, asker)
         engine = self.engine(nodes)
-        cut = set(changed_links(nodes, self.planned))
-        links = tuple(link for index, link in enumerate(self.planned.links) if index not in cut)
         return Subnet(
             nodes=found,
-            links=links,
+            links=self._links(nodes),
             lfts=self._tables(nodes),
             vls=self.planned.settings.vls,
             **lanes,
@@ -76,6 +75,16 @@ class SubnetReader:
             engine=engine,
             sm=self.master(nodes),
         )
+
+    def rerouted(self, before: Subnet) -> Subnet:
+        """Return a subnet with the links and forwarding tables that its nodes hold now, all else as it was before:
+        nobody is asked anything. Raises `DriverError`."""
+        nodes = Simulator(plane=self.plane).dump()
+        return replace(before, links=self._links(nodes), lfts=self._tables(nodes))
+
+    def _links(self, nodes: Mapping[str, SimulatedNode]) -> tuple[SubnetLink, ...]:
+        cut = set(changed_links(nodes, self.planned))
+        return tuple(link for index, link in enumerate(self.planned.links) if index not in cut)
 
     def nodes(self, nodes: Mapping[str, SimulatedNode]) -> dict[str, SubnetNode]:
         """Return the nodes by name."""

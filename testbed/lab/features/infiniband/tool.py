@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 HOST_VARIABLE = "TESTBED_INFINIBAND_HOST"
+PERFORMANCE_VARIABLE = "TESTBED_PERFORMANCE_SOCKET"
+"""The socket that questions for counters go to, by the library that is loaded before that of ibsim."""
 SETTINGS = "tools.json"
 _CHOOSING = ("-C", "--Ca")
 
@@ -34,6 +36,7 @@ def command_of(settings: Mapping[str, Any], host: str, tool: str, arguments: Seq
         *("nsenter", f"--net={settings['namespace']}", f"--wd={settings['work']}", "--"),
         *settings["unprivileged"],
         *("env", f"PATH={settings['path']}", f"LD_PRELOAD={settings['library']}", f"SIM_HOST={hcas[chosen]}"),
+        *((f"{PERFORMANCE_VARIABLE}={settings['performance']}",) if settings["performance"] else ()),
         tool,
         *left,
     ]

@@ -7,14 +7,30 @@ import os
 import sys
 from pathlib import Path
 
-from testbed.base.files import write_atomically
+from testbed.base.datapath.build import compiled, source_texts
+from testbed.base.files import CHECKOUT, write_atomically
 from testbed.base.linux.namespaces import NETNS_DIRECTORY
 from testbed.base.linux.processes import search_path
+from testbed.daemons.subnetd.questions import PERFORMANCE_SOCKET
+from testbed.lab.core.model import InfinibandFabric
 from testbed.lab.core.plan.lab_plan import InfinibandPlan
 from testbed.lab.features.infiniband import tool
 from testbed.lab.features.infiniband.plane import SEARCH, TOOLS, UNPRIVILEGED, Plane, preload_library
+from testbed.lab.features.infiniband.wires import has_wires, wires_of
 
+FRAMES_TOOL = "ibframes"
+"""The tool that is this project's own: it sends and counts frames over the wires."""
 _PROGRAM = "tool"
+_COUNTERS_LIBRARY = "performance_mads.so"
+_FLAGS = ("-std=gnu11", "-O2", "-Wall", "-shared", "-fPIC")
+_FRAMES = """#!{interpreter} -IS
+import sys
+
+sys.path.insert(0, {checkout!r})
+from testbed.endpoints.infiniband.frames import main
+
+main({settings!r})
+"""
 
 
 def tools_directory(plane: Path) -> Path:
@@ -22,15 +38,21 @@ def tools_directory(plane: Path) -> Path:
     return plane / "bin"
 
 
-def write_tools(plane: Plane, plan: InfinibandPlan) -> None:
-    """Write the program that all tools are, its settings and its names. Raises `OSError`."""
+def write_tools(plane: Plane, plan: InfinibandPlan, fabric: InfinibandFabric) -> None:
+    """Write the program that all tools are, its settings and its names. Raises `OSError`, `CapabilityError`."""
     directory = tools_directory(plane.directory)
     directory.mkdir(mode=0o755, exist_ok=True)
+    wires = wires_of(plane).run_directory if has_wires(fabric) else None
+    libraries = [preload_library()]
+    if wires is not None:  # it is asked before ibsim
+        libraries.insert(0, str(_write_counters_library(directory)))
     settings = {
         "namespace": str(NETNS_DIRECTORY / plane.namespace),
         "work": str(plane.work),
         "path": SEARCH,
-        "library": preload_library(),
+        "library": ":".join(libraries),
+        "performance": "" if wires is None else str(wires / PERFORMANCE_SOCKET),
+        "wires": "" if wires is None else str(wires),
         "unprivileged": UNPRIVILEGED,
         "hcas": {host: dict(hcas) for host, hcas in plan.hcas},
     }
@@ -44,6 +66,22 @@ def write_tools(plane: Plane, plan: InfinibandPlan) -> None:
         link = directory / name
         link.unlink(missing_ok=True)
         link.symlink_to(_PROGRAM)
+    frames = directory / FRAMES_TOOL
+    text = _FRAMES.format(interpreter=interpreter, checkout=str(CHECKOUT), settings=str(directory / tool.SETTINGS))
+    write_atomically(frames, text, durable=False)
+    frames.chmod(0o755)
+
+
+def _write_counters_library(directory: Path) -> Path:
+    """Write the library by which tools ask the wires for counters, to where nobody may read it; its path."""
+    package = "testbed.lab.features.infiniband"
+    made = compiled(
+        "performance-mads", ".so", source_texts(package, "native"), _FLAGS, what="what asks wires for counters"
+    )
+    target = directory / _COUNTERS_LIBRARY
+    write_atomically(target, made.read_bytes(), durable=False)
+    target.chmod(0o755)
+    return target
 
 
 def tool_environment(plane: Path, node: str) -> dict[str, str]:

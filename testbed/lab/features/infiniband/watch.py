@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
+from testbed.daemons.subnetd.process import tables_digest
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import CheckResult, CheckStatus, judge
 from testbed.lab.features.infiniband.live import LiveSubnet
 from testbed.lab.features.infiniband.running import SIMULATOR
+from testbed.lab.features.infiniband.wires import MOST_HCAS
 from testbed.protocols.infiniband.routes import RouteReport, is_full_fat_tree, judge_routes
 from testbed.protocols.infiniband.subnet import Channel, Subnet
 
@@ -42,6 +44,7 @@ class SubnetChecks:
             ("deadlock", self.check_deadlock),
             ("lanes", self.check_lanes),
             ("partitions", self.check_partitions),
+            ("subnet wires", self.check_wires),
         )
 
     def check_managers(self, _: RunningLab) -> CheckResult:
@@ -117,6 +120,19 @@ class SubnetChecks:
             if keys != wanted[name]
         ]
         return judge(len(found), "tables of P_Keys", failures)
+
+    def check_wires(self, _: RunningLab) -> CheckResult:
+        """Frames go by the tables that nodes hold, and over the links that are up."""
+        if self.live.wires is None:
+            detail = f"no frames are carried: wires are for {MOST_HCAS} HCAs at most"
+            return CheckResult(name="", status=CheckStatus.PASS, count=0, detail=detail)
+        if not self.live.wires.is_running():
+            return judge(1, "wires of the subnet", ["they have ended: `testbed apply --repair` starts them"])
+        status = self.live.wires.status()
+        failures = []
+        if status["tables"] != tables_digest(self.subnet):
+            failures.append("frames go by other tables than the nodes hold: `testbed link down` and `up` renew them")
+        return judge(len(self.subnet.switches), "tables of switches in force on the wires", failures)
 
 
 def engine_result(wanted: str, found: str, sentence: str) -> CheckResult:

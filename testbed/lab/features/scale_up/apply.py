@@ -24,7 +24,7 @@ from testbed.daemons.switchd.errors import SwitchMissing
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.plan.domain_plan import DomainPlan, ScaleUpPlan
 from testbed.lab.core.plan.lab_plan import LabPlan
-from testbed.lab.features.scale_up.sizing import CREDIT_SPACING, frame_credits, peer_window
+from testbed.lab.features.scale_up.sizing import CREDIT_SPACING, frame_credits, peer_window, retry_frames
 from testbed.lab.features.scale_up.watch_switches import dead_domains, domain_switch
 from testbed.protocols.scale_up.credits import spacing_ns
 from testbed.protocols.scale_up.domain.binding import OVERHEAD_BYTES
@@ -92,12 +92,13 @@ def link_settings(link: ScaleUpPlan) -> LinkSettings:
 
 def _retry(link: ScaleUpPlan) -> RetryConfig | None:
     retry = link.real.retry
-    if retry is None or link.window_frames is None or link.replay_timer is None:
+    frames = retry_frames(link.real, link.frame)
+    if retry is None or link.window_frames is None or link.replay_timer is None or frames is None:
         return None
     window_ns = link.replay_timer.ns / retry.timer_windows
     return RetryConfig(
         # An answer of a few bytes for each frame of the other direction must not take the place of one.
-        outstanding_frames_max=2 * link.window_frames + 1,
+        outstanding_frames_max=frames,
         outstanding_bytes_max=link.window_frames * (link.frame.bytes + OVERHEAD_BYTES + ANSWER_BYTES),
         replay_timer_ns=link.replay_timer.ns,
         replay_count_max=retry.replays,

@@ -36,6 +36,12 @@ POOL_ENDS = 1_023
 """GPUs and memory devices of a domain together: an identifier less, which is the switch's (transactions.h)."""
 PACKET_VCS = 8
 """Virtual channels of a link by packets, as many as PFC has priorities."""
+LINE = ByteCount(64)
+"""The smallest load that memory is asked for."""
+MOST_ANSWERS = 8_192
+"""The loads that a memory device works on at once, at most: `MOST_RESPONSES` of an endpoint, less its own 16."""
+LOADS_OF_GPU = 2_048
+"""Loads and stores that a GPU has asked for at once, at most: `TAGS` of an endpoint."""
 PACKET_CREDITS = 2**15 - 1
 """Credits of a channel by packets: a CF_Update has 15 bits for what is freed (Ultra Ethernet 1.0 table 5-28)."""
 LARGEST_WINDOW = 2**19
@@ -186,6 +192,32 @@ def credit_limit(scale_up: ScaleUp, unit: ByteCount, frame: ByteCount) -> int | 
     return ceil(credits.loops * frames * frame_credits(frame, unit))
 
 
+def lab_unit(scale_up: ScaleUp) -> ByteCount:
+    """The bytes of a credit where domains go by packets, of which each stands for `coarse` transactions.
+
+    So does a credit, but for a domain with pooled memory: loads of a line are no fewer in a lab than in the fabric,
+    and each would take the credits of `coarse` lines.
+    """
+    return ByteCount((1 if scale_up.devices else scale_up.coarse) * scale_up.credits.unit.bytes)
+
+
+def retry_frames(scale_up: ScaleUp, frame: ByteCount) -> int | None:
+    """The frames of any size that a link keeps for a replay, with an answer for each of the other direction, beside the
+    limit of bytes that `replay_window` gives; None without retry. A domain with pooled memory has as many as the
+    fabric."""
+    window = replay_window(scale_up, TRANSACTION if scale_up.devices else frame)
+    return None if window is None else 2 * window + 1
+
+
+def device_answers(scale_up: ScaleUp, gpus: int) -> int:
+    """The loads of a line that a memory device works on at once in a domain of so many GPUs, so that its rate is
+    reached in spite of its latency: no more than GPUs may have asked for. 0 without any device."""
+    pool = scale_up.pool
+    if pool is None:
+        return 0
+    return min(ceil(pool.rate.bps * pool.latency.seconds / 8 / LINE.bytes), gpus * LOADS_OF_GPU)
+
+
 def frame_credits(frame: ByteCount, unit: ByteCount) -> int:
     """The credits of `unit` bytes that a frame takes: at least one, however large they are."""
     return ceil(frame.bytes / unit.bytes)
@@ -322,7 +354,7 @@ def _unfit_packets(lab: Lab) -> Iterator[FabricError]:
             hint=f"vcs: {PACKET_VCS}, or by: time",
         )
     frame = ByteCount(scale_up.coarse * TRANSACTION.bytes)
-    unit = ByteCount(scale_up.coarse * scale_up.credits.unit.bytes)
+    unit = lab_unit(scale_up)
     widest = fold_plane(scale_up, scale_up.shares.index(max(scale_up.shares)) + 1)
     credits = buffer_credits(widest, unit, frame)
     if credits > PACKET_CREDITS:
@@ -332,6 +364,14 @@ def _unfit_packets(lab: Lab) -> Iterator[FabricError]:
             field="scale_up.rtt",
             code="scale-up-packets",
             hint="a shorter rtt, a larger unit, or a smaller limit or buffer",
+        )
+    if domains and scale_up.pool is not None and (answers := device_answers(scale_up, gpus)) > MOST_ANSWERS:
+        yield FabricError(
+            f"a memory device of {scale_up.pool.rate} that answers after {scale_up.pool.latency} works on"
+            f" {answers:,} loads of {LINE} of {gpus} GPUs at once, and has room for {MOST_ANSWERS:,}",
+            field="scale_up.pool.latency",
+            code="scale-up-packets",
+            hint="a shorter latency, more devices of a lower rate, or fewer GPUs to a domain",
         )
     if credits < frame_credits(frame, unit) and widest.buffer is not None:
         yield FabricError(

@@ -414,6 +414,12 @@ __u64 ib_fabric_run(struct ib_fabric *fabric, __u64 until, bool stops)
 	return event_next_ns(&fabric->events);
 }
 
+void ib_fabric_pass(struct ib_fabric *fabric, __u64 now)
+{
+	if (now > fabric->now && now < event_next_ns(&fabric->events))
+		fabric->now = now;
+}
+
 const struct notice *ib_fabric_notices(const struct ib_fabric *fabric)
 {
 	return fabric->notices;

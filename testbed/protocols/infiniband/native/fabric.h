@@ -196,6 +196,8 @@ API bool ib_fabric_inject(struct ib_fabric *fabric, __u32 node, __u32 port, cons
 /* Do what is due up to `until` and at it; with `stops`, not beyond the time of the first notice. When that was, or when
  * the next thing is due; NEVER: nothing is. */
 API __u64 ib_fabric_run(struct ib_fabric *fabric, __u64 until, bool stops);
+/* It is `now`, and nothing was due since. */
+API void ib_fabric_pass(struct ib_fabric *fabric, __u64 now);
 API const struct notice *ib_fabric_notices(const struct ib_fabric *fabric);
 API __u32 ib_fabric_notice_count(const struct ib_fabric *fabric);
 API void ib_fabric_forget_notices(struct ib_fabric *fabric);

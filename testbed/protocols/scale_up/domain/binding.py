@@ -23,9 +23,11 @@ STEPS: Final = 1056
 STEP_BITS: Final = 5
 TAGS: Final = 2048
 RESPONSES: Final = 16
-MOST_RESPONSES: Final = 1024
+MOST_RESPONSES: Final = 8208
 """Answers of an end that wait on a plane at a time: the default, and the most (endpoint.h)."""
 REGION_BYTES: Final = 256
+LINE_BYTES: Final = 64
+"""The smallest load or store that memory is asked for: a line of a cache."""
 MOST_GPUS: Final = 1024
 OPERATIONS: Final = 1024
 """The most operations of an endpoint at a time, those whose completion was not collected among them."""

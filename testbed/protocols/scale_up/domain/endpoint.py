@@ -119,9 +119,10 @@ class Gpu:
 
     @property
     def answers(self) -> int:
-        """Answers of a plane that wait at once: beside the usual ones, those that the memory works on meanwhile."""
-        held = self.memory_bps * self.memory_ns // (8_000_000_000 * self.link.payload_bytes)
-        return min(binding.MOST_RESPONSES, binding.RESPONSES + held)
+        """Answers of a plane that wait at once: beside the usual ones, those that the memory works on meanwhile, be
+        each of one line; no more than all others may have asked for."""
+        held = self.memory_bps * self.memory_ns // (8_000_000_000 * binding.LINE_BYTES)
+        return min(binding.MOST_RESPONSES, binding.RESPONSES + min(held, self.gpus * binding.TAGS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -144,7 +144,12 @@ def every_run(record: Record) -> list[tuple[PointResult, RunResult]]:
 
 
 def unit_of(record: Record, metric: str) -> str:
-    return next((item.unit for item in _metrics(record) if item.name == metric), "")
+    """Return the unit of a metric, also of one that no run has measured; "" where it is a ratio of two points."""
+    found = next((item.unit for item in _metrics(record) if item.name == metric), None)
+    if found is None:
+        definition = definition_of(metric)
+        return "" if definition is None else definition.unit.value
+    return found
 
 
 def title_of(record: Record, metric: str) -> str:

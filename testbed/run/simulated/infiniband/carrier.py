@@ -187,5 +187,5 @@ class SubnetCarrier:
         found = self._sending.pop(token, None)
         if found is not None:
             host, lane = found
-            host.leave(lane)
+            host.leave(lane, now)
             host.resume(now)

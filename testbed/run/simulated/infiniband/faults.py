@@ -15,6 +15,7 @@ from testbed.base.errors import ScenarioError
 from testbed.lab.core.model import InfinibandFabric
 from testbed.lab.core.model.infiniband import hca_ends
 from testbed.protocols.infiniband.subnet import Channel, Subnet
+from testbed.protocols.infiniband.tables import set_routes
 from testbed.record.samples import RunEvent
 from testbed.run.faults.acts import Act, plan_acts
 from testbed.run.faults.kills import NodeKill
@@ -26,7 +27,7 @@ from testbed.run.measuring.measured import Measured
 from testbed.run.schema.model import AtStep, Fault
 from testbed.run.simulated.infiniband.carrier import SubnetCarrier
 from testbed.run.simulated.infiniband.network import SubnetNetwork
-from testbed.run.simulated.infiniband.subnets import ends_of, rerouted, set_routes
+from testbed.run.simulated.infiniband.subnets import ends_of, rerouted
 
 SUBNET_NS = 15_000_000
 """From a link's change until the tables are other ones: OpenSM over ibsim took 11 to 15 ms with 32 HCAs."""

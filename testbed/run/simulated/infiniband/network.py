@@ -65,14 +65,15 @@ class HcaHost(RnicHost):
             assert isinstance(rnic, Rnic)
             rnic.full_lanes |= 1 << lane
 
-    def leave(self, lane: int) -> None:
-        """It waits no more."""
+    def leave(self, lane: int, now: int) -> None:
+        """It waits no more. Flows of a lane that had no credits go on at their rates: they do not make up for it."""
         found = self._queued.get(lane, 0) - 1
         self._queued[lane] = found
-        if found < LANE_FRAMES:
-            rnic = self.endpoint
-            assert isinstance(rnic, Rnic)
+        rnic = self.endpoint
+        assert isinstance(rnic, Rnic)
+        if found < LANE_FRAMES and rnic.full_lanes >> lane & 1:
             rnic.full_lanes &= ~(1 << lane)
+            self._on_room(now)
 
     def resume(self, now: int) -> None:
         """Send what there is now room for."""

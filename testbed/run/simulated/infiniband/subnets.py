@@ -3,22 +3,19 @@ partitions and congestion besides."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
 
 from testbed.base.errors import ScenarioError
-from testbed.lab.core.model import DelayBy, InfinibandFabric, Role
+from testbed.lab.core.model import InfinibandFabric
 from testbed.lab.core.model.end import End
 from testbed.lab.core.model.infiniband import port_numbers, subnet_names
+from testbed.lab.features.infiniband.wires import link_delays_ns, up_ports
 from testbed.protocols.infiniband.data_path import Congestion, PathLink, PathNode, SubnetDataPath
 from testbed.protocols.infiniband.local_routing import DEFAULT_PKEY
 from testbed.protocols.infiniband.subnet import NO_PORT, Channel, Subnet
+from testbed.protocols.infiniband.tables import FULL_MEMBER, set_tables
 
-FULL_MEMBER: Final = 0x8000
-LIMITED_DEFAULT: Final = DEFAULT_PKEY & ~FULL_MEMBER
-"""The P_Key that every HCA has besides those of its partitions, by which it reaches the subnet manager alone."""
-_LEVELS: Final = {Role.LEAF: 0, Role.SPINE: 1, Role.SUPER_SPINE: 2}
 _computed: dict[tuple[str, frozenset[Channel]], Subnet] = {}
 
 
@@ -84,7 +81,7 @@ def build_data_path(fabric: InfinibandFabric, subnet: Subnet) -> SubnetDataPath:
 
 
 def _empty_data_path(fabric: InfinibandFabric, subnet: Subnet) -> SubnetDataPath:
-    delays = dict(_delays_ns(fabric))
+    delays = dict(link_delays_ns(fabric))
     return SubnetDataPath(
         [
             PathNode(name=node.name, ports=node.ports, lid=node.lid, is_switch=node.is_switch)
@@ -108,36 +105,12 @@ def _empty_data_path(fabric: InfinibandFabric, subnet: Subnet) -> SubnetDataPath
 
 def _fill_tables(path: SubnetDataPath, fabric: InfinibandFabric, subnet: Subnet) -> None:
     settings = fabric.settings
-    for node in subnet.nodes.values():
-        path.set_lanes(node.name, subnet.sl2vl)
-        path.set_arbitration(node.name, high=subnet.vl_high, low=_low(subnet), limit=subnet.vl_high_limit)
-    set_routes(path, subnet)
-    for channel, keys in _partition_keys(subnet):
-        path.set_partitions(channel[0], keys, port=channel[1])
+    set_tables(path, subnet)
     for switch in subnet.switches:
         if settings.congestion_control is not None:
             path.set_congestion(switch.name, Congestion(threshold=settings.congestion_control.threshold))
         if settings.adaptive_routing:
             path.set_up_ports(switch.name, up_ports(fabric, subnet, switch.name))
-
-
-def set_routes(path: SubnetDataPath, subnet: Subnet) -> None:
-    """Put the forwarding tables of a subnet in force."""
-    for switch in subnet.switches:
-        path.set_forwarding(switch.name, subnet.lfts.get(switch.name, b""))
-
-
-def _low(subnet: Subnet) -> Sequence[tuple[int, int]]:
-    """The low-priority table; all lanes alike where nothing is said of any."""
-    return subnet.vl_low or (() if subnet.vl_high else tuple((vl, 1) for vl in range(subnet.vls)))
-
-
-def _delays_ns(fabric: InfinibandFabric) -> Iterator[tuple[Channel, int]]:
-    names, numbers = subnet_names(fabric), port_numbers(fabric)
-    for link in fabric.links:
-        known = link.delay is not None and link.delay.by is not DelayBy.IGNORE
-        for end in (link.a, link.b):
-            yield (names[end], numbers[end]), link.delay.value.ns if link.delay is not None and known else 0
 
 
 def require_lids(subnet: Subnet, hcas: Iterable[str]) -> None:
@@ -148,18 +121,6 @@ def require_lids(subnet: Subnet, hcas: Iterable[str]) -> None:
                 f"{name} is no HCA of the subnet whose manager is at {subnet.sm or 'no HCA'}",
                 hint="one plane whose rails are joined by spines, and NICs without link groups",
             )
-
-
-def _partition_keys(subnet: Subnet) -> Iterator[tuple[Channel, Sequence[int]]]:
-    """The P_Keys of each HCA and of the switch's port before it; nothing where all are in one partition."""
-    if not subnet.partitions:
-        return
-    for hca in subnet.hcas:
-        keys = [LIMITED_DEFAULT, *(FULL_MEMBER | one.pkey for one in subnet.partitions if hca.name in one.members)]
-        yield (hca.name, 1), keys
-        peer = subnet.peer(hca.name, 1)
-        if peer is not None and subnet.nodes[peer[0]].is_switch:
-            yield peer, keys
 
 
 def pkey_between(subnet: Subnet, source: str, destination: str) -> int:
@@ -176,17 +137,6 @@ def pkey_between(subnet: Subnet, source: str, destination: str) -> int:
         f"{source} and {destination} are in no partition together, and the workload has one send to the other",
         hint="ranks of one partition, or fabric.infiniband.partitions with both",
     )
-
-
-def up_ports(fabric: InfinibandFabric, subnet: Subnet, switch: str) -> Sequence[int]:
-    """Return the ports of a switch that lead to switches of a higher tier."""
-    levels = {node.name: _LEVELS.get(node.role, 0) for node in fabric.switches if node.role is not None}
-    found = []
-    for port in range(1, subnet.nodes[switch].ports + 1):
-        peer = subnet.peer(switch, port)
-        if peer is not None and levels.get(peer[0], -1) > levels.get(switch, 0):
-            found.append(port)
-    return found
 
 
 def ends_of(fabric: InfinibandFabric) -> Mapping[Channel, End]:

@@ -11,6 +11,8 @@ import pytest
 from console_browser import ConsoleProcess, PageErrors
 from playwright.sync_api import expect
 
+from testbed.lab.core.deploy.records.state import StateDirectory
+
 from .conftest import LAB, Desk
 
 pytestmark = [pytest.mark.browser, pytest.mark.netns, pytest.mark.frr, pytest.mark.process, pytest.mark.timeout(900)]
@@ -73,6 +75,18 @@ def test_a_text_that_was_not_changed_is_left_at_once(desk: Desk) -> None:
     expect(text).to_be_visible(timeout=SLOW)
     text.press("Escape")
     expect(dialog).to_have_count(0)
+
+
+def test_a_lab_is_compared_once_nobody_changes_it(desk: Desk) -> None:
+    """Compared before, it would differ in all that is not up yet; and who compared before would have to know it."""
+    page = desk.open(f"/labs?p.edit={LAB}")
+    verdict = page.get_by_role("dialog", name=f"Edit and apply {LAB}").locator(".verdict")
+    expect(verdict).to_have_text("Nothing to change", timeout=SLOW)
+    with StateDirectory().lock_lab(LAB):  # as a deploy, an apply or a destroy of somebody else
+        expect(verdict).to_contain_text("Waiting for", timeout=SLOW)
+        expect(page.get_by_role("button", name="Apply", exact=True)).to_be_disabled()
+    expect(verdict).to_have_text("Nothing to change", timeout=SLOW)
+    page.close()
 
 
 def test_who_only_reads_may_look_at_files_and_compare(reader: Desk, desk: Desk) -> None:

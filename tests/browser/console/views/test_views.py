@@ -156,7 +156,6 @@ def test_a_lab_is_deployed_changed_and_destroyed_from_the_page(desk: Desk) -> No
     card = page.get_by_role("article").filter(has_text="console-small")
     try:
         expect(card).to_contain_text("running", timeout=SLOW)
-        expect(page.get_by_role("region", name="Deploy a lab …: done")).to_be_visible(timeout=SLOW)
         assert "gpus: 1" in (desk.directory / "small.yml").read_text()
         card.get_by_role("button", name="Edit and apply").click()
         text = page.get_by_label("Text of ")

@@ -19,6 +19,7 @@ from testbed.api.console.application import application
 from testbed.api.console.console import Console, ConsoleSettings
 from testbed.api.console.guard import ConsoleGuard, Names
 from testbed.api.console.live.lab import WatchedLab
+from testbed.api.console.page_files import STATIC
 from testbed.api.console.sessions import Sessions
 from testbed.api.console.sources.source import Source
 from testbed.api.console.view import View, ViewCall, get, post, put
@@ -133,7 +134,7 @@ def test_a_token_of_the_link_is_exchanged_for_a_cookie_and_gone_from_the_address
 
 def test_the_form_comes_with_its_origin() -> None:
     """A page without a referrer sends its form with `Origin: null` (Fetch, 3.2), which the guard refuses."""
-    page = (application_module.STATIC / "login.html").read_text()
+    page = (STATIC / "login.html").read_text()
     assert page.index('<meta name="referrer" content="same-origin">') < page.index("<form")
 
 

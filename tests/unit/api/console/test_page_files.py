@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from asgi import Answer, ask
@@ -89,6 +89,61 @@ def test_a_file_that_was_written_since_is_not_kept_under_the_digest_of_the_one_b
     path.write_bytes(before[0])
     os.utime(path, ns=(before[1], before[1]))
     assert f"/static/{digest}/" in index_of(files)
+
+
+def test_a_file_that_vanishes_while_they_are_read_is_none_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An upgrade removes files between the moments at which they are listed, looked at and read."""
+    shutil.copytree(STATIC, tmp_path / "static")
+    monkeypatch.setattr(page_files, "STATIC", tmp_path / "static")
+    going = [tmp_path / "static/core/keys.js", tmp_path / "static/core/touch.js"]
+    real = {"stat": Path.stat, "read_bytes": Path.read_bytes}
+
+    def vanishing(name: str, path: Path) -> Any:
+        def look(self: Path, **settings: Any) -> Any:
+            if self == path:
+                path.unlink(missing_ok=True)
+            return real[name](self, **settings)
+
+        return look
+
+    files = PageFiles()
+    whole = index_of(files)
+    (tmp_path / "static/core/lib.js").touch()
+    monkeypatch.setattr(Path, "stat", vanishing("stat", going[0]))
+    monkeypatch.setattr(Path, "read_bytes", vanishing("read_bytes", going[1]))
+    without = index_of(files)
+    assert without != whole and not any(os.path.lexists(path) for path in going)
+    monkeypatch.undo()
+    monkeypatch.setattr(page_files, "STATIC", tmp_path / "static")
+    assert index_of(files) == index_of(PageFiles()) == without, "as if neither had ever been there"
+
+
+@pytest.mark.parametrize("path", ["graph/picture.js", "core/lib.js"])
+def test_a_file_that_has_gone_is_not_found(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from starlette.exceptions import HTTPException
+
+    shutil.copytree(STATIC, tmp_path / "static")
+    monkeypatch.setattr(page_files, "STATIC", tmp_path / "static")
+    monkeypatch.setattr(page_files, "_PICTURE", {"graph/picture.js": tmp_path / "picture.js"})
+    files = PageFiles()
+    (tmp_path / "static/core/lib.js").unlink()
+    with pytest.raises(HTTPException) as refused:
+        asked(files, f"/{path}")
+    assert refused.value.status_code == 404
+
+
+@pytest.mark.parametrize("name", ["index.html", "login.html"])
+def test_a_page_that_has_gone_is_asked_for_again_later(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(STATIC, tmp_path / "static")
+    monkeypatch.setattr(page_files, "STATIC", tmp_path / "static")
+    files = PageFiles()
+    (tmp_path / "static" / name).unlink()
+    answer = files.index(None) if name == "index.html" else files.login()
+    assert answer.status_code == 503 and "ask again" in bytes(answer.body).decode()
 
 
 def test_what_is_opened_first_is_text() -> None:

@@ -110,11 +110,11 @@ def broken(key: str, machine: str) -> Sequence[JobNews]:
     [
         (broken, "there was no answer 2 times (ValueError: no JSON) on b and a"),
         (killed, "its process was ended 2 times by SIGKILL; is there memory enough? on b and a"),
-        (given_up, "its worker died 2 times on b; is there memory enough?"),
+        (given_up, "its worker died 2 times on b and a; is there memory enough?"),
     ],
 )
 def test_a_run_that_dies_twice_is_invalid_and_the_sweep_goes_on(how: Any, message: str) -> None:
-    record = pooled(FakeCrew(["a", "b"], Failing(how, 1 if how is given_up else 2))).record
+    record = pooled(FakeCrew(["a", "b"], Failing(how, 2))).record
     assert record.incomplete == "" and record.verdict.outcome is Outcome.INVALID
     assert record.verdict.reasons[0] == f"paths=oblivious, run 2: {message}"
     assert [len(point.runs) for point in record.points] == [2, 2]
@@ -128,6 +128,11 @@ def lost_with_its_machine(key: str, machine: str) -> Sequence[JobNews | MachineL
 
 def test_a_machine_that_is_lost_has_died_once_however_many_of_its_workers_had_a_run() -> None:
     crew = FakeCrew(["a", "b"], Failing(lost_with_its_machine, 1))
+    assert content(pooled(crew).record) == content(here())
+
+
+def test_workers_of_a_machine_have_died_once_though_it_is_heard_late_that_it_is_lost() -> None:
+    crew = FakeCrew(["a", "b"], Failing(given_up, 1))
     assert content(pooled(crew).record) == content(here())
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Address, IPv4Network
+from itertools import islice
 from pathlib import Path
 from queue import Queue
 from types import SimpleNamespace
@@ -324,8 +325,27 @@ def test_a_stream_ends_with_its_subscriber(target: Target) -> None:
     assert threading.active_count() <= before + 8
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_stream_is_told_that_its_subscriber_went(there: bool, target: Target) -> None:
+    """Its next sample is due in an hour. A fake context: it has nothing by which to look at a subscriber."""
+    item = gnmi_pb2.Subscription(path=path(*OCTETS, name="down1"), mode=gnmi_pb2.SAMPLE, sample_interval=3600 * 10**9)
+    subscribed = subscriptions(gnmi_pb2.SubscriptionList.STREAM, item).subscribe
+    told: list[Callable[[], None]] = []
+    context = SimpleNamespace(add_callback=lambda callback: told.append(callback) or there)
+    wanted = [service._wanted(subscribed, item, context)]
+    stream = target.service._stream(subscribed, wanted, gnmi_pb2.PROTO, context)
+    if there:
+        assert [message.sync_response for message in islice(stream, 2)] == [False, True]
+    serving = threading.Thread(target=list, args=(stream,), daemon=True)
+    serving.start()
+    if there:
+        told[0]()
+    serving.join(WAIT_S)
+    assert not serving.is_alive()
+
+
 def until_served(target: Target) -> None:
-    """Wait until a call is served again: a stream sees within a fifth of a second that its subscriber is gone."""
+    """Wait until a call is served again: a stream is told that its subscriber is gone."""
     while True:
         try:
             target.get(path(*STATUS))

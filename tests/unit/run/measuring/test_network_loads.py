@@ -19,7 +19,7 @@ from testbed.lab.observe.sampler import Samples
 from testbed.lab.observe.telemetry import take_snapshot
 from testbed.record.samples import NetworkLoad
 from testbed.run.measuring.network_loads import network_loads
-from testbed.run.measuring.observation import Observation
+from testbed.run.measuring.observation import Observation, full_queue_s
 from testbed.run.placed.lab import LiveLab
 
 TEXT = """name: views
@@ -218,6 +218,15 @@ def test_a_series_of_a_queue_is_no_series_of_peaks(lab: LiveLab) -> None:
     assert queue.name == "queue:st-leaf1:down3:rdma" and queue.at_s[:2] == [0.0, 0.005]
     assert len(queue.values) == len(queue.at_s) == 400
     assert (set(queue.least), set(queue.values), set(queue.most)) == ({0.0}, {2_000.0}, {9_400.0})
+
+
+def test_without_classes_a_packet_may_have_waited_in_a_full_queue() -> None:
+    """200 packets of 1,514 bytes at 20 Mbit/s."""
+    fabric = "{design: rail-optimized, hosts: 2, gpus: 1, segments: 1, spines: 1, mtu: 1500, nic: {rate: 400G}}"
+    text = f"name: plain\nfabric: {fabric}\n"
+    plan = plan_lab(load_topology_text(text, file="plain.yml"), slot=0, k=20_000.0)
+    assert full_queue_s(plan) == pytest.approx(200 * 1514 * 8 / 20e6)
+    assert Observation(full_queue_s=full_queue_s(plan)).longest_wait_s() == full_queue_s(plan)
 
 
 def test_the_longest_wait_is_that_in_the_deepest_queue_of_a_switch(lab: LiveLab) -> None:

@@ -242,3 +242,23 @@ def test_a_lab_without_a_pool_is_named_with_its_place() -> None:
     [problem] = caught.value.problems
     assert problem.code == "no-pool" and "have no pooled memory" in problem.message
     assert problem.position is not None and problem.path == "workload.ranks.pool"
+
+
+@pytest.mark.parametrize(
+    ("flow_control", "llr"), [("credits", "auto"), ("pfc", "off")], ids=["credits and retry", "pauses without retry"]
+)
+def test_loads_of_a_line_are_as_fast_whatever_a_frame_stands_for(flow_control: str, llr: str) -> None:
+    """In flight x line / latency: a round of 96 chains takes as long as one of 16, and 1.6 ns for each line more."""
+
+    def seconds(coarse: int, flows: int) -> float:
+        pool = f", coarse: {coarse}, flow_control: {flow_control}, llr: {llr}, pool: {{devices: 1, rate: 512G}}"
+        load = f"{{kind: point-to-point, source: 1, destination: 0, operation: read, bytes: 64, flows: {flows},"
+        found = run_of(f"{load} rounds: 10, ranks: {{count: 1, pool: true}}}}", gpus=1, pool=pool)
+        return value(found, "jct")
+
+    few, many = seconds(1, 16), seconds(1, 96)
+    assert few == pytest.approx(10 * 1.27e-6 * K, rel=0.03), "1 us, 250 ns, and the lines of the others"
+    assert many < 1.2 * few
+    for coarse in (4, 16):
+        assert seconds(coarse, 16) == pytest.approx(few, rel=0.01)
+        assert seconds(coarse, 96) == pytest.approx(many, rel=0.01)

@@ -8,7 +8,7 @@ import {Editor, Problems, goTo} from "./editor.js";
 import {TaskList} from "./tasks.js";
 
 const STATES = {running: "ok", degraded: "warn", deploying: "", changing: "warn", destroying: "warn"};
-const CHECK_MS = 350;
+const CHECK_MS = 350, AGAIN_MS = 1000;
 
 const LabsView = ({app}) => {
   const {labs, console, machines} = useStore(app.live), file = app.param("file"), lab = app.param("edit");
@@ -178,21 +178,26 @@ const ApplyDialog = ({app, name, close}) => {
   const {file, error, edit, save, changed} = useFile(app, path);
   const [diff, setDiff] = useState(null), [allow, setAllow] = useState([]), [repair, setRepair] = useState(false), [busy, setBusy] = useState(false), [refused, setRefused] = useState(null);
   const text = file && file.text;
+  // What the list tells of the lab that a comparison may have missed: who changes it, and what became of it.
+  const seen = useStore(app.live, live => JSON.stringify((live.labs || []).filter(one => one.name === name && one.base).map(one => [one.state, one.revision, one.working.filter(worker => worker.what === "changes it")])));
   useEffect(() => {
     if (path === null || (path && text === null)) return undefined;
-    let stale = false;
+    let stale = false, timer = 0;
     setDiff(null);
-    const timer = setTimeout(async () => {
+    const compare = async () => {
       try {
         const found = await app.post("/api/views/labs/diff", {lab: name, ...(text !== null && path ? {path, text} : {})});
-        if (!stale) setDiff(found);
+        if (stale) return;
+        setDiff(found);
+        if (found.changing) timer = setTimeout(compare, AGAIN_MS);
       } catch (problem) {
         if (!stale) setDiff({valid: false, problems: problem.problems && problem.problems.length ? problem.problems : [{message: problem.message, hint: problem.hint}]});
       }
-    }, CHECK_MS);
+    };
+    timer = setTimeout(compare, CHECK_MS);
     return () => { stale = true; clearTimeout(timer); };
-  }, [name, text, path]);
-  const needs = (diff && diff.needs) || [], missing = needs.filter(word => !allow.includes(word)), some = diff && diff.valid && (diff.groups.length > 0);
+  }, [name, text, path, seen]);
+  const needs = (diff && diff.needs) || [], missing = needs.filter(word => !allow.includes(word)), some = diff && diff.valid && !diff.changing && diff.groups.length > 0;
   const apply = async () => {
     setBusy(true);
     setRefused(null);
@@ -207,7 +212,7 @@ const ApplyDialog = ({app, name, close}) => {
   };
   const flip = word => setAllow(allow.includes(word) ? allow.filter(one => one !== word) : [...allow, word]);
   return html`<${Dialog} wide title=${writes ? `Edit and apply ${name}` : `What would change of ${name}`} close=${close} unsaved=${changed} buttons=${leave => html`
-      <span class="verdict" role="status">${!diff ? "Comparing …" : !diff.valid ? plural(diff.problems.length, "problem") : some ? diff.summary : "Nothing to change"}</span>
+      <span class="verdict" role="status">${!diff ? "Comparing …" : diff.changing ? `Waiting for ${diff.changing.join(", ")}` : !diff.valid ? plural(diff.problems.length, "problem") : some ? diff.summary : "Nothing to change"}</span>
       <${Button} onClick=${leave}>${writes ? "Cancel" : "Close"}</${Button}>
       ${writes && html`<${Button} kind=${needs.length ? "danger" : "primary"} disabled=${!some || busy || missing.length > 0} onClick=${apply}>${busy ? "Beginning …" : changed ? "Save and apply" : "Apply"}</${Button}>`}`}>
     <div ref=${root}>

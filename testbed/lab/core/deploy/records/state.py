@@ -208,7 +208,7 @@ class StateDirectory:
         meant = nearest(lab, names)
         return LabNotFound(
             f"no lab named {lab} is deployed here (there are: {', '.join(names) or 'none'})",
-            hint=None if meant is None else f"did you mean {meant}?",
+            hint=f"did you mean {meant}?" if meant else None if names else "testbed deploy -t TOPOLOGY.yml",
         )
 
     def write(self, record: LabRecord) -> None:

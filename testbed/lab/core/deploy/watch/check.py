@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 
 from testbed.base.datapath import pins
 from testbed.base.datapath.load import PATHS
@@ -97,9 +98,9 @@ class CheckReport:
         return ExitCode.INVALID if CheckStatus.UNKNOWN in statuses else ExitCode.PASS
 
 
-def check_lab(lab: RunningLab) -> CheckReport:
-    """Run every test. None of them raises: one that cannot run is "unknown" with its reason."""
-    results: list[CheckResult] = []
+def check_lab(lab: RunningLab, only: Collection[str] | None = None) -> CheckReport:
+    """Run every test, or `only` those of these names. None of them raises: one that cannot run is "unknown" with its
+    reason."""
     life_cycle = lab.life_cycle
     if life_cycle not in (LabState.RUNNING, LabState.FAILED):
         detail = f"the lab is {life_cycle.value if life_cycle else 'unknown'}"
@@ -107,38 +108,43 @@ def check_lab(lab: RunningLab) -> CheckReport:
             detail += f"; unless somebody is at it, `testbed apply -n {lab.name}` ends the change that it is in"
         unknown = CheckResult(name="life cycle", status=CheckStatus.UNKNOWN, count=0, detail=detail)
         return CheckReport(lab=lab.name, results=(unknown,))
-    tests: list[tuple[str, Callable[[RunningLab], CheckResult]]] = [
-        ("nodes", _check_nodes),
-        ("links", _check_links),
-        ("sessions", _check_sessions),
-        ("ecmp", _check_routes),
-    ]
-    results += [_tried(name, test, lab) for name, test in tests]
+    tests = [(name, run) for name, run in _tests_of(lab) if only is None or name in only]
+    return CheckReport(lab=lab.name, results=tuple(run() for _, run in tests))
+
+
+def _tests_of(lab: RunningLab) -> Iterator[tuple[str, Callable[[], CheckResult]]]:
+    """Yield the name of each test of a lab, and what runs it."""
+    own = (("nodes", _check_nodes), ("links", _check_links), ("sessions", _check_sessions), ("ecmp", _check_routes))
+    for name, test in own:
+        yield name, partial(_tried, name, test, lab)
     out_of_band = lab.model.design == OUT_OF_BAND
     for network in () if out_of_band else lab.model.data_networks or (BACKEND,):
         seen = lab.of_network(network)
         of = "" if network == BACKEND else f", {network}"
-        results += [
-            _of_network(_tried(f"{name}{of}", test, seen), network)
-            for name, test in (
-                ("subnets" if of else "rails", _check_rails),
-                ("path mtu", _check_path_mtu),
-                ("black holes", _check_black_holes),
-                ("loops", _check_loops),
-            )
+        tests: list[tuple[str, Callable[[RunningLab], CheckResult]]] = [
+            ("subnets" if of else "rails", _check_rails),
+            ("path mtu", _check_path_mtu),
+            ("black holes", _check_black_holes),
+            ("loops", _check_loops),
         ]
         if any(item.lossless for profile in _profiles(seen) for item in profile.classes):
-            results.append(_of_network(_tried(f"buffer cycles{of}", _check_buffers, seen), network))
+            tests.append(("buffer cycles", _check_buffers))
         if seen.model.planes > 1:
-            results.append(_of_network(_tried("planes apart", _check_planes, seen), network))
+            tests.append(("planes apart", _check_planes))
+        for name, test in tests:
+            yield f"{name}{of}", partial(_tried_of_network, f"{name}{of}", test, seen, network)
     if len(lab.model.data_networks) > 1:
-        results.append(_tried("networks apart", _check_apart, lab))
-    results += [_tried(name, test, lab) for feature in features() for name, test in feature.checks(lab)]
-    return CheckReport(lab=lab.name, results=tuple(results))
+        yield "networks apart", partial(_tried, "networks apart", _check_apart, lab)
+    for feature in features():
+        for name, test in feature.checks(lab):
+            yield name, partial(_tried, name, test, lab)
 
 
-def _of_network(result: CheckResult, network: str) -> CheckResult:
-    """Return the result under a name that tells its network, where all that was looked at is in one."""
+def _tried_of_network(
+    name: str, test: Callable[[RunningLab], CheckResult], lab: RunningLab, network: str
+) -> CheckResult:
+    """Run a test as `_tried` does, where all that it looks at is in one network, and say so."""
+    result = _tried(name, test, lab)
     return replace(result, by_network={network: result.count})
 
 

@@ -99,11 +99,15 @@ class EventStream:
         """The numbers of these processes."""
         self._places: dict[str, int] = {}
         """The namespaces whose links are watched, each with the descriptor of its socket."""
-        self._snapshot = lab.status()
         self._destroyed = False
         self._stopped = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._stopped, select.EPOLLIN)
-        self._subscribe()
+        try:
+            self._snapshot = lab.status()
+            self._subscribe()
+        except BaseException:  # such as a namespace that a change has removed
+            self.close()
+            raise
 
     def _subscribe(self) -> None:
         self._watch_nodes(self._snapshot)

@@ -19,6 +19,7 @@ from testbed.lab.features.scale_up.sizing import (
     fold_plane,
     frame_credits,
     held_credits,
+    lab_unit,
     needed_window,
     replay_window,
 )
@@ -71,7 +72,7 @@ class PacketScale:
 def plan_scale_up(scale_up: ScaleUp, k: float) -> ScaleUpPlan:
     """Return the domains as they are in a lab of the time scale `k`."""
     frame = ByteCount(scale_up.coarse * TRANSACTION.bytes)
-    unit = ByteCount(scale_up.coarse * scale_up.credits.unit.bytes)
+    unit = lab_unit(scale_up)
     window = replay_window(scale_up, frame)
     buffer = max(frame_credits(frame, unit), buffer_credits(scale_up, unit, frame))
     timer = None

@@ -409,6 +409,20 @@ void endpoint_arrive(struct endpoint *endpoint, __u32 plane, __u32 frame, __u64 
 	endpoint->wake_ns = earlier(endpoint->wake_ns, link_next_timer(&endpoint->planes[plane].link, &endpoint->pool));
 }
 
+/* The time of the answers of full frames that an end without a limit of its memory would have waiting. */
+static __u64 memory_ahead_ns(const struct endpoint *endpoint)
+{
+	return (__u64)(RESPONSES * REGION_BYTES * 8e9 * endpoint->config.coarse / endpoint->config.media_bps);
+}
+
+/* When the memory takes another request: what it has been asked for is bytes, however many frames they are. */
+static __u64 memory_admits_ns(const struct endpoint *endpoint)
+{
+	__u64 ahead_ns = endpoint->config.media_bps ? memory_ahead_ns(endpoint) : 0;
+
+	return endpoint->media_free_ns > ahead_ns ? endpoint->media_free_ns - ahead_ns : 0;
+}
+
 /* The first frame of a VC; false: it has to wait. */
 static bool work_on(struct endpoint *endpoint, struct plane *plane, __u32 vc, __u64 now)
 {
@@ -419,7 +433,8 @@ static bool work_on(struct endpoint *endpoint, struct plane *plane, __u32 vc, __
 
 	if (sound && (data[17] >> 5 & 3) == UALINK_REQUEST) {
 		/* Two frames: a message is kept, too. */
-		if (plane->responses.count >= most_responses(&endpoint->config) || endpoint->pool.free.count < 2)
+		if (plane->responses.count >= most_responses(&endpoint->config) || endpoint->pool.free.count < 2 ||
+		    memory_admits_ns(endpoint) > now)
 			return false;
 		endpoint_serve(endpoint, plane, number, now);
 	} else if (sound && (data[17] >> 5 & 3) == UALINK_RESPONSE) {
@@ -580,6 +595,8 @@ void endpoint_work(struct endpoint *endpoint, __u64 now)
 	cut_operations(endpoint, now);
 	for (__u32 plane = 0; plane < endpoint->config.planes; plane++)
 		next = earlier(next, put_out(endpoint, &endpoint->planes[plane], now));
+	if (memory_admits_ns(endpoint) > now)
+		next = earlier(next, memory_admits_ns(endpoint));
 	if (endpoint->sent.count)
 		next = earlier(next, endpoint->tags[endpoint->sent.first].until_ns);
 	if (endpoint->forgiven_ns)

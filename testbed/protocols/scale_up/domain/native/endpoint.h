@@ -33,7 +33,7 @@
 #define SPREAD 256 /* regions after which planes come again in the same order */
 #define WAITING 64   /* transactions of a plane, peer and VC */
 #define RESPONSES 16 /* answers of a plane that wait for the link, unless the configuration says how many may */
-#define MOST_RESPONSES 1024
+#define MOST_RESPONSES 8208
 #define MEDIA_LINE 64 /* memory is read and written in whole lines of so many bytes */
 #define INBOX 256
 #define VC_OF_REQUESTS (~0u)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 from testbed.api.console.answers import RefusedRequest
 from testbed.api.console.files import StartDirectories
 from testbed.api.console.view import ViewRoute
-from testbed.api.console.views.labs import VIEW, _check
+from testbed.api.console.views.labs import VIEW, _check, _diff
+from testbed.lab.core.deploy.records.state import StateDirectory
 
 TOPOLOGY = "name: demo\nfabric: {design: rail-optimized, hosts: 1, gpus: 1}\n"
 SCENARIO = """name: s
@@ -97,3 +99,17 @@ def test_a_link_leads_out_of_no_directory(tmp_path: Path) -> None:
     (inside / "s.yml").write_text(SCENARIO % "lab.yml")
     found = _check(call(inside, {"path": "files/s.yml"}))
     assert "no directory of this console" in found["problems"][0]["message"] and "xyzzy" not in str(found)
+
+
+def test_there_is_nothing_to_compare_with_a_lab_that_somebody_changes(tmp_path: Path) -> None:
+    """What is up of it and what is not depends on the moment."""
+    state = StateDirectory(state=tmp_path / "state")
+    asked = call(tmp_path, {"lab": "demo", "text": TOPOLOGY})
+    asked.console.state = state
+    state.lab_directory("demo").mkdir(parents=True)
+    with state.lock_lab("demo"):
+        found = _diff(asked)
+    assert found["valid"] and len(found["changing"]) == 1 and "groups" not in found
+    shutil.rmtree(state.lab_directory("demo"))
+    with pytest.raises(RefusedRequest, match="there is no lab"):
+        _diff(asked)

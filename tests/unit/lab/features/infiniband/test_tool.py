@@ -12,6 +12,7 @@ SETTINGS = {
     "path": "/usr/sbin:/usr/bin",
     "library": "/usr/lib/umad2sim/libumad2sim.so",
     "unprivileged": ["setpriv", "--no-new-privs", "--reuid=65534", "--"],
+    "performance": "",
     "hcas": {"h1": {"rail1": "H1", "rail2": "H2"}},
 }
 
@@ -31,6 +32,14 @@ def test_another_hca_is_chosen_as_with_real_ones(option: str) -> None:
     command = command_of(SETTINGS, "h1", "perfquery", ["-x", option, "rail2", "7", "1"])
     assert "SIM_HOST=H2" in command
     assert command[-4:] == ["perfquery", "-x", "7", "1"]
+
+
+def test_questions_for_counters_go_to_the_wires_where_there_are_any() -> None:
+    assert not any("PERFORMANCE" in word for word in command_of(SETTINGS, "h1", "perfquery", []))
+    command = command_of(
+        SETTINGS | {"performance": "/run/lab/.infiniband/wires/performance.sock"}, "h1", "perfquery", []
+    )
+    assert "TESTBED_PERFORMANCE_SOCKET=/run/lab/.infiniband/wires/performance.sock" in command
 
 
 def test_what_is_no_hca_is_refused() -> None:

@@ -7,7 +7,6 @@ anything is touched, and one that was killed is begun anew by the next `apply`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -38,7 +37,12 @@ from testbed.lab.core.deploy.records.journal import Journal
 from testbed.lab.core.deploy.records.lab_record import say_the_same
 from testbed.lab.core.deploy.routing import await_daemons, start_routing
 from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step
-from testbed.lab.core.deploy.watch.running_config import Difference, compare_configuration, read_configuration
+from testbed.lab.core.deploy.watch.running_config import (
+    Difference,
+    await_files,
+    compare_configuration,
+    read_configuration,
+)
 from testbed.lab.core.drivers.routing.frr import configuration_file
 from testbed.lab.core.feature import EndedProcess, features
 from testbed.lab.core.model import NETNS
@@ -48,8 +52,6 @@ from testbed.lab.core.render.difference import difference
 
 REPAIR = "repair"
 ENDED = "it ended"
-LOADING_S, LOOKED_AGAIN_S = 5.0, 0.05
-"""The time that a daemon may take to load its configuration, and the interval at which it is asked."""
 PASSES = 3
 """A repair goes on: an address that goes may take others with it, and a daemon that starts may be told of the rest."""
 SHOWN = 5
@@ -280,9 +282,7 @@ def _start_daemons(lab: RunningLab, item: NodeDrift) -> None:
         return
     if any(speaker.node == item.node for speaker in lab.plan.speakers):
         start_routing(lab, item.node)
-        deadline = time.monotonic() + LOADING_S
-        while time.monotonic() < deadline and _routing_drift(lab, [item.node]):
-            time.sleep(LOOKED_AGAIN_S)  # they answer before they have read their files, and tell nobody
+        await_files(lab.processes_directory, {item.node: lab.daemons.get(item.node, ())})
         return
     for feature in features():
         feature.before_routing(lab.plan, lab.processes_directory, item.node)

@@ -1,0 +1,253 @@
+"""The process of a subnet's wires: frames of HCAs through the native data path, tables as they are told, counters for
+whoever asks.
+
+It ends on SIGTERM, SIGINT or when it is asked to. Commands are `status`, `set_link`, `tables` and `shutdown`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import resource
+import select
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.daemons.kit import configuration
+from testbed.daemons.kit.control import ControlServer, remove_socket
+from testbed.daemons.subnetd.adapters import LONGEST_FRAME, Adapter, Adapters
+from testbed.daemons.subnetd.description import WiresDescription
+from testbed.daemons.subnetd.errors import WiresError
+from testbed.daemons.subnetd.questions import PERFORMANCE_SOCKET, Questions
+from testbed.protocols.errors import UsageError
+from testbed.protocols.infiniband import binding
+from testbed.protocols.infiniband.local_routing import FECN, GLOBAL, GRH_BYTES, LRH_BYTES, VCRC_BYTES
+from testbed.protocols.infiniband.performance import PerformanceAgent
+from testbed.protocols.infiniband.subnet import Subnet
+from testbed.protocols.infiniband.tables import keys_of, set_tables
+
+DESCRIPTION_NAME = "wires.json"
+SUBNET_NAME = "subnet.json"
+SOCKET_NAME = "wires.sock"
+_SLID_AT = 6
+_VARIANT_AT = 4
+_LONGEST_SLEEP_S = 3600.0
+_DIRECT = ("rcv_switch_relay_errors", "xmit_discards", "xmit_constraint_errors", "rcv_constraint_errors")
+_COUNTED = (
+    *("link_downed", "rcv_errors", *_DIRECT, "buffer_overruns", "vl15_dropped"),
+    *("xmit_data", "rcv_data", "xmit_pkts", "rcv_pkts"),
+)
+"""The counters of the agent that the data path has by the same name; those of physical errors stay at zero."""
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    adapter: Adapter
+    frame: bytes
+    waits: bool = True
+    """It is in the queue of its HCA."""
+
+
+def tables_digest(subnet: Subnet) -> str:
+    """Return a word that two subnets have in common where all their tables are the same."""
+    tables = (sorted(subnet.lfts.items()), subnet.sl2vl, subnet.vl_high, subnet.vl_low, subnet.partitions)
+    return hashlib.sha256(repr(tables).encode()).hexdigest()[:16]
+
+
+class WiresProcess:
+    """Owns the sockets in its run directory, whose `wires.json` and `subnet.json` say what it is."""
+
+    def __init__(self, run_directory: Path) -> None:
+        """Raises `UsageError`, `ValueError`, `OSError` for what it cannot be."""
+        self._run = run_directory
+        self._description = configuration.read(run_directory / DESCRIPTION_NAME, WiresDescription)
+        self._subnet = self._read_subnet()
+        self._path = self._description.build(self._subnet)
+        self._rates = {
+            channel: max(1, link.rate_bps // self._description.time_scale)
+            for link in self._description.links
+            for channel in ((link.a, link.a_port), (link.b, link.b_port))
+        }
+        self._down: set[tuple[str, int]] = set()
+        self._directory = os.open(run_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._epoll = select.epoll()
+        self._control = ControlServer(self._directory, SOCKET_NAME, self._handle, self._epoll)
+        hellos = {hca.name: self._hello(hca.name) for hca in self._subnet.hcas}
+        self._adapters = Adapters(self._directory, hellos, self._epoll, self._send)
+        self._agent = PerformanceAgent(self._path.nodes, self._counters)
+        self._questions = Questions(self._directory, self._agent.answer, self._epoll)
+        self._under_way: dict[int, _UnderWay] = {}
+        self._lost: dict[str, int] = {}
+        self._token = 0
+        self._changes = 0
+        self._since_ns = time.monotonic_ns()
+
+    def _read_subnet(self) -> Subnet:
+        return Subnet.from_json((self._run / SUBNET_NAME).read_text())
+
+    def _hello(self, hca: str) -> Mapping[str, Any]:
+        keys, lid = keys_of(self._subnet, hca), self._subnet.nodes[hca].lid
+        return {
+            "hca": hca,
+            "lid": lid,
+            "rate_bps": self._rates.get((hca, 1), 0),
+            "time_scale": self._description.time_scale,
+            "pkeys": list(keys),
+            "sls": {
+                str(to): sl for (source, to), sl in self._subnet.sls.items() if source == self._subnet.nodes[hca].lid
+            },
+        }
+
+    def run(self) -> None:
+        """Carry frames until the end."""
+        self._control.catch_signals()
+        try:
+            while not self._control.ending:
+                due = self._turn()
+                left_s = (due - time.monotonic_ns()) / 1e9 if due != binding.NEVER else _LONGEST_SLEEP_S
+                for descriptor, _ in self._epoll.poll(min(_LONGEST_SLEEP_S, max(0.0, left_s))):
+                    self._serve(descriptor)
+        finally:
+            self._end()
+
+    def _serve(self, descriptor: int) -> None:
+        if not self._adapters.serve(descriptor) and not self._questions.serve(descriptor):
+            self._turn()
+            self._control.serve(descriptor)
+
+    def _turn(self) -> int:
+        """Do what is due; when the next thing is comes back."""
+        due = self._path.run(time.monotonic_ns(), stops=False)
+        for notice in self._path.notices():
+            one = self._under_way.get(notice.token)
+            if one is None:
+                continue
+            if one.waits:  # it has left, or was lost before it did
+                one.waits = False
+                self._adapters.left(one.adapter)
+            if notice.kind == binding.DELIVERED:
+                del self._under_way[notice.token]
+                self._adapters.deliver(notice.node, self._arrived(one.frame, notice.fecn))
+            elif notice.kind == binding.LOST:
+                del self._under_way[notice.token]
+                self._lost[notice.cause] = self._lost.get(notice.cause, 0) + 1
+        return due
+
+    def _send(self, adapter: Adapter, frame: bytes) -> None:
+        """Let an HCA send what its program gave it, where its own address is in it."""
+        lid = self._subnet.nodes[adapter.name].lid
+        if len(frame) > LONGEST_FRAME or int.from_bytes(frame[_SLID_AT : _SLID_AT + 2], "big") != lid:
+            adapter.counts["refused"] += 1
+            return
+        self._token += 1
+        adapter.counts["sent"] += 1
+        adapter.queued += 1
+        self._under_way[self._token] = _UnderWay(adapter, frame)
+        header, size, now = frame[: binding.HEADER_BYTES], len(frame) + VCRC_BYTES, time.monotonic_ns()
+        self._path.run(now, stops=False)  # what was due before comes before
+        self._path.offer(adapter.name, header, size, self._token, now)
+
+    def _arrived(self, frame: bytes, fecn: bool) -> bytearray:
+        """Return a frame as it comes in: with the lane that it came by, and its mark. The ICRC covers neither."""
+        found = bytearray(frame)
+        found[0] = self._subnet.sl2vl[frame[1] >> 4] << 4 | frame[0] & 0xF
+        if fecn:
+            found[LRH_BYTES + (GRH_BYTES if frame[1] & 3 == GLOBAL else 0) + _VARIANT_AT] |= FECN
+        return found
+
+    # --- counters ----------------------------------------------------------------------------------------
+
+    def _counters(self, node: str, port: int) -> Mapping[str, int]:
+        """Return the counters of a port as the performance agent has them: waiting in the time of four bytes."""
+        self._turn()
+        self._path.pass_time(time.monotonic_ns())
+        found = self._path.counters(node, port)
+        rate = self._rates.get((node, port), 0)
+        counted = {name: found[name] for name in _COUNTED}
+        counted["xmit_wait"] = _words(found["xmit_wait_ns"], rate)
+        for vl in range(self._path.vls):
+            lane = self._path.lane(node, port, vl)
+            counted[f"vl_packets_{vl}"] = lane["rcv_pkts"]
+            counted[f"vl_data_{vl}"] = lane["rcv_bytes"] // 4
+            counted[f"vl_xmit_wait_{vl}"] = _words(lane["xmit_wait_ns"], rate)
+        return counted
+
+    # --- commands ----------------------------------------------------------------------------------------
+
+    def _handle(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        match request:
+            case {"command": "status"}:
+                return self._status()
+            case {"command": "set_link", "node": str(node), "port": int(port), "up": bool(up)}:
+                return self._set_link(node, port, up)
+            case {"command": "tables"}:
+                return self._set_tables()
+            case {"command": "shutdown"}:
+                self._control.ending = True
+                return {}
+            case _:
+                raise WiresError("no such command, or not with these fields")
+
+    def _set_link(self, node: str, port: int, up: bool) -> Mapping[str, Any]:
+        try:
+            self._path.set_link(node, port, up)
+        except UsageError as error:
+            raise WiresError(str(error)) from error
+        (self._down.discard if up else self._down.add)((node, port))
+        return {}
+
+    def _set_tables(self) -> Mapping[str, Any]:
+        """Put the tables of `subnet.json` in force, which has been written anew."""
+        try:
+            subnet = self._read_subnet()
+            if {name: node.lid for name, node in subnet.nodes.items()} != {
+                name: node.lid for name, node in self._subnet.nodes.items()
+            }:
+                raise WiresError(
+                    "nodes have other LIDs than before, and the wires must be started anew",
+                    hint="`testbed apply --repair` does it",
+                )
+            set_tables(self._path, subnet)
+        except (OSError, ValueError, KeyError, TypeError, UsageError) as error:
+            raise WiresError(f"no tables of this subnet: {error}") from error
+        self._subnet = subnet
+        self._changes += 1
+        return {"tables": tables_digest(subnet)}
+
+    def _status(self) -> dict[str, Any]:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return {
+            "pid": os.getpid(),
+            "time_scale": self._description.time_scale,
+            "tables": tables_digest(self._subnet),
+            "changes": self._changes,
+            "down": sorted(f"{node}:{port}" for node, port in self._down),
+            "up_ns": time.monotonic_ns() - self._since_ns,
+            "cpu_ns": int((used.ru_utime + used.ru_stime) * 1e9),
+            "in_flight": self._path.in_flight,
+            "hops": self._path.hops,
+            "lost": dict(sorted(self._lost.items())),
+            "hcas": {
+                adapter.name: adapter.counts | {"open": adapter.program is not None}
+                for adapter in self._adapters.by_name.values()
+            },
+        }
+
+    def _end(self) -> None:
+        self._adapters.close()
+        self._questions.close()
+        self._control.close()
+        self._path.close()
+        self._epoll.close()
+        with contextlib.suppress(OSError):
+            remove_socket(self._directory, PERFORMANCE_SOCKET)
+        os.close(self._directory)
+
+
+def _words(ns: int, rate_bps: int) -> int:
+    """The time of so many words of four bytes on a link."""
+    return ns * rate_bps // 32_000_000_000
