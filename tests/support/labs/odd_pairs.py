@@ -13,7 +13,7 @@ from testbed.lab.core.schema.load import load_topology_text
 POD = {"design": "rail-optimized", "segments": 2, "hosts": 2, "gpus": 2, "spines": 2, "nic": {"rate": "400G"}}
 UEC, NVIDIA = {"preset": "uec"}, {"preset": "nvidia"}
 DELAYED = POD | {"uplink": {"delay": "1us"}}
-READ = {"design": "out-of-band", "services": ["gnmi", "sflow", "telemetry"]}
+READ = {"design": "out-of-band", "services": ["gnmi", "sflow"]}
 """A management network whose services read the counters of the data path."""
 NICS = {host: f"p1-s1-h{host}:rail1" for host in range(1, 5)}
 
