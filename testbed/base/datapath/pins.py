@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -32,3 +33,10 @@ def mount(directory: Path) -> None:
 def unmount(directory: Path) -> None:
     """Unmount whatever is mounted there, and with it drop every pin. Nothing mounted is fine."""
     syscalls.unmount_all(str(directory))
+
+
+def remove(directory: Path) -> None:
+    """Unmount what is mounted there, and remove the mount point. Done before is fine."""
+    unmount(directory)
+    with contextlib.suppress(FileNotFoundError):
+        directory.rmdir()

@@ -186,8 +186,8 @@ def new_clsact(ifindex: int) -> bytes:
 
 
 def delete_clsact(ifindex: int) -> bytes:
-    """Remove clsact or ingress, whichever is there."""
-    return message(RTM_DELQDISC, 0, TCMSG.pack(0, ifindex, _CLSACT_HANDLE, TC_H_CLSACT, 0))
+    """Remove clsact or ingress, whichever is there. Without either it is ENOENT: with a handle it would be EINVAL."""
+    return message(RTM_DELQDISC, 0, TCMSG.pack(0, ifindex, 0, TC_H_CLSACT, 0))
 
 
 def new_ingress(ifindex: int) -> bytes:

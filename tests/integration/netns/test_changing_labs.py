@@ -125,19 +125,18 @@ def test_what_is_not_up_is_deployed(sandbox: Any, file: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_new_lab_in_its_place_is_refused_until_it_is_allowed(deployed: Any, file: Path) -> None:
-    file.write_text(file.read_text() + "qos: {preset: uec}\n")
-    before = pids(deployed)
+    edit(file, "routing: {bfd: false}", "link_layer: infiniband")
+    before, nodes = pids(deployed), deployed.namespaces()
     refused = deployed.cli("apply", "-q")
     assert refused.returncode == 3 and "--allow recreate" in refused.stderr, refused
-    assert "at stake" in refused.stderr and pids(deployed) == before
+    assert "at stake" in refused.stderr and pids(deployed) == before and deployed.namespaces() == nodes
     shown = deployed.cli("diff")
     assert shown.returncode == 1 and "needs --allow recreate" in shown.stdout, shown
     done = deployed.cli("apply", "-q", "--allow", "recreate")
     deployed.note_daemons()
     assert done.returncode == 0, done
-    after = pids(deployed)
-    assert all(not set(after[node].values()) & set(found.values()) for node, found in before.items())
-    assert running(deployed).plan.tables is not None
+    assert running(deployed).model.infiniband is not None
+    assert not set(nodes.values()) & set(deployed.namespaces().values()), "no node is the one that it was"
     assert deployed.cli("diff").returncode == 0
 
 
@@ -213,7 +212,7 @@ def test_python_sees_the_changed_lab(deployed: Any, file: Path) -> None:
     assert lab.node("p1-s1-h3").run(["ping", "-c", "1", lab.node("p1-s1-h1").address("rail1")]).returncode == 0
     assert lab.check() and not lab.diff()
     with pytest.raises(ChangeRefused, match="--allow recreate"):
-        lab.apply(file.read_text() + "qos: {preset: uec}\n")
+        lab.apply(file.read_text().replace("routing: {bfd: false}", "link_layer: infiniband"))
     assert not lab.diff()
     fewer = lab.apply(file)
     assert {row.what for row in fewer.rows if row.kind == "host"} == {"host p1-s1-h3"}

@@ -13,6 +13,7 @@ import json
 import re
 import struct
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -36,6 +37,10 @@ from testbed.lab.core.deploy.watch.running_config import read_configuration
 from testbed.lab.core.drivers.netlink.netem import read_classes
 from testbed.lab.core.plan.lab_plan import LabPlan
 
+SAID_S = 30.0
+"""The time that BGP may take to be quiet."""
+QUIET_S = 0.3
+"""BGP has nothing more to say when nothing came in this time."""
 Snapshot = dict[str, str]
 """A text for each thing, by its path, such as "p1-s1-h1 address rail1 10.0.0.2/24"."""
 
@@ -65,8 +70,12 @@ _UNSTABLE_SETTING = re.compile(
     r"stable_secret|random|fastopen_key|/flush$|conntrack|nf_log|netdev_rss_key|/neigh/|unix/|/mptcp/|vs/|"
     r"tcp_available|tcp_allowed|retrans_time|base_reachable_time"
 )
-_UNSTABLE_FILES = (".log", ".out", ".pid", ".vty", ".jsonl", ".lock")
+_UNSTABLE_FILES = (".log", ".out", ".pid", ".vty", ".jsonl", ".events", ".lock")
 """The ends of names of files that say when something was, or who does it."""
+_DRAWN = re.compile(r"\.svc/\.\w+/.")
+"""Keys, certificates and passwords of services: those of a node that goes are kept for one that has its name later."""
+_DRAWN_KEY = re.compile(r"(?s)-----BEGIN [A-Z ]+-----.*?-----END [A-Z ]+-----|ssh-ed25519 \S+|password [0-9a-f]{64}\b")
+"""A key, a certificate or a password of BGP, which is drawn anew for each lab."""
 _PORT_FIELDS = (
     "ifindex",
     "flags",
@@ -117,7 +126,10 @@ def _of_place(lab: RunningLab, place: str) -> Iterator[tuple[str, str]]:
     devices = []
     for link in _json("ip", "-n", namespace, "-d", "link", "show"):
         devices.append(link["ifname"])
-        yield f"link {link['ifname']}", _text({key: link[key] for key in _LINK_KEYS if key in link})
+        kept = {key: link[key] for key in _LINK_KEYS if key in link}
+        if kept.get("operstate") == "UNKNOWN":  # UP, which the kernel may note a second later (net/core/link_watch.c)
+            kept["operstate"] = "UP"
+        yield f"link {link['ifname']}", _text(kept)
         yield f"link {link['ifname']} details", _text(_details(link.get("linkinfo", {})))
     for link in _json("ip", "-n", namespace, "address", "show"):
         for address in link.get("addr_info", ()):
@@ -137,7 +149,7 @@ def _of_place(lab: RunningLab, place: str) -> Iterator[tuple[str, str]]:
         if neighbour["dev"] == "br-lag" and "extern_learn" in neighbour:  # by our program, of what is sent
             continue
         yield f"neighbour {neighbour['dev']} {neighbour['dst']}", _text(neighbour)
-    for qdisc in _json("tc", "-n", namespace, "qdisc", "show"):
+    for qdisc in _json("tc", "-n", namespace, "qdisc", "show", "invisible"):
         yield f"qdisc {qdisc['dev']} {qdisc['kind']} {qdisc['handle']} {qdisc.get('parent', 'root')}", _text(qdisc)
     yield from _filters(lab, namespace, devices)
     yield from in_namespace(namespace, _filters_of_netfilter).items()
@@ -234,11 +246,17 @@ def _settings() -> dict[str, str]:
         key = str(path.relative_to(root))
         if _UNSTABLE_SETTING.search(f"/{key}") or not path.is_file():
             continue
+        if key.startswith("ipv6/conf/") and path.name != "disable_ipv6" and _has_no_ipv6(path.parent):
+            continue  # an interface without IPv6 has what it came up with
         try:
             found[f"setting {key}"] = " ".join(path.read_text().split())
         except OSError:  # it can be written alone
             continue
     return found
+
+
+def _has_no_ipv6(settings: Path) -> bool:
+    return settings.name not in ("all", "default") and (settings / "disable_ipv6").read_text().strip() == "1"
 
 
 def _classes() -> dict[str, str]:
@@ -266,6 +284,7 @@ def _classes() -> dict[str, str]:
 
 def _of_routing(lab: RunningLab) -> Iterator[tuple[str, str]]:
     """What the routing daemons run, and what they know; which of equal paths is the best one may be the oldest."""
+    _await_all_said(lab)
     for speaker in lab.plan.speakers:
         node, directory = speaker.node, lab.processes_directory / speaker.node
         for daemon, lines in read_configuration(directory, lab.daemons[node]).items():
@@ -274,8 +293,7 @@ def _of_routing(lab: RunningLab) -> Iterator[tuple[str, str]]:
                 depth = len(line) - len(line.lstrip())
                 context = [*context[:depth], line.strip()]
                 yield f"{node} runs {daemon} {' / '.join(context)}", ""
-        answer = vty.ask_json(directory, "bgpd", "show bgp ipv4 unicast summary json")
-        for peer, said in answer.get("ipv4Unicast", answer).get("peers", {}).items():
+        for peer, said in _bgp(directory).get("peers", {}).items():
             yield f"{node} session {peer}", f"{said.get('state')} {said.get('remoteAs')} {said.get('pfxRcd')}"
         for prefix, paths in vty.ask_json(directory, "bgpd", "show bgp ipv4 unicast json").get("routes", {}).items():
             kept = [
@@ -294,6 +312,29 @@ def _of_routing(lab: RunningLab) -> Iterator[tuple[str, str]]:
                 yield f"{node} bfd {peer.get('interface')}", _text({name: peer.get(name) for name in names})
 
 
+def _await_all_said(lab: RunningLab) -> None:
+    """Wait until each BGP speaker has told its peers all it knows, and knows no more than when it was asked before.
+
+    A lab has converged when the kernel has its routes. Paths that no route takes may be on their way still.
+    """
+    known: object = None
+    deadline = time.monotonic() + SAID_S
+    while True:
+        answers = [_bgp(lab.processes_directory / speaker.node) for speaker in lab.plan.speakers]
+        peers = [peer for answer in answers for peer in answer.get("peers", {}).values()]
+        said = [answer.get("tableVersion") for answer in answers], [(peer["pfxRcd"], peer["pfxSnt"]) for peer in peers]
+        if said == known and not any(peer["inq"] or peer["outq"] for peer in peers):
+            return
+        assert time.monotonic() < deadline, f"BGP is not quiet: {known}, then {answers}"
+        known = said
+        time.sleep(QUIET_S)
+
+
+def _bgp(directory: Path) -> dict[str, Any]:
+    answer = vty.ask_json(directory, "bgpd", "show bgp ipv4 unicast summary json")
+    return dict(answer.get("ipv4Unicast", answer))
+
+
 # --- the data path ---------------------------------------------------------------------------------------
 
 
@@ -304,6 +345,9 @@ def _of_data_path(lab: RunningLab) -> Iterator[tuple[str, str]]:
     maps = lab.maps()
     try:
         yield from describe_ports(maps, lab.plan)
+        deadline = time.monotonic() + SAID_S
+        while int(maps.by_port("queues")["bytes"].sum()) and time.monotonic() < deadline:
+            time.sleep(0.01)  # a packet of BGP may be on its way
         yield "waiting in queues", str(int(maps.by_port("queues")["bytes"].sum()))
     finally:
         maps.close()
@@ -350,23 +394,35 @@ def _of_files(lab: RunningLab) -> Iterator[tuple[str, str]]:
     for root in (lab.processes_directory, lab.directory):
         for path in sorted(root.rglob("*")):
             inner = path.relative_to(root)
-            if inner.parts[0] == "bpf":  # the data path is described by itself
+            if inner.parts[0] in ("bpf", ".shm"):  # the data path is described by itself; what a program shared stays
+                continue
+            if _DRAWN.match(str(inner)):
                 continue
             if path.is_dir():
                 yield f"file {root.name}/{inner}/", ""
             elif (
                 path.is_file()
                 and path.name != "log"
-                and path.suffix not in (".log", ".out", ".pid", ".vty", ".jsonl", ".lock")
+                and not path.name.startswith("imfile-state")  # how far a file was read
+                and path.suffix not in _UNSTABLE_FILES
             ):
                 yield f"file {root.name}/{inner}", _readable(path)
 
 
 def _readable(path: Path) -> str:
     try:
-        return path.read_text()
+        text = path.read_text()
     except (OSError, UnicodeDecodeError):
         return "(not a text)"
+    if path.suffix != ".json":
+        return _DRAWN_KEY.sub("(a key)", text)
+    said = json.loads(text, object_hook=_without_secret)
+    return json.dumps(said, sort_keys=True, indent=1)
+
+
+def _without_secret(said: dict[str, Any]) -> dict[str, Any]:
+    """An object of a file without the key that is drawn anew for each lab."""
+    return said | {"secret": "(drawn)"} if "secret" in said else said
 
 
 def _of_record(lab: RunningLab) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,10 @@ from testbed.lab.core.model import Lab
 from testbed.lab.core.schema.load import load_topology_text
 
 POD = {"design": "rail-optimized", "segments": 2, "hosts": 2, "gpus": 2, "spines": 2, "nic": {"rate": "400G"}}
-UEC = {"preset": "uec"}
+UEC, NVIDIA = {"preset": "uec"}, {"preset": "nvidia"}
+DELAYED = POD | {"uplink": {"delay": "1us"}}
+READ = {"design": "out-of-band", "services": ["gnmi", "sflow"]}
+"""A management network whose services read the counters of the data path."""
 NICS = {host: f"p1-s1-h{host}:rail1" for host in range(1, 5)}
 
 
@@ -96,6 +99,15 @@ PAIRS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "planes": (
         {"fabric": POD, "qos": UEC},
         {"fabric": POD | {"design": "multi-plane", "planes": 2, "spines": 1}, "qos": UEC},
+    ),
+    "QoS where there is none": ({"fabric": DELAYED}, {"fabric": DELAYED | {"hosts": 3}, "qos": NVIDIA}),
+    "no QoS where there is some": (
+        {"fabric": DELAYED, "qos": UEC, "networks": {"management": READ}},
+        {"fabric": DELAYED | {"spines": 1}, "networks": {"management": READ}},
+    ),
+    "QoS of another network": (
+        {"fabric": POD, "qos": NVIDIA, "networks": {"storage": STORED}},
+        {"fabric": POD, "networks": {"storage": STORED | {"qos": UEC}}},
     ),
     "a host renamed": (by_hand("a", "b"), by_hand("c", "b")),
     "hosts swapped": (by_hand("a", "b"), by_hand("b", "a")),

@@ -199,13 +199,22 @@ def test_another_time_scale_is_told(differ: Differ) -> None:
     assert len(ports) <= 6 and sum(group.things for group in ports) == 12
 
 
-def test_what_only_a_new_deploy_brings_needs_to_be_allowed(differ: Differ, file: Path) -> None:
+def test_qos_that_is_gone_costs_what_waits_in_queues(differ: Differ, file: Path) -> None:
     changes = differ((TEXT[TEXT.index("qos:") :], ""))
+    assert not changes.needs
+    ports = [row for row in changes.rows if row.kind == "port"]
+    assert len(ports) == 12 and {row.effect for row in changes.rows} >= {Effect.REMADE}
+    for row in ports:
+        assert (row.effect, row.detail) == (Effect.REMADE, "one queue in place of those of QoS")
+        assert (row.at_stake, row.reason) == ("what waits in its queues", f"qos is gone ({file})")
+
+
+def test_what_only_a_new_deploy_brings_needs_to_be_allowed(differ: Differ, file: Path) -> None:
+    changes = differ((TEXT[TEXT.index("qos:") :], ""), ("  routing: {bfd: false}", "  link_layer: infiniband"))
     assert changes.needs == {Allow.RECREATE}
-    (row,) = changes.rows
+    row = changes.rows[0]
     assert (row.effect, row.what, row.allow) == (Effect.REMADE, "lab one", Allow.RECREATE)
-    assert "QoS" in row.detail and row.at_stake == "all 5 nodes with their sessions and packets"
-    assert row.reason == f"qos is gone ({file})"
+    assert "InfiniBand" in row.detail and row.at_stake == "all 5 nodes with their sessions and packets"
 
 
 def test_an_error_of_the_plan_has_its_place(differ: Differ) -> None:

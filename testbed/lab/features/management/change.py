@@ -185,6 +185,8 @@ class ServicesChange(FeatureChange):
                 for file_name in REGISTRY[name].for_people(old[0].lab):
                     (directory / file_name).unlink(missing_ok=True)
             shutil.rmtree(old[0].lab.directory / f".{name}", ignore_errors=True)
+            with suppress(OSError):
+                old[0].lab.directory.rmdir()  # where there is no service any more
 
 
 def services_change(running: RunningLab, lab: Lab, plan: LabPlan) -> ServicesChange | None:

@@ -31,7 +31,13 @@ from testbed.lab.core.plan.changes import ChangeRow, Effect
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.overlay_plan import OverlayPlan, VrfPlan
 from testbed.lab.core.render import FrrVersion, daemons_of
-from testbed.lab.features.overlay.keeper import EVENTS_FILE, end_keeper, keeper_configuration, start_keeper
+from testbed.lab.features.overlay.keeper import (
+    EVENTS_FILE,
+    end_keeper,
+    forget_keeper,
+    keeper_configuration,
+    start_keeper,
+)
 
 _ACTIVE = re.compile(r"^vrf (\S+) id ", re.MULTILINE)
 """A VRF in what zebra answers to `show vrf`; one that is not there is "inactive"."""
@@ -94,6 +100,8 @@ class OverlayChange(FeatureChange):
             return
         end_keeper(self._identities(vrf.place for vrf in _vrfs(self._running.plan.overlay)).keys())
         start_keeper(changing.plan, changing.state)
+        if after is None:
+            forget_keeper(changing.run)
 
     def routed(self, changing: Changing) -> None:
         """Have the password asked in new VRFs, and wait until no L3VNI of those that go keeps bgpd."""

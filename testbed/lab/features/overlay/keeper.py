@@ -5,6 +5,7 @@ What it does, and why there must be one, stands in `testbed.daemons.keeper.route
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Collection
 from pathlib import Path
 
@@ -91,6 +92,11 @@ def start_keeper(plan: LabPlan, state: StateDirectory) -> None:
 def end_keeper(identities: Collection[int]) -> None:
     """End the keeper that lives in one of these namespaces of a lab; it has sockets in those of all VRFs."""
     terminate([process for process in processes_in(identities) if process.command == PROCESS_NAME])
+
+
+def forget_keeper(run: Path) -> None:
+    """Remove the files of a keeper that has ended, in the run directory of a lab that needs none any more."""
+    shutil.rmtree(run / DIRECTORY_NAME, ignore_errors=True)
 
 
 def keeper_runs(plan: LabPlan, state: StateDirectory) -> bool:

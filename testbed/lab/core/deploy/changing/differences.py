@@ -16,7 +16,7 @@ from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.changing.telling.rows import ThingNames, kernel_rows, routing_rows
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.mechanisms import choose_mechanisms, has_link_groups
-from testbed.lab.core.deploy.pausing.reaction import planned_reaction_ns
+from testbed.lab.core.deploy.pausing.reaction import has_lossless, planned_reaction_ns
 from testbed.lab.core.deploy.records.lab_record import LabRecord, encode_lab, encode_written, say_the_same
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.drivers.nodes.changing import KernelChanges, kernel_changes
@@ -257,7 +257,7 @@ def decided(record: LabRecord, lab: Lab, state: StateDirectory) -> LabRecord:
         by = choose_mechanisms(lab, state)
         chosen = {"delay_by": by.delay_by, "vrf_by": by.vrf_by, "lag_by": by.lag_by}
         found |= {key: word.value for key, word in chosen.items() if word is not None and not getattr(record, key)}
-    if record.reaction_ns == DEFAULT_REACTION_NS:
+    if record.reaction_ns == DEFAULT_REACTION_NS or not has_lossless(lab):
         found["reaction_ns"] = planned_reaction_ns(lab, state, measure=False)
     if not record.frr and any(node.container is None for node in lab.speakers):
         found["frr"] = find_frr().version_text

@@ -75,13 +75,18 @@ _PORTS = (("a", 2, "10.0.0.1"), ("s", 2, "10.0.0.2"), ("s", 3, "10.0.1.2"), ("b"
 """Node, ifindex and address of ports 1 to 4; 1 and 2 are a link, 3 and 4 another."""
 
 
+def has_lossless(lab: Lab) -> bool:
+    """Tell whether any class of a lab is lossless: without one nothing pauses."""
+    profiles = [profile for policy in lab.policies for profile in policy.profiles]
+    return any(item.lossless for profile in profiles for item in profile.classes)
+
+
 def planned_reaction_ns(lab: Lab, state: StateDirectory, *, measure: bool = True) -> int:
     """The reaction that the headrooms of `lab` are planned for, in ns of lab time.
 
     Not `measure`: what is known, and a usual figure where it was not measured since boot.
     """
-    profiles = [profile for policy in lab.policies for profile in policy.profiles]
-    if not any(item.lossless for profile in profiles for item in profile.classes):
+    if not has_lossless(lab):
         return DEFAULT_REACTION_NS
     longest = _kept_ns(state)
     if longest is None:

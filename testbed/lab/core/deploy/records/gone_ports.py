@@ -70,6 +70,11 @@ def settle_gone_ports(directory: Path) -> None:
     _write(directory / FILE, kept, {})
 
 
+def forget_gone_ports(directory: Path) -> None:
+    """Forget all that was kept: with the data path the counters of all switches are gone."""
+    (directory / FILE).unlink(missing_ok=True)
+
+
 def _read(directory: Path) -> tuple[dict[str, Packets], dict[str, Packets]]:
     """Return the packets of switches, and those of ports that are about to go."""
     try:

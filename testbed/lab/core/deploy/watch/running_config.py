@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -80,7 +81,8 @@ def await_files(run: Path, daemons: Mapping[str, Sequence[str]]) -> None:
 
 
 def forget_configuration(run: Path, node: str) -> None:
-    """Forget what was noted of a node that runs no routing daemons any more."""
+    """Forget what was noted of a node that runs no routing daemons any more, and remove the files that they had."""
+    shutil.rmtree(run / node, ignore_errors=True)
     (run / DIRECTORY / "config" / node).unlink(missing_ok=True)
 
 

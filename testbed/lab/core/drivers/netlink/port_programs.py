@@ -123,11 +123,28 @@ class PortInstaller:
 
     def messages(self, operation: InstallPort) -> tuple[bytes, ...]:
         """All netlink messages of one port, in order."""
+        return *self.hooks(operation), *self.queue(operation)
+
+    def hooks(self, operation: InstallPort) -> tuple[bytes, ...]:
+        """The messages that put programs on what a port receives, and on what it sends before that has a queue."""
+        ifindex, port = operation.ifindex, operation.port
+        trimming = self._profiles[operation.profile].trimming
+        batch = [
+            traffic.new_clsact(ifindex) if trimming or operation.grouped else traffic.new_ingress(ifindex),
+            traffic.new_bpf_filter(ifindex, traffic.CLSACT_INGRESS, self._filters.ingress, "port_ingress", port),
+        ]
+        if trimming:
+            batch.append(
+                traffic.new_bpf_filter(ifindex, traffic.CLSACT_EGRESS, self._filters.egress, "port_egress", port)
+            )
+        return tuple(batch)
+
+    def queue(self, operation: InstallPort) -> tuple[bytes, ...]:
+        """The messages that make the queue of a port: each packet is counted there, until the other end has it."""
         ifindex, port = operation.ifindex, operation.port
         profile = self._profiles[operation.profile]
-        default = profile.class_of_dscp[0]
         batch = [
-            traffic.new_htb_qdisc(ifindex, default=0x10 + default),
+            traffic.new_htb_qdisc(ifindex, default=0x10 + profile.class_of_dscp[0]),
             traffic.new_htb_line_class(ifindex, operation.rate_bps, operation.burst_bytes, operation.mtu_bytes),
         ]
         for item in profile.classes:
@@ -135,15 +152,6 @@ class PortInstaller:
         batch.append(
             traffic.new_bpf_filter(ifindex, traffic.HTB_ROOT_HANDLE, self._filters.enqueue, "port_enqueue", port)
         )
-        both_ways = profile.trimming or operation.grouped
-        batch.append(traffic.new_clsact(ifindex) if both_ways else traffic.new_ingress(ifindex))
-        batch.append(
-            traffic.new_bpf_filter(ifindex, traffic.CLSACT_INGRESS, self._filters.ingress, "port_ingress", port)
-        )
-        if profile.trimming:
-            batch.append(
-                traffic.new_bpf_filter(ifindex, traffic.CLSACT_EGRESS, self._filters.egress, "port_egress", port)
-            )
         return tuple(batch)
 
     def close(self) -> None:

@@ -89,7 +89,7 @@ class KernelChanges:
     """All that is done to the kernel so that a lab of one plan is one of another, in this order.
 
     Nodes are `created`, what is `remade` is taken back (`first`), things are `made`, rules are taken back whose tables
-    are another interface's from now on, and addresses whose subnets routing is to lead elsewhere (`outdated`), things
+    are another interface's from now on, and addresses and routes to subnets that routing brings (`outdated`), things
     are `changed` where they are, and when no route leads there any more, things are `removed`, filters `settled`, and
     nodes `gone`.
     """
@@ -97,7 +97,7 @@ class KernelChanges:
     created: tuple[CreateNode | CreateVrf, ...]
     first: tuple[Operation, ...]
     made: tuple[Operation, ...]
-    outdated: tuple[AddRule | AddAddress, ...]
+    outdated: tuple[AddRule | AddAddress | AddRoute, ...]
     changed: tuple[tuple[Operation, Operation], ...]
     removed: tuple[Operation, ...]
     gone: tuple[str, ...]
@@ -105,6 +105,8 @@ class KernelChanges:
     """The operations of `made` that replace an older one: what waits in a queue or is on a wire is lost."""
     renewed: tuple[tuple[Operation, Operation], ...]
     """The filters of `made` that take the place of older ones, each with what it is when all that goes is gone."""
+    following: tuple[SetSysctl, ...]
+    """The settings of interfaces that stay which become what their nodes have for new ones."""
     tables: Tables
 
     def __bool__(self) -> bool:
@@ -179,6 +181,7 @@ def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
     wanted |= {id(item) for item in written_once.values()}
     wanted -= {id(item) for _, item in moved}
     there = [item for item in new.operations if id(item) in wanted]
+    first |= {id(item): item for item in _defaults(before) if id(item) not in written_once}
     elsewhere = first.keys() | written_once.keys() | {id(was) for was, _ in (*moved, *remade)}
     there_still = spaces_of(new)
     gone = {item.node for item in before if isinstance(item, _SPACES)} - there_still
@@ -186,7 +189,7 @@ def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
     lost = taken | ends_of(before)
     removed = [item for item in before if id(item) not in elsewhere and not _vanishes(item, gone, lost)]
     rerouted = {item.node for _, item in moved}
-    outdated: dict[int, AddRule | AddAddress] = {
+    outdated: dict[int, AddRule | AddAddress | AddRoute] = {
         id(item): item
         for item in _led_elsewhere(before, new)
         if id(item) not in first and item.node not in gone and not is_on(item, taken)
@@ -215,16 +218,26 @@ def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
         gone=tuple(sorted(gone)),
         remade=tuple(item for _, item in remade),
         renewed=tuple(renewed.values()),
+        following=tuple(_following(old, new)),
         tables=tables,
     )
 
 
-def _led_elsewhere(before: Iterable[Operation], new: LabPlan) -> Iterator[AddAddress]:
-    """Yield the addresses that go of switches that stay, whose subnets routing brings these from now on: a route to a
-    subnet of one's own comes before any other, and the other would be waited for in vain."""
+def _led_elsewhere(before: Iterable[Operation], new: LabPlan) -> Iterator[AddAddress | AddRoute]:
+    """Yield the addresses and routes that go of nodes that stay, to whose subnets routing leads from now on.
+
+    A route of the kernel's own or a static one comes before that of a protocol, which would be waited for in vain.
+    """
     brought = {node: {route.prefix for route in routes} for node, routes in new.expected_routes.items()}
     for item in before:
-        if isinstance(item, AddAddress) and item.address.network in brought.get(item.node, ()):
+        match item:
+            case AddAddress():
+                subnet = item.address.network
+            case AddRoute(table=rtnetlink.RT_TABLE_MAIN):
+                subnet = item.destination
+            case _:
+                continue
+        if subnet in brought.get(item.node, ()):
             yield item
 
 
@@ -327,6 +340,33 @@ def settings_around(plan: LabPlan, nodes: Collection[str]) -> set[int]:
         for item in plan.operations
         if isinstance(item, SetSysctl) and item.node in nodes and "/conf/default/" in item.key
     }
+
+
+def _defaults(before: Iterable[Operation]) -> Iterator[SetSysctl]:
+    """Yield the settings that go of those that interfaces come up with: new ones are to come up without."""
+    for item in before:
+        if isinstance(item, SetSysctl) and "/conf/default/" in item.key:
+            yield item
+
+
+def _following(old: LabPlan, new: LabPlan) -> Iterator[SetSysctl]:
+    """Yield the settings of IPv4 of interfaces that stay, and that are to be what their nodes' defaults are from now
+    on: the kernel has them follow until an interface has an address (ipv4_devconf_setall, net/ipv4/devinet.c)."""
+    before, after = _ipv4_settings(old), _ipv4_settings(new)
+    staying = spaces_of(old) & spaces_of(new)
+    changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+    other = sorted((node, key) for node, key in changed if node in staying and "/default/" in key)
+    names = ends_of(old.operations) & ends_of(new.operations) if other else set()
+    for node, key in other:
+        for name in ("lo", *(name for place, name in names if place == node and isinstance(name, str))):
+            own = key.replace("/default/", f"/{name}/")
+            if (node, own) not in after:
+                yield SetSysctl(node=node, key=own, value="", optional=True)
+
+
+def _ipv4_settings(plan: LabPlan) -> dict[tuple[str, str], str]:
+    items = (item for item in plan.operations if isinstance(item, SetSysctl))
+    return {(item.node, item.key): item.value for item in items if item.key.startswith("net/ipv4/conf/")}
 
 
 def _written_once_less(before: Iterable[Operation], plan: LabPlan) -> dict[int, SetSysctl]:
@@ -455,7 +495,7 @@ def undo(operation: Operation, encode: Encode) -> list[NodeMessages]:
         case ShapePort():
             batch = (traffic.delete_root_qdisc(operation.ifindex),)
         case InstallPort():
-            batch = (traffic.delete_root_qdisc(operation.ifindex), traffic.delete_clsact(operation.ifindex))
+            batch = (traffic.delete_clsact(operation.ifindex),)
         case DelayPort():
             batch = wire.undelay_port(operation)
         case SetUp():
@@ -463,6 +503,15 @@ def undo(operation: Operation, encode: Encode) -> list[NodeMessages]:
         case _:
             return []
     return [NodeMessages(place=places_of(operation)[0], batch=batch, what=f"undo: {operation}")]
+
+
+def undo_queue(port: InstallPort) -> list[NodeMessages]:
+    """Return the messages that take the queue of a port away, before `undo` takes the rest of it and of its peer.
+
+    A packet that was counted there leaves the account when the other end has it, or when it is dropped with the queue.
+    """
+    batch = (traffic.delete_root_qdisc(port.ifindex),)
+    return [NodeMessages(place=place_of(port), batch=batch, what=f"undo: the queue of {port.node}:{port.name}")]
 
 
 def change(old: Operation, new: Operation, tables: Tables) -> list[NodeMessages] | None:
@@ -524,15 +573,24 @@ def _change_veth(old: CreateVeth, new: CreateVeth) -> list[NodeMessages] | None:
     ends = [(old.a, new.a), (old.b, new.b)]
     if any(replace(was, master=end.master) != end for was, end in ends):
         return None
-    return [
+    return set_queue_lengths(new) + [
         NodeMessages(
             place=end.node,
             batch=(
                 rtnetlink.set_mtu(end.ifindex, new.mtu_bytes),
-                rtnetlink.set_queue_length(end.ifindex, new.queue_packets),
                 *([rtnetlink.set_master(end.ifindex, end.master)] if end.master or was.master else []),
             ),
             what=str(new),
         )
         for was, end in ends
+    ]
+
+
+def set_queue_lengths(link: CreateVeth) -> list[NodeMessages]:
+    """Return the messages that give both ends of a link the length that new queues on them have."""
+    return [
+        NodeMessages(
+            place=end.node, batch=(rtnetlink.set_queue_length(end.ifindex, link.queue_packets),), what=str(link)
+        )
+        for end in (link.a, link.b)
     ]

@@ -87,6 +87,7 @@ class Removal:
 GONE = (errno.ENODEV, errno.ENOENT, errno.ESRCH, errno.EADDRNOTAVAIL)
 """The errors of taking away what is not there: a link, a qdisc or a rule, a route, an address."""
 _Item = TypeVar("_Item", bound=Operation)
+_Local = TypeVar("_Local", bound=LocalOperation)
 
 
 class NetnsKernel:
@@ -137,7 +138,8 @@ class NetnsKernel:
     def apply(self, operations: Sequence[Operation], *, replacing: bool = False) -> None:
         """Apply operations in order; raises `DriverError` for the first the kernel refuses.
 
-        `replacing`: filters take the place of those that are there.
+        `replacing`: the lab is up. Filters take the place of those that are there, and the data path's queues come
+        last: the other end of each link is to know of what is counted there.
         """
         for kind, group in groupby(operations, key=_stage):
             match kind:
@@ -155,9 +157,14 @@ class NetnsKernel:
                 case "filter":
                     self._filter(list(group), replacing=replacing)
                 case "local":
-                    self._apply_local([item for item in group if isinstance(item, LocalOperation)])
+                    self._apply_local(
+                        [item for item in group if isinstance(item, LocalOperation)],
+                        self._hooks if replacing else self.encode,
+                    )
                 case _:
                     raise DriverError(f"the namespace driver does not apply {kind}", operation=kind)
+        if replacing and self._installer is not None:
+            self._apply_local([item for item in operations if isinstance(item, InstallPort)], self._installer.queue)
 
     def _one_by_one(self, operations: list[_Item]) -> list[list[_Item]]:
         """Return the operations together, or each alone where one that was done before must not keep the others."""
@@ -307,11 +314,17 @@ class NetnsKernel:
 
         syscalls.in_thread(work_inside)
 
-    def _apply_local(self, operations: Sequence[LocalOperation]) -> None:
-        by_node: dict[str, tuple[list[bytes], list[LocalOperation]]] = {}
+    def _hooks(self, operation: LocalOperation) -> tuple[bytes, ...]:
+        """Return all messages of an operation but those of a queue of the data path."""
+        if isinstance(operation, InstallPort) and self._installer is not None:
+            return self._installer.hooks(operation)
+        return self.encode(operation)
+
+    def _apply_local(self, operations: Sequence[_Local], encode: Callable[[_Local], tuple[bytes, ...]]) -> None:
+        by_node: dict[str, tuple[list[bytes], list[_Local]]] = {}
         for operation in operations:
             batch, items = by_node.setdefault(place_of(operation), ([], []))
-            for data in self.encode(operation):
+            for data in encode(operation):
                 batch.append(data)
                 items.append(operation)
         opened = self._open()
@@ -321,10 +334,15 @@ class NetnsKernel:
         self._switch_offloads_off((bond.node, bond.ifindex) for bond in bonds)
 
     def undo(self, operations: Iterable[Operation]) -> None:
-        """Take operations back, in this order. Raises `DriverError` for the first that the kernel refuses."""
-        for operation in operations:
-            if self._again and changing.undo_place(operation) not in self._open():
-                continue  # it went before, and with it what was in it
+        """Take operations back, in this order, after the queues of all ports among them.
+
+        Raises `DriverError` for the first that the kernel refuses.
+        """
+        there = [item for item in operations if not self._again or changing.undo_place(item) in self._open()]
+        for operation in there:  # others went before, and with them what was in them
+            if isinstance(operation, InstallPort):
+                self._send(changing.undo_queue(operation), *GONE)
+        for operation in there:
             if isinstance(operation, changing.Filter):
                 with self._done_before(*GONE):
                     self._remove_filter(operation)
@@ -334,11 +352,14 @@ class NetnsKernel:
                 self._send(changing.undo(operation, self.encode), *GONE)
 
     def _reset_sysctl(self, operation: SetSysctl) -> None:
-        """Give a setting the value that it has where nobody sets it: of an interface that of its node's default, else
-        that of a namespace which has just been made."""
+        """Give a setting the value that it has where nobody sets it: of an interface that of its node's default, of new
+        interfaces whether they have IPv6 what is written for all, else that of a namespace which has just been made."""
         interface = _OF_INTERFACE.fullmatch(operation.key)
-        place = self._open()[operation.node] if interface else self._make_factory()
-        key = f"{interface[1]}/default/{interface[2]}" if interface else operation.key
+        place, key = self._make_factory(), operation.key
+        if interface:
+            place, key = self._open()[operation.node], f"{interface[1]}/default/{interface[2]}"
+        elif key == "net/ipv6/conf/default/disable_ipv6":  # who writes it for all writes this (addrconf_disable_ipv6)
+            place, key = self._open()[operation.node], "net/ipv6/conf/all/disable_ipv6"
 
         def read() -> str:
             syscalls.setns(place.fd, syscalls.CLONE_NEWNET)
@@ -349,9 +370,17 @@ class NetnsKernel:
         if value := syscalls.in_thread(read):
             self._set_sysctls([replace(operation, value=value, optional=True)])
 
+    def set_queue_lengths(self, changes: changing.KernelChanges) -> None:
+        """Give the interfaces of links that stay the length that new queues on them take from them when they are made:
+        a queue that is there keeps its own (net/sched/sch_fifo.c). Raises `DriverError`."""
+        for old, new in changes.changed:
+            if isinstance(old, CreateVeth) and isinstance(new, CreateVeth) and old.queue_packets != new.queue_packets:
+                self._send(changing.set_queue_lengths(new), *GONE)
+
     def change(self, changes: changing.KernelChanges) -> None:
         """Change things where they are. Raises `DriverError` for the first that the kernel refuses."""
         self.undo(changes.outdated)
+        self.undo(changes.following)
         for old, new in changes.changed:
             match old, new:
                 case _, SetSysctl():

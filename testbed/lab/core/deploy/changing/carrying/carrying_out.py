@@ -152,8 +152,7 @@ class ChangeExecution:
             for each in changes.features:
                 each.created(changing)
             with self._step("links"), self._data_path.prepared(kernel):
-                self._data_path.take_back(kernel, changes.kernel.first)
-                kernel.apply(changes.kernel.made, replacing=True)
+                self._make(kernel)
             with self._step("ports"):
                 kernel.change(changes.kernel)
                 announce_moved(changes.old, changes.new)
@@ -181,6 +180,13 @@ class ChangeExecution:
             if watch is not None:
                 watch.close()
             kernel.close()
+
+    def _make(self, kernel: NetnsKernel) -> None:
+        """Take back what is made anew, and make what is new."""
+        changes = self.changes.kernel
+        self._data_path.take_back(kernel, changes.first)
+        kernel.set_queue_lengths(changes)
+        kernel.apply(changes.made, replacing=True)
 
     @contextlib.contextmanager
     def _step(self, name: str, detail: str = "") -> Iterator[None]:

@@ -13,7 +13,7 @@ from testbed.base.datapath.abi import PATHS_MAP
 from testbed.base.datapath.maps import LabMaps
 from testbed.base.errors import DriverError
 from testbed.lab.core.deploy.links.wires import change_losses, lead_to_delays
-from testbed.lab.core.deploy.records.gone_ports import keep_gone_ports, settle_gone_ports
+from testbed.lab.core.deploy.records.gone_ports import forget_gone_ports, keep_gone_ports, settle_gone_ports
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller, forget_ports, lacking_room, write_maps
 from testbed.lab.core.drivers.nodes.changing import KernelChanges
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
@@ -31,9 +31,7 @@ def data_path_obstacles(kernel: KernelChanges, run: Path) -> Iterator[str]:
     before, after = kernel.tables
     directory = pins.lab_directory(run)
     if before is None or after is None:
-        if before is not after:
-            yield "QoS where there was none, or none where there was"
-        return
+        return  # it is loaded for this change, or goes with it
     if os.geteuid() != 0 or not directory.exists():
         return  # without its run directory a lab has lost more than that, which others say
     try:
@@ -59,6 +57,8 @@ class ChangedDataPath:
         """Keep the packets of ports that are gone, for the accounts of their switches, until
         `settle_accounts`; done again after a break it counts nothing twice. Raises `StateError`."""
         old, new = self._changes.old, self._changes.new
+        if new.tables is None:
+            return  # all counters go together
         there = {(item.node, item.port) for item in new.installs}
         gone = [(item.node, item.port) for item in old.installs if (item.node, item.port) not in there]
         if gone:
@@ -78,6 +78,9 @@ class ChangedDataPath:
         if new.tables is None:
             yield
             return
+        if changes.old.tables is None and not self._is_loaded():
+            pins.unmount(self._directory)
+            PortInstaller.load(self._directory, new.tables, new.installs).close()
         if new.tables.asks_kernel:
             load.attach_paths(build.program_object(), self._directory)
         with self._maps() as maps:
@@ -87,27 +90,42 @@ class ChangedDataPath:
         yield
         self._lead_to_delays(changes.kernel.made, there=True)
 
+    def _is_loaded(self) -> bool:
+        """Tell whether programs and maps are there: a change that brings them or takes them away may have been cut
+        short."""
+        try:
+            load.open_filters(self._directory).close()
+            with self._maps(writable=False) as maps:
+                return bool(maps.lab["tag"][0])  # which is written once all is loaded
+        except DriverError:
+            return False
+
     def take_back(self, kernel: NetnsKernel, operations: Sequence[Operation]) -> None:
         """Take operations back; nothing is led to a device that delays before it goes. Raises `DriverError`."""
         self._lead_to_delays(operations, there=False)
         kernel.undo(operations)
 
     def _lead_to_delays(self, operations: Sequence[Operation], *, there: bool) -> None:
-        if any(isinstance(item, DelayPort) and not item.clsact for item in operations):
+        if any(isinstance(item, DelayPort) and not item.clsact for item in operations) and self._is_loaded():
             with self._maps() as maps:
                 lead_to_delays(maps, operations, there=there)
 
     def settle_accounts(self, state_directory: Path) -> None:
-        """Add what was kept of ports to the accounts of their switches, once `forget` has cleared their counters.
-
-        Raises `StateError`.
-        """
+        """Add what was kept of ports to the accounts of their switches, once `forget` has cleared their counters;
+        without QoS no switch has an account. Raises `StateError`."""
+        if self._changes.new.tables is None:
+            forget_gone_ports(state_directory)
+            return
         settle_gone_ports(state_directory)
 
     def forget(self) -> None:
-        """Forget the numbers of the ports that are gone, and what no switch needs any more."""
+        """Forget the numbers of the ports that are gone, and what no switch needs any more: without QoS all of it."""
         old, new = self._changes.old, self._changes.new
-        if new.tables is not None and not new.tables.asks_kernel:
+        if new.tables is None:
+            if old.tables is not None:
+                pins.remove(self._directory)
+            return
+        if not new.tables.asks_kernel:
             load.detach_paths(self._directory)
         if lost := set(old.port_numbers.values()) - set(new.port_numbers.values()):
             with self._maps() as maps:

@@ -206,7 +206,10 @@ def _removed_rows(kernel: KernelChanges, names: ThingNames) -> Iterator[ChangeRo
             at_stake=f"what {tenant or node} sends and is sent" + (" there" if tenant else ""),
             part_of=names.node(switch) if tenant and switch in kernel.gone else "",
         )
-    for item in (*kernel.outdated, *kernel.removed):
+    for old in kernel.outdated:
+        yield _row(Effect.REMOVED, old, names, at_stake=_stake_of_outdated(old), part_of=leaving.of(old))
+    settings = [item for item in kernel.first if isinstance(item, SetSysctl)]
+    for item in (*settings, *kernel.removed):
         yield _row(Effect.REMOVED, item, names, at_stake=_stake_of_removal(item, kernel.gone), part_of=leaving.of(item))
 
 
@@ -241,6 +244,11 @@ class _Differences:
 
     def of(self, was: Operation, now: Operation) -> list[str]:
         """Tell them; none of a port that is told of another buffer of its switch alone."""
+        match was, now:
+            case ShapePort(), InstallPort():
+                return ["queues of QoS in place of one"]
+            case InstallPort(), ShapePort():
+                return ["one queue in place of those of QoS"]
         if type(was) is not type(now) or was is now:
             return []
         found = differences(was, now, without=_NUMBERS)
@@ -337,6 +345,11 @@ def _stake_of_removal(item: Operation, gone: Sequence[str]) -> str:
     if isinstance(item, CreateVeth) and item.a.node not in gone and item.b.node not in gone:
         return f"what has no other way{_session(item)}"
     return ""
+
+
+def _stake_of_outdated(item: Operation) -> str:
+    """An address of a subnet, and a route, go before routing brings its own way there."""
+    return "" if isinstance(item, AddRule) else "packets that need it until routing has brought a route"
 
 
 def _session(link: CreateVeth) -> str:
