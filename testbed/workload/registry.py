@@ -69,7 +69,7 @@ def _check_ranks(parameter: Parameter, written: Any, ranks: int) -> None:
         return
     for rank in named:
         if rank >= ranks:
-            hint = f"they count from 0, to {ranks - 1}"
+            hint = f"ranks count from 0 to {ranks - 1}"
             raise WorkloadError(f"rank {rank} is not one of the {ranks} ranks", field=parameter.name, hint=hint)
 
 

@@ -19,6 +19,7 @@ INTERPRETED = (
     "testbed/endpoints/timer.py",
     "testbed/endpoints/namespace.py",
     "testbed/endpoints/gpus/",
+    "testbed/endpoints/infiniband/",
     "testbed/endpoints/libfabric/atomic_codes.py",
     "testbed/endpoints/libfabric/fabric_errors.py",
     "testbed/endpoints/libfabric/library.py",

@@ -74,6 +74,12 @@ class _OfOtherKinds(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._hints)
 
+    def __eq__(self, other: object) -> bool:
+        return self is other  # to compare what is in it would declare all kinds
+
+    def __hash__(self) -> int:
+        return id(self)
+
 
 Choices = Callable[[Parameter], Mapping[str, str]]
 """Gives hints for words that are no choice of a parameter."""

@@ -68,38 +68,44 @@ def unknown_selections(document: Document, point: Scenario, lab: Lab) -> Iterato
 
 def unmeasured_metrics(document: Document, point: Scenario, lab: Lab) -> Iterator[Problem]:
     """Yield the metrics of expectations that no run of a point measures, with what the scenario lacks for them."""
-    lacking = [(names, lacks, hint) for names, lacks, hint in _lacking(point, lab) if lacks]
     for index, expectation in enumerate(point.expect):
         if not is_point_of(point.values, expectation.where):
             continue
-        needed = CATALOGUE[expectation.metric].needs
-        found = next(((lacks, hint) for names, lacks, hint in lacking if needed in names), None)
-        if found is not None:
-            message = f"no run measures {expectation.metric}: {found[0]}"
-            yield document.problem("not-measured", ("expect", index, "metric"), message, hint=found[1])
+        lacks, hint = _lack(CATALOGUE[expectation.metric].needs, point, lab)
+        if lacks:
+            message = f"no run measures {expectation.metric}: {lacks}"
+            yield document.problem("not-measured", ("expect", index, "metric"), message, hint=hint)
 
 
-def _lacking(point: Scenario, lab: Lab) -> Iterator[tuple[Sequence[str], str, str]]:
-    """Yield kinds of samples, why no run of a point has them ("" where it may), and what would give them."""
-    kind, transport = workload_kind(point.workload.kind), TRANSPORTS[point.transport.kind.value]
-    alone = not point.tenant_transports
-    queues = transport.over_subnet or any(lab.qos_of(network) is not None for network in lab.network_names)
-    yield _OF_QUEUES, "" if queues else f"{lab.name} has no qos", "qos: {preset: uec} in the topology"
-    without = "" if point.faults else "the scenario has no faults"
-    yield _OF_FAULTS, without, 'faults: [{at: 1s, link: "NODE:PORT", down: true}]'
-    without = (
-        ""
-        if transport.over_subnet or not alone
-        else f"the transport {point.transport.kind.value} is none of InfiniBand"
-    )
-    yield ("SubnetCarried",), without, "transport: {kind: ib}"
-    without = "" if lab.scale_up.by is ScaleUpBy.PACKETS else f"the scale-up domains of {lab.name} have no packets"
-    yield ("ScaleUpCarried",), without, "fabric: {scale_up: {preset: h100, by: packets}} in the topology"
-    without = "" if kind.is_program else f"the workload {kind.name} is no program of your own"
-    yield _OF_PROGRAMS, without, "workload: {kind: program}"
-    without = f"transfers of the workload {kind.name} are parts of no" if kind.name in INDEPENDENT else ""
-    yield _OF_COLLECTIVES, without and f"{without} collective", "workload: {kind: all-reduce}"
-    yield _OF_REQUESTS, without and f"{without} request", "workload: {kind: inference-requests}"
+def _lack(samples: str, point: Scenario, lab: Lab) -> tuple[str, str]:
+    """Say why no run of a point has such samples ("" where it may), and what would give them."""
+    kind = workload_kind(point.workload.kind)
+    if samples in _OF_QUEUES:
+        queues = any(lab.qos_of(network) is not None for network in lab.network_names) or _over_subnet(point)
+        return "" if queues else f"{lab.name} has no qos", "qos: {preset: uec} in the topology"
+    if samples in _OF_FAULTS:
+        lacks = "" if point.faults else "the scenario has no faults"
+        return lacks, 'faults: [{at: 1s, link: "NODE:PORT", down: true}]'
+    if samples == "SubnetCarried":
+        beside = bool(point.tenant_transports) or _over_subnet(point)
+        lacks = "" if beside else f"the transport {point.transport.kind.value} is none of InfiniBand"
+        return lacks, "transport: {kind: ib}"
+    if samples == "ScaleUpCarried":
+        lacks = "" if lab.scale_up.by is ScaleUpBy.PACKETS else f"the scale-up domains of {lab.name} have no packets"
+        return lacks, "fabric: {scale_up: {preset: h100, by: packets}} in the topology"
+    if samples in _OF_PROGRAMS:
+        lacks = "" if kind.is_program else f"the workload {kind.name} is no program of your own"
+        return lacks, "workload: {kind: program}"
+    independent = f"transfers of the workload {kind.name} are parts of no" if kind.name in INDEPENDENT else ""
+    if samples in _OF_COLLECTIVES:
+        return independent and f"{independent} collective", "workload: {kind: all-reduce}"
+    if samples in _OF_REQUESTS:
+        return independent and f"{independent} request", "workload: {kind: inference-requests}"
+    return "", ""
+
+
+def _over_subnet(point: Scenario) -> bool:
+    return TRANSPORTS[point.transport.kind.value].over_subnet
 
 
 def _tenants_of(point: Scenario) -> list[str]:

@@ -261,7 +261,7 @@ def test_a_rank_that_is_not_there_is_told_at_the_parameter_that_names_it(
 ) -> None:
     with pytest.raises(WorkloadError, match=r"rank [89] is not one of the 8 ranks") as caught:
         build(kind, parameters)
-    assert (caught.value.field, caught.value.hint) == (field, "they count from 0, to 7")
+    assert (caught.value.field, caught.value.hint) == (field, "ranks count from 0 to 7")
 
 
 def test_a_shift_by_all_ranks_is_none() -> None:

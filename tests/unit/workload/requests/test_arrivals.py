@@ -161,7 +161,7 @@ def test_by_default_half_of_all_ranks_ask_the_others() -> None:
         ({"clients": 4}, "servers", "one of each"),
         ({"clients": 5}, "clients", "there are 4"),
         ({"clients": (0, 0), "servers": (1,)}, "clients", "twice"),
-        ({"clients": (9,)}, "clients", "from 0 to 3"),
+        ({"clients": (9,)}, "clients", "4 ranks"),
         ({"arrivals": "trace"}, "trace", "need a file"),
         ({"lengths": "trace"}, "trace", "need a file"),
         ({"trace": "x.csv"}, "trace", "used for nothing"),

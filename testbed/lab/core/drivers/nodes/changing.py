@@ -181,9 +181,10 @@ def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
     wanted |= {id(item) for item in written_once.values()}
     wanted -= {id(item) for _, item in moved}
     there = [item for item in new.operations if id(item) in wanted]
-    first |= {id(item): item for item in _defaults(before) if id(item) not in written_once}
-    elsewhere = first.keys() | written_once.keys() | {id(was) for was, _ in (*moved, *remade)}
     there_still = spaces_of(new)
+    defaults = [item for item in _defaults(before) if item.node in there_still]
+    first |= {id(item): item for item in defaults if id(item) not in written_once}
+    elsewhere = first.keys() | written_once.keys() | {id(was) for was, _ in (*moved, *remade)}
     gone = {item.node for item in before if isinstance(item, _SPACES)} - there_still
     came = there_still - spaces_of(old)
     lost = taken | ends_of(before)
