@@ -11,6 +11,10 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from testbed.daemons.lag.configuration import PairedBridge
 from testbed.daemons.lag.kernel import Kernel
 
+TOLD_AGAIN_S = 10.0
+"""When a kernel is told again what it has forgotten. Until then it may hear of the host itself; and who tries whether a
+lie is believed before the truth (`testbed.lab.checks.isolation`) has the time for it."""
+
 
 class BridgeTables:
     """The stations (MACs at ports) and neighbours of one bridge."""
@@ -22,6 +26,8 @@ class BridgeTables:
         self._stations: dict[str, int] = {}
         """The port at which the bridge was told that a MAC is."""
         self._neighbours: dict[str, str] = {}
+        self._again: dict[str, float] = {}
+        """When a neighbour is told that the kernel has forgotten, by its address."""
         self._local: dict[str, int] = {}
         """The port at which the bridge has learned itself that a MAC is."""
 
@@ -44,10 +50,20 @@ class BridgeTables:
     def heard_neighbour(self, address: IPv4Address | IPv6Address) -> None:
         """Take note that the kernel has heard of a neighbour itself."""
         self._neighbours.pop(str(address), None)
+        self._again.pop(str(address), None)
+
+    def forgot_neighbour(self, address: IPv4Address | IPv6Address, now: float) -> None:
+        """Take note that the kernel has forgotten a neighbour, as when its table is full."""
+        if str(address) in self._neighbours:
+            self._again[str(address)] = now + TOLD_AGAIN_S
 
     def flushed(self) -> None:
         """Take note that the kernel may have forgotten what it was told."""
-        self._stations, self._neighbours = {}, {}
+        self._stations, self._neighbours, self._again = {}, {}, {}
+
+    def next_due(self) -> float:
+        """When `set_neighbours` has something to tell again."""
+        return min(self._again.values(), default=float("inf"))
 
     def taken_down(self) -> None:
         """Take note that the bridge was down, and has nothing left."""
@@ -63,8 +79,11 @@ class BridgeTables:
         for mac in [mac for mac in self._stations if mac not in ports]:
             self.kernel.forget_station(mac, self._stations.pop(mac))
 
-    def set_neighbours(self, macs: Mapping[str, str]) -> None:
+    def set_neighbours(self, macs: Mapping[str, str], now: float) -> None:
         """Have the kernel know these neighbours by their addresses."""
+        for address in [address for address, due in self._again.items() if due <= now]:
+            del self._again[address]
+            self._neighbours.pop(address, None)
         for address, mac in macs.items():
             if self._neighbours.get(address) != mac:
                 announced = bool(self.bridge.vlan)

@@ -13,6 +13,7 @@ from testbed.base.linux import traffic_control as traffic
 from testbed.base.linux.neighbours import (
     NTF_EXT_LEARNED,
     NUD_DELAY,
+    NUD_FAILED,
     NUD_NOARP,
     NUD_PERMANENT,
     NUD_PROBE,
@@ -56,7 +57,10 @@ class StationChange:
 
 @dataclass(frozen=True, slots=True)
 class NeighbourChange:
-    """A neighbour was heard of on an interface, at an address that is routed: IPv6 has others, of the link alone."""
+    """A neighbour was heard of on an interface, at an address that is routed: IPv6 has others, of the link alone.
+
+    `mac` "": the kernel has forgotten it, as when its table is full or the interface was down.
+    """
 
     ifindex: int
     address: IPv4Address | IPv6Address
@@ -169,7 +173,9 @@ class Kernel:
         """
         flags = 0 if announced else NTF_EXT_LEARNED
         request = set_neighbour(bridge, address, mac, state=NUD_NOARP, flags=flags)
-        self._route.expect([request], [f"neighbour {address}"])
+        failures = self._route.submit([request])
+        if any(failure.errno != errno.ENODEV for failure in failures):  # a bridge that goes has no neighbours
+            raise rtnetlink.failure_error(failures, [f"neighbour {address}"])
 
     def close(self) -> None:
         self._monitor.close()
@@ -192,13 +198,14 @@ def _change(kind: int, body: memoryview) -> Change | None:
 
 
 def _neighbour_change(known: bool, item: Neighbour) -> Change | None:
-    if item.flags & NTF_EXT_LEARNED:
-        return None  # our own
+    told = item.flags & NTF_EXT_LEARNED  # by us
     if item.family == socket.AF_BRIDGE:
         own = item.state & (NUD_PERMANENT | NUD_NOARP)  # the bridge's own addresses
-        return None if own else StationChange(item.ifindex, item.mac, known)
-    if item.address is None or not (known and item.mac and item.state & _HEARD):
+        return None if told or own else StationChange(item.ifindex, item.mac, known)
+    if item.address is None or (item.address.version == 6 and item.address.is_link_local):
         return None
-    if item.address.version == 6 and item.address.is_link_local:
+    if not known or item.state & NUD_FAILED:
+        return NeighbourChange(item.ifindex, item.address, "")
+    if told or not item.mac or not item.state & _HEARD:
         return None
     return NeighbourChange(item.ifindex, item.address, item.mac)

@@ -217,8 +217,11 @@ class LeafNode(GroupNode):
                     self._pair.heard_station(tables.key(mac), None, now)
             case NeighbourChange(ifindex, address, mac) if ifindex in self._tables:
                 tables = self._tables[ifindex]
-                tables.heard_neighbour(address)
-                self._pair.heard_neighbour(tables.key(address), mac, now)
+                if mac:
+                    tables.heard_neighbour(address)
+                    self._pair.heard_neighbour(tables.key(address), mac, now)
+                else:
+                    tables.forgot_neighbour(address, now)
 
     def _count_routes(self, now: float) -> None:
         prefixes = self.kernel.bgp_prefixes()
@@ -255,6 +258,7 @@ class LeafNode(GroupNode):
                 pair.next_due(),
                 restored if restored > now else _NEVER,
                 *(aggregator.next_due() for aggregator in self._aggregators.values()),
+                *(tables.next_due() for tables in self._tables.values() if self._serving),
             ]
         )
 
@@ -295,7 +299,7 @@ class LeafNode(GroupNode):
                     if self._table_of_port[self._port_of[group]] is tables
                 }
             )
-            tables.set_neighbours(neighbours.get(vlan, {}))
+            tables.set_neighbours(neighbours.get(vlan, {}), now)
 
     def _serve(self, serving: bool) -> None:
         """Take the gateways of the pair's own subnet, and the VTEP, down or up again; at first as well: a process that

@@ -158,6 +158,20 @@ def test_a_broadcast_arrives_once_on_each_leaf_pair_and_never_comes_back(lab: An
     assert all(got[host[0]] < 20 for host in (WEB, BLUE, BLUE_FAR))
 
 
+def test_a_host_that_the_kernel_forgets_is_told_to_it_again(lab: Any) -> None:
+    """The table of neighbours, which all labs of a machine share, may be full; and nobody asks a host for what its
+    answer might tell to the other leaf."""
+    for leaf in (PRIMARY, SECONDARY):
+        place = namespace_name(lab.name, f"{leaf}-red")
+        show = ["ip", "-j", "-n", place, "neigh", "show", "nud", "noarp"]
+        shown = json.loads(subprocess.run(show, check=True, capture_output=True).stdout)
+        known = [(entry["dst"], entry["dev"]) for entry in shown]
+        assert known
+        for address, device in known:
+            subprocess.run(["ip", "-n", place, "neigh", "del", address, "dev", device], check=True)
+    until(lambda: _whole(lab), "hosts are known again")
+
+
 def test_a_leaf_loses_its_uplinks_and_gets_them_back(lab: Any) -> None:
     uplinks = [f"{PRIMARY}:uplink1", f"{PRIMARY}:uplink2"]
     with short_outage(lab, PAIRS, _whole, "uplinks", LIMIT_S) as flows, ports_down(lab, *uplinks):

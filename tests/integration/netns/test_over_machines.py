@@ -19,6 +19,7 @@ from waiting import until
 pytestmark = [
     pytest.mark.netns,
     pytest.mark.frr,
+    pytest.mark.timeout(900),  # of a busy machine
     pytest.mark.skipif(bool(machines_lack()), reason=f"machines of namespaces: {machines_lack()}"),
 ]
 
@@ -195,6 +196,7 @@ def test_a_machine_that_is_not_reached_keeps_its_part_until_it_is(
     assert left_on(*machines) == []
 
 
+@pytest.mark.thorough
 def test_a_lab_is_replaced_when_nothing_speaks_against_the_new_one_and_else_stays(
     room: MachineRoom, machines: tuple[NamespaceMachine, NamespaceMachine], work: Path
 ) -> None:

@@ -19,6 +19,7 @@ from waiting import until
 pytestmark = [
     pytest.mark.netns,
     pytest.mark.frr,
+    pytest.mark.timeout(900),  # of a busy machine
     pytest.mark.skipif(bool(machines_lack()), reason=f"machines of namespaces: {machines_lack()}"),
 ]
 

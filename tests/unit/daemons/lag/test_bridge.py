@@ -8,10 +8,10 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any, cast
 
-from testbed.base.linux.neighbours import RTM_NEWNEIGH
+from testbed.base.linux.neighbours import RTM_DELNEIGH, RTM_NEWNEIGH
 from testbed.base.linux.rtnetlink import attribute, mac_bytes
 from testbed.daemons.kit.configuration import read, write
-from testbed.daemons.lag.bridge import BridgeTables
+from testbed.daemons.lag.bridge import TOLD_AGAIN_S, BridgeTables
 from testbed.daemons.lag.configuration import LagConfiguration, LeafGroup, MemberPort, PairedBridge, PairedLeaf
 from testbed.daemons.lag.kernel import Change, NeighbourChange, _change
 
@@ -72,21 +72,28 @@ def test_neighbours_of_a_tenant_are_announced_and_those_of_the_own_subnet_are_no
     for vlan, announced in ((7, True), (0, False)):
         made, told = tables(vlan)
         for address in ("10.0.0.2", "fd00:1::2"):
-            made.set_neighbours({address: MAC})
-            made.set_neighbours({address: MAC})
+            made.set_neighbours({address: MAC}, 1.0)
+            made.set_neighbours({address: MAC}, 2.0)
             assert told == [("neighbour", 10, address, MAC, announced)]
+            made.forgot_neighbour(ip_address(address), 3.0)
+            made.set_neighbours({address: MAC}, 3.0)
+            assert len(told) == 1 and made.next_due() == 3.0 + TOLD_AGAIN_S
+            made.set_neighbours({address: MAC}, made.next_due())
+            assert told == [("neighbour", 10, address, MAC, announced)] * 2, "what the kernel has forgotten"
             told.clear()
 
 
 def test_a_leaf_hears_neighbours_of_both_versions_but_those_of_the_link_alone() -> None:
-    def heard(family: int, address: str, state: int = 0x02) -> Change | None:
+    def heard(family: int, address: str, state: int = 0x02, kind: int = RTM_NEWNEIGH) -> Change | None:
         body = struct.pack("=BxxxiHBB", family, 10, state, 0, 0)
         body += attribute(1, ip_address(address).packed) + attribute(2, mac_bytes(MAC))
-        return _change(RTM_NEWNEIGH, memoryview(body))
+        return _change(kind, memoryview(body))
 
     for family, address in ((socket.AF_INET, "10.0.0.2"), (socket.AF_INET6, "fd00:1::2")):
         assert heard(family, address) == NeighbourChange(10, ip_address(address), MAC)
         assert heard(family, address, 0x40) is None, "what it was told itself"
+        for forgotten in (heard(family, address, 0x20), heard(family, address, 0x40, RTM_DELNEIGH)):
+            assert forgotten == NeighbourChange(10, ip_address(address), "")
     assert heard(socket.AF_INET6, "fe80::2") is None
 
 
