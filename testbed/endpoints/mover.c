@@ -19,6 +19,7 @@
 #include <time.h>
 
 #define MOST_SENT 64
+#define DEFAULT_TTL 64
 #define MOST_RECEIVED 64
 #define MESSAGE_BYTES (1 << 16) /* the longest datagram, and the longest run that UDP_GRO hands over as one */
 #define HEADER_BYTES 28         /* IPv4 without options, and UDP */
@@ -95,9 +96,21 @@ static void put_16(unsigned char *at, unsigned value)
 	at[1] = value & 0xFF;
 }
 
+/* The time to live that packets of a socket have: net.ipv4.ip_default_ttl as it is now, where nobody set another. */
+static unsigned char ttl_of(int fd)
+{
+	int ttl = DEFAULT_TTL;
+	socklen_t size = sizeof(ttl);
+
+	if (getsockopt(fd, IPPROTO_IP, IP_TTL, &ttl, &size) || ttl < 1 || ttl > 255)
+		return DEFAULT_TTL;
+	return (unsigned char)ttl;
+}
+
 /* The IP header that comes without a checksum gets it from the kernel, and an identification too (raw(7)). */
-static void write_headers(unsigned char *at, unsigned char tos, const unsigned char *source, const struct in_addr *to,
-			  unsigned entropy, unsigned port, const Py_buffer *header, const Py_buffer *payload)
+static void write_headers(unsigned char *at, unsigned char tos, unsigned char ttl, const unsigned char *source,
+			  const struct in_addr *to, unsigned entropy, unsigned port, const Py_buffer *header,
+			  const Py_buffer *payload)
 {
 	unsigned length = (unsigned)(header->len + payload->len);
 	uint64_t sum;
@@ -108,7 +121,7 @@ static void write_headers(unsigned char *at, unsigned char tos, const unsigned c
 	at[1] = tos;
 	put_16(at + 2, HEADER_BYTES + length);
 	at[6] = 0x40; /* never fragmented */
-	at[8] = 64;
+	at[8] = ttl;
 	at[9] = IPPROTO_UDP;
 	memcpy(at + 12, source, 4);
 	memcpy(at + 16, to, 4);
@@ -139,6 +152,7 @@ struct batch {
 	struct sockaddr_in names[MOST_SENT];
 	unsigned char headers[MOST_SENT][HEADER_BYTES];
 	Py_buffer views[MOST_SENT][2];
+	unsigned char ttl;
 	int count;
 };
 
@@ -179,8 +193,8 @@ static int add_datagram(struct batch *batch, PyObject *item, const unsigned char
 		PyBuffer_Release(payload);
 		return fails(EMSGSIZE);
 	}
-	write_headers(batch->headers[at], tos[priority], source, &name->sin_addr, (unsigned)entropy, port, header,
-		      payload);
+	write_headers(batch->headers[at], tos[priority], batch->ttl, source, &name->sin_addr, (unsigned)entropy, port,
+		      header, payload);
 	batch->parts[at][0] = (struct iovec){batch->headers[at], HEADER_BYTES};
 	batch->parts[at][1] = (struct iovec){header->buf, (size_t)header->len};
 	batch->parts[at][2] = (struct iovec){payload->buf, (size_t)payload->len};
@@ -211,6 +225,7 @@ static PyObject *mover_send(PyObject *module, PyObject *arguments)
 			      &stop))
 		return NULL;
 	batch.count = 0;
+	batch.ttl = ttl_of(fd);
 	if (source.len != 4 || start < 0 || stop > PyList_GET_SIZE(datagrams) || start >= stop) {
 		PyErr_SetString(PyExc_ValueError, "no IPv4 address, or no such datagrams");
 		goto end;

@@ -9,7 +9,8 @@ import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import pytest
@@ -19,6 +20,7 @@ from testbed.base.linux.offload import ethtool_family, features_off, generic_soc
 from testbed.endpoints.loop import Loop
 from testbed.endpoints.pacing import Pacer
 from testbed.endpoints.sockets import HAS_MOVER, Marking, SocketConfig, SocketGroup
+from testbed.lab.core.deploy.watch.loops import DEFAULT_TTL, TTL_KEY
 from testbed.protocols.datagram import NIC_PACKETS, Incoming, Outgoing, Priority
 from testbed.protocols.uet.packets.codes import UDP_PORT
 
@@ -33,6 +35,7 @@ TRIMMED_DSCP, LAST_HOP_DSCP = 45, 44
 LAST_HOP = Marking(trimmed_last_hop=LAST_HOP_DSCP)
 V4, V6 = ("10.77.0.1", "10.77.0.2"), ("fd77::1", "fd77::2")
 SECOND = ("10.77.0.3", "10.77.0.4")
+NO_MOVER = "the raw socket is the compiled mover's"
 
 
 def run(*argv: str) -> None:
@@ -181,7 +184,7 @@ def test_what_exceeds_the_mtu_is_not_sent_in_pieces(link: Link, cleanup: ExitSta
     assert pair.groups[0].counters.errors == {errno.EMSGSIZE: 20}
 
 
-@pytest.mark.skipif(not HAS_MOVER, reason="the raw socket is the compiled mover's")
+@pytest.mark.skipif(not HAS_MOVER, reason=NO_MOVER)
 @pytest.mark.parametrize("payload", [1_082, 2_106, 4_154])
 def test_a_paused_nic_takes_so_many_full_packets_and_no_more(link: Link, cleanup: ExitStack, payload: int) -> None:
     """The kernel's account of what waits is what `Pacer.buffer_bytes` says it is."""
@@ -196,6 +199,24 @@ def test_a_paused_nic_takes_so_many_full_packets_and_no_more(link: Link, cleanup
     group.send([packet] * (3 * NIC_PACKETS))
     burst = BURST_BYTES // (payload + 42)
     assert group.counters.sent - NIC_PACKETS in (burst - 1, burst), "the shaper's burst goes at once, others' with it"
+
+
+@pytest.mark.parametrize("raw", [pytest.param(True, marks=pytest.mark.skipif(not HAS_MOVER, reason=NO_MOVER)), False])
+def test_packets_have_the_time_to_live_of_their_host_as_it_is_now(link: Link, cleanup: ExitStack, raw: bool) -> None:
+    """A routing loop that begins has it changed under way."""
+    if not raw:
+        patch = pytest.MonkeyPatch()
+        cleanup.callback(patch.undo)
+        patch.setattr(SocketGroup, "_open_raw", lambda group: None)
+    sender = link.group(cleanup, V4[0], SocketConfig(gso_segments=1))
+    cleanup.callback(in_namespace, link.a, lambda: TTL_KEY.write_text(str(DEFAULT_TTL)))
+    for ttl in (DEFAULT_TTL, 16):
+        in_namespace(link.a, partial(TTL_KEY.write_text, str(ttl)))
+        heard = in_namespace(link.b, partial(socket.socket, socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP))
+        with closing(heard):
+            heard.settimeout(5)
+            sender.send([datagram(V4[1], 0, 100)])
+            assert heard.recv(1 << 12)[8] == ttl
 
 
 def test_a_slow_port_holds_the_sender_back(link: Link, cleanup: ExitStack) -> None:
