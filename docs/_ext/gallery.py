@@ -170,11 +170,11 @@ def _overview(found: Sequence[Section]) -> Iterator[str]:
 
 
 def _seen(section: Section) -> Mapping[str, str]:
-    """Return what the tables of a section say of each backend."""
-    found: dict[str, str] = {}
-    for one in _RESULT.finditer(section.text):
-        found[one["what"]] = "; ".join(filter(None, [found.get(one["what"], ""), one["verdict"]]))
-    return found
+    """Return what the tables of a section say of each backend, scenario by scenario, where one of them was run."""
+    tables = [section.text.partition(f"<!-- {name}: begin -->")[2].partition("<!--")[0] for name in section.scenarios]
+    found = [{one["what"]: one["verdict"] for one in _RESULT.finditer(table)} for table in tables]
+    words = {word for each in found for word in each}
+    return {word: "; ".join(each.get(word, "not run") for each in found) for word in words}
 
 
 def main(directories: Sequence[str]) -> None:
