@@ -92,9 +92,14 @@ def _columns(found: Sequence[Steadiness], rows: Sequence[SteadyRow]) -> dict[str
     }
 
 
+def _between_marks(text: str, name: str) -> str:
+    """Return what a text has of a scenario between its marks; "" where it has none."""
+    return text.partition(f"<!-- {name}: begin -->")[2].partition(f"<!-- {name}: end -->")[0]
+
+
 def _kept(page: str, name: str, new: Mapping[str, Column]) -> dict[str, Column]:
     """Return the columns that a page has of backends that were not run again; none that are of other expectations."""
-    text = page.partition(f"<!-- {name}: begin -->")[2].partition(f"<!-- {name}: end -->")[0]
+    text = _between_marks(page, name)
     table = [line[1:-1].split("|") for line in text.splitlines() if line.startswith("| ")]
     titles, *lines = [[cell.strip() for cell in line] for line in table] or [[]]
     expected = {place for column in new.values() for place in column.cells}
@@ -171,7 +176,7 @@ def _overview(found: Sequence[Section]) -> Iterator[str]:
 
 def _seen(section: Section) -> Mapping[str, str]:
     """Return what the tables of a section say of each backend, scenario by scenario, where one of them was run."""
-    tables = [section.text.partition(f"<!-- {name}: begin -->")[2].partition("<!--")[0] for name in section.scenarios]
+    tables = [_between_marks(section.text, name) for name in section.scenarios]
     found = [{one["what"]: one["verdict"] for one in _RESULT.finditer(table)} for table in tables]
     words = {word for each in found for word in each}
     return {word: "; ".join(each.get(word, "not run") for each in found) for word in words}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from testbed.daemons.kit.control import socket_path
+from testbed.base.unix_sockets import connect_in
 
 CONTROL_SOCKET = "control"
 """The name of the socket of a service's process, in the service's own directory."""
@@ -23,11 +22,7 @@ def connect(directory: Path, name: str, timeout_s: float) -> socket.socket:
     item = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         item.settimeout(timeout_s)
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            item.connect(socket_path(descriptor, name))
-        finally:
-            os.close(descriptor)
+        connect_in(item, directory, name)
     except BaseException:
         item.close()
         raise

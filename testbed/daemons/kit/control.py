@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from testbed.base.errors import TestbedError
+from testbed.base.unix_sockets import socket_path
 
 MAX_LINE_BYTES = 4096
 MAX_UNSENT_BYTES = 16 << 20
@@ -26,11 +27,6 @@ _CREDENTIALS = struct.Struct("=iII")
 
 Handler = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Answers a request; raises `TestbedError` to refuse it."""
-
-
-def socket_path(directory_fd: int, name: str) -> str:
-    """A socket in a run directory, by a path that always fits sockaddr_un (unix(7): 108 bytes)."""
-    return f"/proc/self/fd/{directory_fd}/{name}"
 
 
 def answer(line: bytes, handler: Handler) -> dict[str, Any]:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from testbed.base.files import write_atomically
-from testbed.base.linux.processes import last_line
 from testbed.daemons.kit import configuration
-from testbed.daemons.kit.client import ask
-from testbed.daemons.kit.process import start_module, start_ready
+from testbed.daemons.kit.ready_daemon import ReadyDaemon
 from testbed.daemons.subnetd.adapters import socket_name
 from testbed.daemons.subnetd.description import WiresDescription
 from testbed.daemons.subnetd.errors import WiresError, WiresMissing
@@ -19,9 +16,16 @@ from testbed.daemons.subnetd.process import DESCRIPTION_NAME, SOCKET_NAME, SUBNE
 from testbed.protocols.infiniband import binding
 from testbed.protocols.infiniband.subnet import Subnet
 
-START_TIMEOUT_S = 60.0
-ANSWER_TIMEOUT_S = 10.0
-LOG_NAME = "wires.log"
+_DAEMON = ReadyDaemon(
+    module="testbed.daemons.subnetd",
+    socket_name=SOCKET_NAME,
+    log_name="wires.log",
+    error=WiresError,
+    missing=WiresMissing,
+    name="the wires of the subnet",
+    absent="no wires of the subnet answer",
+    many=True,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,21 +41,7 @@ class SubnetWires:
         self.run_directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         configuration.write(self.run_directory / DESCRIPTION_NAME, description)
         self._write(subnet)
-
-        def spawn(ready: int) -> subprocess.Popen[bytes]:
-            arguments = ["--ready-fd", str(ready)]
-            module = "testbed.daemons.subnetd"
-            return start_module(module, self.run_directory, LOG_NAME, arguments, [ready], namespace=namespace)
-
-        try:
-            pid, ended = start_ready(spawn, START_TIMEOUT_S)
-        except TimeoutError:
-            message = f"the wires of the subnet do not start within {START_TIMEOUT_S:g} s"
-            raise WiresError(message, hint=self._log) from None
-        if ended is not None:
-            reason = last_line(self.run_directory / LOG_NAME)
-            raise WiresMissing(f"the wires of the subnet ended at their start: {reason}".rstrip(": "), hint=self._log)
-        return pid
+        return _DAEMON.start(self.run_directory, namespace)
 
     def _write(self, subnet: Subnet) -> None:
         write_atomically(self.run_directory / SUBNET_NAME, subnet.to_json(), durable=False)
@@ -82,25 +72,13 @@ class SubnetWires:
         try:
             return Subnet.from_json((self.run_directory / SUBNET_NAME).read_text())
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise WiresMissing(f"no subnet was told to the wires: {error}", hint=self._log) from error
+            raise WiresMissing(
+                f"no subnet was told to the wires: {error}", hint=_DAEMON.log(self.run_directory)
+            ) from error
 
     def adapter(self, hca: str) -> Path:
         """Return the socket of an HCA, which a program may open (`testbed.endpoints.infiniband`)."""
         return self.run_directory / socket_name(hca)
 
-    @property
-    def _log(self) -> str:
-        return f"see {self.run_directory / LOG_NAME}"
-
     def _ask(self, command: str, **fields: Any) -> dict[str, Any]:
-        try:
-            answer = ask(self.run_directory, SOCKET_NAME, {"command": command, **fields}, ANSWER_TIMEOUT_S)
-        except EOFError as error:
-            raise WiresMissing("the wires of the subnet ended while they were asked", hint=self._log) from error
-        except TimeoutError as error:
-            raise WiresError(f"the wires of the subnet do not answer {command}", hint=self._log) from error
-        except OSError as error:
-            raise WiresMissing(f"no wires of the subnet answer: {error.strerror}", hint=self._log) from error
-        if not answer.pop("ok"):
-            raise WiresError(answer["error"], hint=answer["hint"])
-        return answer
+        return _DAEMON.ask(self.run_directory, command, **fields)

@@ -6,17 +6,15 @@ import contextlib
 import os
 import select
 import signal
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from testbed.base.descriptors import wait_readable
-from testbed.base.linux.processes import last_line
 from testbed.daemons.kit import configuration
-from testbed.daemons.kit.client import ask, connect
-from testbed.daemons.kit.process import start_module, start_ready
+from testbed.daemons.kit.client import connect
+from testbed.daemons.kit.ready_daemon import ANSWER_TIMEOUT_S, ReadyDaemon
 from testbed.daemons.switchd.description import SwitchDescription
 from testbed.daemons.switchd.errors import SwitchError, SwitchMissing
 from testbed.daemons.switchd.process import DESCRIPTION_NAME, SOCKET_NAME
@@ -24,10 +22,16 @@ from testbed.protocols.scale_up.domain import build as scale_up_domain
 from testbed.protocols.scale_up.domain.link import LinkErrors
 from testbed.protocols.scale_up.domain.presence import ENDS_NAME
 
-START_TIMEOUT_S = 60.0
-ANSWER_TIMEOUT_S = 10.0
 END_TIMEOUT_S = 10.0
-LOG_NAME = "switch.log"
+_DAEMON = ReadyDaemon(
+    module="testbed.daemons.switchd",
+    socket_name=SOCKET_NAME,
+    log_name="switch.log",
+    error=SwitchError,
+    missing=SwitchMissing,
+    name="the switch",
+    absent="no switch answers",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,21 +45,7 @@ class DomainSwitch:
         scale_up_domain.build()  # here, where someone can be told that there is no compiler
         self.run_directory.mkdir(parents=True, exist_ok=True)
         configuration.write(self.run_directory / DESCRIPTION_NAME, description)
-
-        def spawn(ready: int) -> subprocess.Popen[bytes]:
-            arguments = ["--ready-fd", str(ready)]
-            module = "testbed.daemons.switchd"
-            return start_module(module, self.run_directory, LOG_NAME, arguments, [ready], namespace=namespace)
-
-        try:
-            pid, ended = start_ready(spawn, START_TIMEOUT_S)
-        except TimeoutError:
-            message = f"the switch does not start within {START_TIMEOUT_S:g} s"
-            raise SwitchError(message, hint=self._log) from None
-        if ended is not None:
-            reason = last_line(self.run_directory / LOG_NAME)
-            raise SwitchMissing(f"the switch ended at its start: {reason}".rstrip(": "), hint=self._log)
-        return pid
+        return _DAEMON.start(self.run_directory, namespace)
 
     def status(self) -> dict[str, Any]:
         """Return its counters: `frames`, `times`, `socket_drops`, and of each of its `ports` what a link counts."""
@@ -109,22 +99,8 @@ class DomainSwitch:
         for name in (DESCRIPTION_NAME, SOCKET_NAME, ENDS_NAME):
             (self.run_directory / name).unlink(missing_ok=True)
 
-    @property
-    def _log(self) -> str:
-        return f"see {self.run_directory / LOG_NAME}"
-
     def _ask(self, command: str, **fields: Any) -> dict[str, Any]:
-        try:
-            answer = ask(self.run_directory, SOCKET_NAME, {"command": command, **fields}, ANSWER_TIMEOUT_S)
-        except EOFError as error:
-            raise SwitchMissing("the switch ended while it was asked", hint=self._log) from error
-        except TimeoutError as error:
-            raise SwitchError(f"the switch does not answer {command}", hint=self._log) from error
-        except OSError as error:
-            raise SwitchMissing(f"no switch answers: {error.strerror}", hint=self._log) from error
-        if not answer.pop("ok"):
-            raise SwitchError(answer["error"], hint=answer["hint"])
-        return answer
+        return _DAEMON.ask(self.run_directory, command, **fields)
 
 
 def _wait_for_end(process: int) -> None:

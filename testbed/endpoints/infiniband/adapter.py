@@ -7,7 +7,6 @@ Source: InfiniBand Architecture Specification volume 1, 9.2 (BTH), 9.3.2 (DETH),
 from __future__ import annotations
 
 import json
-import os
 import socket
 import struct
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from testbed.base.unix_sockets import connect_in
 from testbed.protocols.errors import DecodeError, UsageError
 from testbed.protocols.infiniband.local_routing import (
     DEFAULT_PKEY,
@@ -61,11 +61,7 @@ class HostAdapter:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         try:
             self._socket.settimeout(timeout_s)
-            directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                self._socket.connect(f"/proc/self/fd/{directory}/{path.name}")
-            finally:
-                os.close(directory)
+            connect_in(self._socket, path.parent, path.name)
             hello: dict[str, Any] = json.loads(self._socket.recv(_HELLO_BYTES) or b"{}")
         except BaseException as error:
             self._socket.close()

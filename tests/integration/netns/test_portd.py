@@ -24,7 +24,7 @@ from portd_lab import LOSSLESS, SINK, PauseLab, own_name, pause_lab
 from testbed.base.datapath import pins
 from testbed.base.datapath.abi import CLASSES
 from testbed.base.linux.namespaces import NETNS_DIRECTORY
-from testbed.daemons.kit.control import socket_path
+from testbed.base.unix_sockets import socket_path
 from testbed.daemons.kit.process import start_module
 from testbed.daemons.portd import remains
 from testbed.daemons.portd.attachment import LabAttachment, PortAttachment

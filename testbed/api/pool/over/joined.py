@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbed.api.pool.over.clocks import ClockReading
-from testbed.api.pool.over.run_messages import PackedSamples, PartSeen
+from testbed.api.pool.over.run_messages import BY_BUFFER, BY_PORT, PackedSamples, PartSeen
 from testbed.base.datapath.abi import CLASSES
 from testbed.base.datapath.maps import MAPS
 from testbed.daemons.portd.client import LabStatus
@@ -25,7 +25,6 @@ from testbed.run.measuring.measured import Measured
 from testbed.run.placed.lab import LiveLab
 from testbed.run.trust.evidence import PortReading
 
-BY_PORT = ("queues", "ingress", "pauses")
 _A_TIME = "_since"
 """The end of the names of columns that have times of the machine's clock, 0 for none."""
 
@@ -79,13 +78,13 @@ def _growth(
     """Each port's counters, as its machine has them."""
     if any(part.growth is None for part in watched.values()):
         return None
-    buffers = max((part.growth["buffers"].shape[0] for part in watched.values() if part.growth), default=0)
+    buffers = max((part.growth[BY_BUFFER].shape[0] for part in watched.values() if part.growth), default=0)
     found: dict[str, NDArray[Any]] = {name: np.zeros((table.count + 1, CLASSES), MAPS[name]) for name in BY_PORT}
-    found["buffers"] = np.zeros(buffers, MAPS["buffers"])
+    found[BY_BUFFER] = np.zeros(buffers, MAPS[BY_BUFFER])
     for machine, part in watched.items():
         own = [number for number, node in enumerate(table.nodes) if node and places[node] == machine]
         switches = sorted({int(table.buffer[number]) for number in own} - {0})
-        for name, rows in (*((name, own) for name in BY_PORT), ("buffers", switches)):
+        for name, rows in (*((name, own) for name in BY_PORT), (BY_BUFFER, switches)):
             assert part.growth is not None
             counted = part.growth[name].unpack(MAPS[name])
             if rows and (rows[-1] >= len(counted) or counted.shape[1:] != found[name].shape[1:]):

@@ -21,6 +21,8 @@ from testbed.run.machine.cpu import CpuUse, SoftnetCounts
 
 MOST_BYTES = 256 << 20
 """The largest array that is unpacked."""
+BY_PORT, BY_BUFFER = ("queues", "ingress", "pauses"), "buffers"
+"""The arrays of a snapshot: those with a row for each port, and the one with a row for each switch's buffer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from contextlib import ExitStack, suppress
 
-from testbed.api.pool.over.run_messages import Packed, PackedSamples, PartSeen, UnwatchPart, Watching, WatchPart
+from testbed.api.pool.over.run_messages import (
+    BY_BUFFER,
+    BY_PORT,
+    Packed,
+    PackedSamples,
+    PartSeen,
+    UnwatchPart,
+    Watching,
+    WatchPart,
+)
 from testbed.base.errors import TestbedError
 from testbed.lab.core.deploy.hash_seeds import DEPLOYED, set_hash_seeds
 from testbed.lab.core.deploy.live import RunningLab
@@ -17,9 +26,6 @@ from testbed.run.measuring.touches import read_touches
 from testbed.run.sweep.labs import held
 from testbed.run.trust.evidence import read_ports
 from testbed.run.trust.ports import reset_reactions
-
-GROWTH = ("queues", "ingress", "pauses", "buffers")
-"""The arrays of a snapshot."""
 
 
 class PartWatch:
@@ -68,7 +74,9 @@ class PartWatch:
             dropped=tuple((*key, packets) for key, packets in found.dropped.items()),
             guarded=tuple((*key, packets) for key, packets in (found.guarded or {}).items()),
             seconds=found.elapsed_s,
-            growth=None if growth is None else {name: Packed.of(getattr(growth, name)) for name in GROWTH},
+            growth=None
+            if growth is None
+            else {name: Packed.of(getattr(growth, name)) for name in (*BY_PORT, BY_BUFFER)},
             samples=PackedSamples.of(found.samples),
             port_samples=PackedSamples.of(found.port_samples),
             marking=tuple(found.marking),

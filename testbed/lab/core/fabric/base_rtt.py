@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from testbed.base.units import Duration
 from testbed.lab.core.fabric.graph import LabGraph
 from testbed.lab.core.fabric.queue_depths import frame_bytes
-from testbed.lab.core.model import DelayBy, Lab, Link
+from testbed.lab.core.model import Lab, Link
 
 ANSWER_BYTES = 64
 """An acknowledgement: the smallest Ethernet frame (IEEE 802.3 clause 4.4.2, minFrameSize)."""
@@ -46,9 +46,8 @@ def model_base_rtt(lab: Lab) -> Duration:
 
 def _link_ps(link: Link) -> int:
     """Both directions of a link, in ps: whole numbers, so that the order of adding does not matter."""
-    delay_ns = 0 if link.delay is None or link.delay.by is DelayBy.IGNORE else link.delay.value.ns
     bits = 8 * (frame_bytes(link.mtu_bytes) + ANSWER_BYTES)
-    return 2000 * delay_ns + -(-bits * 10**12 // link.rate.bps)
+    return 2000 * link.delay_ns + -(-bits * 10**12 // link.rate.bps)
 
 
 def _longest_ps(ends: Mapping[str, list[int]], graph: LabGraph, cost_ps: Mapping[int, int]) -> int:

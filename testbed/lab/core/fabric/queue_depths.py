@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from testbed.base.units import Duration, Rate
-from testbed.lab.core.model import DelayBy, Lab, QosPolicy, QosProfile, TrafficClass
+from testbed.lab.core.model import Lab, QosPolicy, QosProfile, TrafficClass
 
 ETHERNET_HEADER_BYTES = 14
 RESERVED_FRAMES = 2
@@ -70,7 +70,7 @@ def shapes_of_ports(
     equal: dict[PortShape, PortShape] = {}
     found = []
     for link in lab.links:
-        delay = Duration(0) if link.delay is None or link.delay.by is DelayBy.IGNORE else link.delay.value
+        delay = Duration(link.delay_ns)
         for end in (link.a, link.b):
             index = policy.index_of(end.node, end.interface)
             key = (index, link.rate.bps, link.mtu_bytes, delay.ns)

@@ -202,6 +202,11 @@ class Link:
     (`testbed.lab.core.fabric.kept_ports`)."""
 
     @property
+    def delay_ns(self) -> int:
+        """The delay that the link has, in ns of the real fabric: 0 where what the file says is ignored."""
+        return 0 if self.delay is None or self.delay.by is DelayBy.IGNORE else self.delay.value.ns
+
+    @property
     def nic(self) -> End:
         """The NIC at the lower end: the port itself, or the aggregate that it is a member of: fe0 of fe1 and fe2, and
         in the back end rail1 of rail1a and rail1b."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from testbed.daemons.subnetd.client import SubnetWires
 from testbed.daemons.subnetd.description import WiresDescription
-from testbed.lab.core.model import DelayBy, InfinibandFabric, Role
+from testbed.lab.core.model import InfinibandFabric, Role
 from testbed.lab.core.model.infiniband import hca_ends, port_numbers, subnet_names
 from testbed.lab.features.infiniband.configuration import PlannedSubnet
 from testbed.lab.features.infiniband.plane import Plane
@@ -74,9 +74,8 @@ def link_delays_ns(fabric: InfinibandFabric) -> Iterator[tuple[Channel, int]]:
     """Yield the delay of the link at each port, in the time of the real fabric."""
     names, numbers = subnet_names(fabric), port_numbers(fabric)
     for link in fabric.links:
-        known = link.delay is not None and link.delay.by is not DelayBy.IGNORE
         for end in (link.a, link.b):
-            yield (names[end], numbers[end]), link.delay.value.ns if link.delay is not None and known else 0
+            yield (names[end], numbers[end]), link.delay_ns
 
 
 def up_ports(fabric: InfinibandFabric, subnet: Subnet, switch: str) -> Sequence[int]:

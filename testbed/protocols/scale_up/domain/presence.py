@@ -6,9 +6,10 @@ the process, however that ends.
 
 from __future__ import annotations
 
-import os
 import socket
 from typing import Final
+
+from testbed.base.unix_sockets import connect_in
 
 ENDS_NAME: Final = "ends.sock"
 """A socket of SOCK_SEQPACKET in the run directory of the switch. Its one message is the GPU's number, in digits."""
@@ -22,11 +23,7 @@ def connect_end(directory: str, gpu: int) -> socket.socket | None:
     """
     item = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
-        descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            item.connect(f"/proc/self/fd/{descriptor}/{ENDS_NAME}")  # fits sockaddr_un, however long the path is
-        finally:
-            os.close(descriptor)
+        connect_in(item, directory, ENDS_NAME)
         item.send(str(gpu).encode())
     except OSError:
         item.close()
