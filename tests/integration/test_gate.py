@@ -192,6 +192,16 @@ def is_over(stat: Path) -> bool:
         return True
 
 
+def test_what_is_not_compiled_is_told_and_no_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    refusal = ["sh", "-c", "echo no compiler >&2; exit 1"]
+    monkeypatch.setattr(checks, "commands", lambda root: {checks.COMPILING: refusal, "ruff": refusal})
+    assert [(row.name, row.failed) for row in checks.run_checks(tmp_path)] == [("compiling", 0), ("ruff", 1)]
+    assert capfd.readouterr().err.count("no compiler\n") == 2
+    assert [row.name for row in checks.run_checks(tmp_path, only=(checks.COMPILING,))] == ["compiling"]
+
+
 def test_an_interrupt_ends_the_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A check may have started others: all of its group end."""
     waits = [
