@@ -49,7 +49,7 @@ TOOLS = {
 ENGINE = ("dockerd", "containerd", "runc")
 """What tests of containers start an engine of their own with."""
 
-STARTERS = ("process", *PRIVILEGED, "vm", "labvm", "bench", "soak", "scenarios")
+STARTERS = ("process", *PRIVILEGED, "image", "vm", "labvm", "bench", "soak", "scenarios")
 """Markers of tests that may start processes."""
 _started = StartedProcesses()
 _privileged_ran = pytest.StashKey[bool]()

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 CPUS = os.cpu_count() or 1
 KERNEL = "netns or frr"
 """Markers of tests that make labs, or parts of them, on this machine."""
-APART = "docker or vm or labvm or soak or bench or scenarios"
+APART = "docker or image or vm or labvm or soak or bench or scenarios"
 """Markers of tests that have a tier of their own, whatever else they need."""
 PLACES_OF_LABS = ("tests/browser", "tests/contract", "tests/golden", "tests/integration")
 
@@ -118,8 +118,8 @@ DOCKER = Tier(
 )
 LABS_AND_DOCKER = Tier(
     name="labs+docker",
-    summary="both of these, beside each other: tests of containers wait, too, and have a process of their own",
-    marks=f"({LABS.marks}) or ({DOCKER.marks})",
+    summary="both of these, and the image of the lab VM, beside each other: containers have a process of their own",
+    marks=f"({LABS.marks}) or ({DOCKER.marks}) or (image and not (bench or soak or thorough))",
     minutes=11,
     places=PLACES_OF_LABS,
     beside=LABS.beside + 1,
@@ -177,7 +177,7 @@ PARTS: tuple[Tier, ...] = (
     Tier(
         name="long-vm",
         summary="the lab VM, other releases and `vagrant up`: what takes long",
-        marks="vm and thorough",
+        marks="(vm or image) and thorough",
         minutes=30,
         places=("tests/integration/vm",),
         beside=2,
