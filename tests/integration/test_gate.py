@@ -19,10 +19,11 @@ import checks
 import pytest
 from _pytest.mark.expression import Expression
 from gate import Asked, _interrupt, main
+from long_files import LONG_FILES
 from progress import Progress
 from summary import Row
 from tier_run import TierRunner, exit_code
-from tiers import BY_NAME, FIRST, GATE, INTERPRETED, PARTS, Tier
+from tiers import BY_NAME, FIRST, GATE, INTERPRETED, PARTS, PURE, Tier
 from waiting import until
 
 pytestmark = pytest.mark.process
@@ -263,7 +264,20 @@ def test_a_tier_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -
 
 # --- which tier has which tests ----------------------------------------------------------------------
 
-MARKS = ("process", "netns", "timed", "image", "vm", "labvm", "docker", "bench", "soak", "scenarios", "thorough")
+MARKS = (
+    "process",
+    "netns",
+    "gate",
+    "timed",
+    "image",
+    "vm",
+    "labvm",
+    "docker",
+    "bench",
+    "soak",
+    "scenarios",
+    "thorough",
+)
 
 
 def test_every_test_is_in_one_tier_whatever_its_marks() -> None:
@@ -273,6 +287,13 @@ def test_every_test_is_in_one_tier_whatever_its_marks() -> None:
             having = [tier.name for tier in (*GATE, *PARTS) if tier is not INTERPRETED and _has(tier, set(marks))]
             apart = {"image", "vm", "labvm", "docker", "bench", "soak", "scenarios"} & set(marks)
             assert len(having) == 1 or (len(apart) == 2 and having), (marks, having)
+
+
+def test_long_files_are_there_and_in_the_gate_alone() -> None:
+    assert [file for file in LONG_FILES if not (Path(__file__).parents[2] / file).is_file()] == []
+    for mark in ("process", "netns"):
+        for tiers, has in ((FIRST, []), (GATE, [True])):
+            assert [True for tier in tiers if tier not in (PURE, INTERPRETED) and _has(tier, {mark, "gate"})] == has
 
 
 def test_what_takes_long_is_never_in_the_gate() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 CPUS = os.cpu_count() or 1
 KERNEL = "netns or frr"
@@ -97,7 +97,7 @@ TIMED = Tier(
     name="timed",
     summary="labs that measure: ports, pauses, rates, shares",
     marks=f"({KERNEL}) and timed and not ({APART} or thorough)",
-    minutes=4,
+    minutes=2,
     places=PLACES_OF_LABS,
 )
 VM = Tier(
@@ -133,7 +133,13 @@ SCENARIOS = Tier(
     places=("tests/integration/scenarios",),
 )
 
-FIRST: tuple[Tier, ...] = (PURE, PROCESS, INTERPRETED, LABS)
+
+def quick(tier: Tier, minutes: float) -> Tier:
+    """Return the tier without what the gate alone has."""
+    return replace(tier, marks=f"({tier.marks}) and not gate", minutes=minutes)
+
+
+FIRST: tuple[Tier, ...] = (PURE, quick(PROCESS, 2), INTERPRETED, quick(LABS, 5))
 """`./lab test`."""
 GATE: tuple[Tier, ...] = (PURE, PROCESS, INTERPRETED, LABS_AND_DOCKER, TIMED, VM, SCENARIOS)
 """`./lab test --all`, which CI runs."""
