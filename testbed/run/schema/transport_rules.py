@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from testbed.lab.core.model.tcp import DEFAULT_TCP_CC, FALLBACK_TCP_CC
 from testbed.workload.parameters import Parameter, flag, number
 
 ATOMIC_BYTES = 8
@@ -132,6 +133,25 @@ def infiniband_conflicts(values: Values) -> Iterator[Conflict]:
         if values.get(key) not in (None, False):
             message = f"{key} is of connections, and datagrams (service: ud) have none"
             yield Conflict(key=key, message=message, hint="remove the key, or service: rc", of_key=True)
+
+
+_OF_KERNELS = (None, DEFAULT_TCP_CC, FALLBACK_TCP_CC, "dctcp", "bbr")
+"""Congestion controls that TCP has: of any other name the registries of our transports are asked."""
+
+
+def tcp_conflicts(values: Values) -> Iterator[Conflict]:
+    """Find a congestion control that is of one of our transports, and of no kernel's TCP."""
+    cc = values.get("cc")
+    if cc in _OF_KERNELS:
+        return
+    from testbed.protocols.congestion.registry import CONTROLLERS as OF_ROCE
+    from testbed.protocols.uet.congestion.registry import CONTROLLERS as OF_UET
+
+    for kind, known in (("roce", OF_ROCE), ("uet", OF_UET)):
+        if cc in known and cc != "none":
+            hint = f"transport: {{kind: {kind}, cc: {cc}}}; TCP's are the kernel's, such as {DEFAULT_TCP_CC}"
+            yield Conflict(key="cc", message=f"{cc} is a congestion control of {kind}, not of TCP", hint=hint)
+            return
 
 
 _LARGEST_PARAMETER = 1e13

@@ -26,6 +26,7 @@ from testbed.run.schema.transport_rules import (
     no_conflict,
     path_mtu_conflicts,
     roce_conflicts,
+    tcp_conflicts,
 )
 from testbed.workload.parameters import Parameter, choice, flag, text, whole
 
@@ -169,6 +170,7 @@ _TCP = TransportDeclaration(
         ),
     },
     timed=True,
+    conflicts=tcp_conflicts,
     timed_conflicts=_timed_tcp_conflicts,
 )
 
@@ -494,6 +496,7 @@ NVME_BLOCK_BYTES = 512
 
 
 def _nvme_conflicts(values: Values) -> Iterator[Conflict]:
+    yield from tcp_conflicts(values)
     size = values.get("io_bytes")
     if size is not None and size % NVME_BLOCK_BYTES:
         message = f"must be a multiple of {NVME_BLOCK_BYTES}, not {size}"
