@@ -13,6 +13,8 @@ from testbed.workload.parameters import Parameter, flag, number
 ATOMIC_BYTES = 8
 """The size of an atomic operation (InfiniBand volume 1, section 9.4.5)."""
 ATOMIC_VERBS = ("fetch-and-add", "compare-and-swap")
+NVME_BLOCK_BYTES = 512
+"""The block of a target's namespace."""
 ROCE_MTUS = (4096, 2048, 1024, 512, 256)
 """The payloads of a full RoCE packet (InfiniBand volume 1, section 9.4.3), largest first."""
 
@@ -152,6 +154,15 @@ def tcp_conflicts(values: Values) -> Iterator[Conflict]:
             hint = f"transport: {{kind: {kind}, cc: {cc}}}; TCP's are the kernel's, such as {DEFAULT_TCP_CC}"
             yield Conflict(key="cc", message=f"{cc} is a congestion control of {kind}, not of TCP", hint=hint)
             return
+
+
+def nvme_conflicts(values: Values) -> Iterator[Conflict]:
+    """Find what does not go together of NVMe/TCP."""
+    yield from tcp_conflicts(values)
+    size = values.get("io_bytes")
+    if size is not None and size % NVME_BLOCK_BYTES:
+        message = f"must be a multiple of {NVME_BLOCK_BYTES}, not {size}"
+        yield Conflict(key="io_bytes", code="unknown-value", message=message, hint="io_bytes: 1048576")
 
 
 _LARGEST_PARAMETER = 1e13
