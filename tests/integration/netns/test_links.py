@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
