@@ -194,9 +194,10 @@ def _node_findings(lab: Lab, place: FaultPlace, name: str, kinds: Sequence[NodeK
         names = [node.name for node in lab.nodes if node.kind in kinds]
         yield _unknown(code, place, f"{lab.name} has no {wanted}", name, names)
     elif found.kind not in kinds:
-        hint = None
-        if found.kind is NodeKind.STORAGE:
-            hint = f"agent: {name}, kill: true ends what serves it; link: {name}:PORT, down: true cuts it off"
+        hint = f"node: {name}, kill: true takes its power" if found.kind is NodeKind.SWITCH else None
+        if found.kind in (NodeKind.HOST, NodeKind.STORAGE):
+            ended = "moves its traffic" if found.kind is NodeKind.HOST else "serves it"
+            hint = f"agent: {name}, kill: true ends what {ended}; link: {name}:PORT, down: true cuts it off"
         yield Finding(
             code=code,
             keys=(place.value,),
