@@ -38,9 +38,6 @@ PROVIDER = "uet"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 5.0
-TICKS_PER_RTT = 40
-"""The processes look for what has come and is due so often in a base round trip, and no more than every half
-millisecond: what is due waits for half of that on average, each way, and small messages are taken many at a time."""
 _JOBS = 1 << 24
 _SENT_AGAIN = "packets-again"
 _MODULE, _NAME, _LOG = "testbed.endpoints.libfabric", "process of the libfabric provider", "provider.log"
@@ -138,13 +135,14 @@ def _settings(lab: RunningLab, nics: Sequence[PortPlan], directory: Path) -> lis
     ]
     count = min(len(os.sched_getaffinity(0)), len(served))
     job_id = 1 + randbelow(_JOBS - 1)
+    tick_ns = plan.times.serving_tick_ns(nics)
     return [
         ProviderSettings(
             hosts=tuple(served[number::count]),
             job_id=job_id,
             dscp=plan.dscp,
             control_dscp=plan.control_dscp,
-            tick_ns=plan.times.tick_ns(TICKS_PER_RTT),
+            tick_ns=tick_ns,
         )
         for number in range(count)
     ]
