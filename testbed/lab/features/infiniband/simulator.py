@@ -82,22 +82,26 @@ class Simulator:
         return self.plane.directory / "ibsim.out"
 
     @property
+    def network(self) -> Path:
+        """The file of the network that it was started from."""
+        return self.plane.directory / "network"
+
+    @property
     def log(self) -> Path:
         """The file of what it complains about."""
         return self.plane.directory / "ibsim.err"
 
     def start(self, subnet: PlannedSubnet, timeout_s: float = ANSWER_TIMEOUT_S) -> subprocess.Popen[bytes]:
         """Start it, and wait until it is ready. Raises `DriverError`."""
-        network = self.plane.directory / "network"
         try:
-            network.write_text(network_text(subnet))
+            self.network.write_text(network_text(subnet))
             self._prompt.unlink(missing_ok=True)
             os.mkfifo(self._prompt, 0o600)
             self._output.write_bytes(b"")
             prompt = os.open(self._prompt, os.O_RDWR | os.O_CLOEXEC)
             try:
                 with self._output.open("ab") as output, self.log.open("ab") as log:
-                    command = ["ibsim", "-s", *simulator_limits(subnet), str(network)]
+                    command = ["ibsim", "-s", *simulator_limits(subnet), str(self.network)]
                     process = self.plane.start(command, stdin=prompt, stdout=output, stderr=log, start_new_session=True)
             finally:
                 os.close(prompt)
@@ -193,7 +197,7 @@ class Simulator:
         return DriverError(
             "ibsim, which holds the subnet, does not answer",
             operation="ibsim",
-            hint="`testbed check` says what does not run; deploy --reconfigure brings the lab up anew",
+            hint="`testbed check` says what does not run; `testbed apply --repair` starts the subnet anew",
         )
 
     @contextmanager

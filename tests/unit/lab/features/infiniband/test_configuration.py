@@ -11,6 +11,7 @@ from testbed.base.errors import SpecError
 from testbed.lab.core.model import InfinibandFabric, Lab
 from testbed.lab.core.schema.load import load_topology, load_topology_text, topology_document
 from testbed.lab.features.infiniband.configuration import (
+    manager_settings,
     manager_text,
     network_text,
     partitions_text,
@@ -66,7 +67,7 @@ def test_ibsim_has_room_for_larger_subnets_than_its_own_limits() -> None:
 
 def test_the_log_is_flushed_and_nothing_is_dumped_into_var_log() -> None:
     subnet = plan_subnet(fabric())
-    text = manager_text(subnet, Path("/run/lab/sm-h1"), Path("/run/lab/partitions.conf"), 14)
+    text = manager_text(manager_settings(subnet, Path("/run/lab/sm-h1"), Path("/run/lab/partitions.conf"), 14))
     settings = dict(line.split(" ", 1) for line in text.splitlines())
     assert settings["force_log_flush"] == "TRUE", "commands wait for lines of the log"
     assert settings["dump_files_dir"] == "/run/lab/sm-h1"
@@ -79,8 +80,7 @@ def test_the_log_is_flushed_and_nothing_is_dumped_into_var_log() -> None:
 
 def test_lanes_and_weights_are_told() -> None:
     infiniband = "{vls: 2, sl2vl: {0: 0, 1: 1}, vl_arbitration: {high: {1: 64}, low: {0: 8}, limit: 4}}"
-    text = manager_text(plan_subnet(fabric(infiniband)), Path("/sm"), Path("/p"), 14)
-    settings = dict(line.split(" ", 1) for line in text.splitlines())
+    settings = manager_settings(plan_subnet(fabric(infiniband)), Path("/sm"), Path("/p"), 14)
     assert settings["qos_max_vls"] == "2"
     assert settings["qos_sl2vl"] == "0,1,15,15,15,15,15,15,15,15,15,15,15,15,15,15"
     assert settings["qos_vlarb_high"] == "1:64"
