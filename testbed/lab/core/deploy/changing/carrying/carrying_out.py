@@ -100,16 +100,19 @@ class ChangeExecution:
         self.record = self._record()
 
     def _record(self) -> LabRecord:
-        """The record of the lab as it is to be, by the releases of FRR that its nodes have now."""
-        now = RunningLab.planned(self.running.record, self._state, self.running.model, self.running.plan)
+        """The record of the lab as it is to be, by the releases of FRR that its nodes have now: those that something
+        else is to realise have another one once it does."""
         lab, new, record = self.changes.lab, self.changes.new, self.changes.record
         if record is None:
             raise ValueError(f"{lab.name} is not deployed")
-        version_of = now.frr_version if record.frr == self.running.record.frr else lambda _: record.frr
+        now = RunningLab.planned(self.running.record, self._state, self.running.model, self.running.plan)
+        then = RunningLab.planned(record, self._state, lab, new)
         return replace(
             record,
             environment={node.name: more for node in lab.nodes if (more := environment_of(new, self._run, node.name))},
-            daemons=recorded_daemons(lab, new, planned_daemons(new, version_of)),
+            daemons=recorded_daemons(
+                lab, new, planned_daemons(new, lambda node: then.frr_version(node) or now.frr_version(node))
+            ),
         )
 
     def carry_out(self) -> None:
