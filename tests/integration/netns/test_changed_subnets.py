@@ -251,7 +251,7 @@ def test_a_subnet_whose_ibsim_has_ended_is_repaired(sandbox: Any) -> None:
     lab = sandbox.deploy(sandbox.load(text()), k=K).lab
     first = state_of(lab)
     os.kill(noted_pids(LiveSubnet(lab).plane.directory)["ibsim"], signal.SIGKILL)
-    until(lambda: LiveSubnet(lab).ended() == ["ibsim"])
+    until(lambda: LiveSubnet(lab).ended() == ["ibsim"], "ibsim ends")
     assert [row.what for row in find_drift(lab).rows] == ["the subnet, with its ibsim"]
     apply_lab(sandbox.load(text()), sandbox.state, ApplyOptions(k=K, repair=True))
     sandbox.note_daemons()

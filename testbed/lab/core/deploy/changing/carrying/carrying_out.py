@@ -151,14 +151,16 @@ class ChangeExecution:
                     raise_neighbour_limits(self.record, self._state)
             with self._step("nodes", f"{len(changes.kernel.created)} new"):
                 self._create_nodes(kernel, created)
-                write_node_files(changes.lab, changes.new, self._run)
+                if self._manner.again or self._renames():
+                    write_node_files(changes.lab, changes.new, self._run)
             for each in changes.features:
                 each.created(changing)
             with self._step("links"), self._data_path.prepared(kernel):
                 self._make(kernel)
             with self._step("ports"):
                 kernel.change(changes.kernel)
-                announce_moved(changes.old, changes.new)
+                if changes.kernel.addressed:
+                    announce_moved(changes.old, changes.new)
                 self._attach()
             for each in changes.features:
                 each.linked(changing)
@@ -225,6 +227,19 @@ class ChangeExecution:
         if created:
             self._journal.nodes(kernel.create_nodes(created))
             kernel.publish({item.node for item in created})
+
+    def _renames(self) -> bool:
+        """Tell whether programs of nodes are to see other names or files than before."""
+        old, new, kernel = self.changes.old, self.changes.new, self.changes.kernel
+        return bool(
+            self.changes.features
+            or kernel.created
+            or kernel.gone
+            or kernel.addressed
+            or kernel.takes_addresses(old)
+            or old.management != new.management
+            or [speaker.node for speaker in old.speakers] != [speaker.node for speaker in new.speakers]
+        )
 
     def _attach(self) -> None:
         """Have the pause agent serve the ports that there are now, those that go until they are gone.
