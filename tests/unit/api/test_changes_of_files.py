@@ -225,6 +225,16 @@ def test_another_link_layer_comes_in_the_place_of_the_first(differ: Differ, file
     assert not any(row.what.startswith("host ") and not row.part_of for row in changes.rows), "hosts stay"
 
 
+def test_a_link_more_is_no_change_of_ports_elsewhere(differ: Differ) -> None:
+    """The paths of a rail switch upwards are more then, which matters to switches that pin destinations alone."""
+    links = "topology: {links: [{endpoints: [p1-s1-rail1:more1, p1-spine1:more1], rate: 400G}]}\n"
+    rows = [row for row in differ(("qos:", f"{links}qos:")).rows if not row.part_of]
+    assert [row.what for row in rows if row.effect is Effect.MADE and row.kind != "bgpd"] == [
+        "link p1-s1-rail1:more1 <-> p1-spine1:more1"
+    ]
+    assert not [row for row in rows if row.kind == "port"]
+
+
 def test_an_error_of_the_plan_has_its_place(differ: Differ) -> None:
     with pytest.raises((SpecError, PlanError), match="buffer-too-small") as refused:
         differ(("  preset: uec\n", "  preset: uec\n  buffer: {shared: 10kB}\n"))

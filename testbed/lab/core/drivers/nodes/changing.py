@@ -120,18 +120,6 @@ class KernelChanges:
         return sorted({node for item in touched for node in places_of(item)} - created)
 
     @property
-    def addressed(self) -> bool:
-        """Tell whether a node gets an address, or has one at another interface."""
-        return any(isinstance(item, AddAddress) for item in (*self.made, *(new for _, new in self.changed)))
-
-    def takes_addresses(self, old: LabPlan) -> bool:
-        """Tell whether an address of the plan that the lab had goes, by itself or with its interface."""
-        gone = (*self.first, *self.outdated, *self.removed)
-        ends = ends_of(gone)
-        addresses = (item for item in old.operations if isinstance(item, AddAddress))
-        return any(isinstance(item, AddAddress) for item in gone) or any(is_on(item, ends) for item in addresses)
-
-    @property
     def settled(self) -> list[Operation]:
         """The filters that are put in force again once all that goes is gone."""
         return [last for now, last in self.renewed if last is not now]

@@ -16,7 +16,7 @@ from testbed.base.files import remove_remains
 from testbed.base.linux import namespaces
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.changing.carrying.data_path import ChangedDataPath
-from testbed.lab.core.deploy.changing.carrying.moved_addresses import announce_moved
+from testbed.lab.core.deploy.changing.carrying.moved_addresses import announce_moved, names_may_differ
 from testbed.lab.core.deploy.changing.carrying.routing import (
     comes_last,
     prepare_daemons,
@@ -151,16 +151,14 @@ class ChangeExecution:
                     raise_neighbour_limits(self.record, self._state)
             with self._step("nodes", f"{len(changes.kernel.created)} new"):
                 self._create_nodes(kernel, created)
-                if self._manner.again or self._renames():
-                    write_node_files(changes.lab, changes.new, self._run)
+                self._write_node_files()
             for each in changes.features:
                 each.created(changing)
             with self._step("links"), self._data_path.prepared(kernel):
                 self._make(kernel)
             with self._step("ports"):
                 kernel.change(changes.kernel)
-                if changes.kernel.addressed:
-                    announce_moved(changes.old, changes.new)
+                announce_moved(changes.kernel, changes.old, changes.new)
                 self._attach()
             for each in changes.features:
                 each.linked(changing)
@@ -228,18 +226,12 @@ class ChangeExecution:
             self._journal.nodes(kernel.create_nodes(created))
             kernel.publish({item.node for item in created})
 
-    def _renames(self) -> bool:
-        """Tell whether programs of nodes are to see other names or files than before."""
-        old, new, kernel = self.changes.old, self.changes.new, self.changes.kernel
-        return bool(
-            self.changes.features
-            or kernel.created
-            or kernel.gone
-            or kernel.addressed
-            or kernel.takes_addresses(old)
-            or old.management != new.management
-            or [speaker.node for speaker in old.speakers] != [speaker.node for speaker in new.speakers]
-        )
+    def _write_node_files(self) -> None:
+        """Have programs of nodes see the names of the new plan, where there may be others than before."""
+        changes = self.changes
+        may_differ = names_may_differ(changes.kernel, changes.old, changes.new)
+        if may_differ or self._manner.again or changes.features:
+            write_node_files(changes.lab, changes.new, self._run)
 
     def _attach(self) -> None:
         """Have the pause agent serve the ports that there are now, those that go until they are gone.
