@@ -117,7 +117,8 @@ class SubnetDifference:
 
     @property
     def loses_lanes(self) -> bool:
-        """Tell whether all lanes become one: nodes are told so first, since OpenSM leaves their tables alone then."""
+        """Tell whether all lanes become one: nodes get the tables back that they had at their start, since OpenSM leaves
+        them alone then."""
         old, new = self.old, self.new
         return old is not None and new is not None and old.settings.has_lanes and not new.settings.has_lanes
 

@@ -139,7 +139,8 @@ def manager_settings(
     subnet: PlannedSubnet, directory: Path, partitions: Path, priority: int, *, lanes: bool = False
 ) -> dict[str, str]:
     """OpenSM's settings. What it writes goes into `directory`: its dumps go to /var/log otherwise, and its log, which
-    commands wait for, is written when a buffer is full. `lanes`: it writes tables of lanes even where all are one.
+    commands wait for, is written when a buffer is full. `lanes`: where one lane is for all, it writes its own tables of
+    lanes, which nodes have at their start (but that those of ibsim name 15 lanes, of which links have 8).
 
     Of several managers each has one datagram on its way: ibsim leads the answer of another manager to whoever sent a
     datagram of its number last, and an answer that is lost so has OpenSM wait for ever.
@@ -154,15 +155,14 @@ def manager_settings(
         "sminfo_polling_timeout": str(POLLING_MS),
         "polling_retry_number": str(POLLS),
         "partition_config_file": str(partitions),
-        "qos": "FALSE",
+        "qos": "TRUE" if settings.has_lanes or lanes else "FALSE",
     }
     if "nue" in settings.routing:
         values["nue_max_num_vls"] = str(settings.vls)
     if len(settings.sm_hosts) > 1:
         values |= {"max_wire_smps": "1", "max_wire_smps2": "1"}
-    if settings.has_lanes or lanes:
+    if settings.has_lanes:
         values |= {
-            "qos": "TRUE",
             "qos_max_vls": str(settings.vls),
             "qos_high_limit": str(settings.vl_high_limit),
             "qos_vlarb_high": _arbitration(settings.vl_high) or "0:0",

@@ -206,7 +206,7 @@ def start_managers_anew(plane: Plane, subnet: PlannedSubnet, identity: int, time
 
 def tell_managers(plane: Plane, subnet: PlannedSubnet, timeout_s: float, *, lanes: bool = False) -> None:
     """Have the managers that run read their files anew, and wait until a sweep that has begun since has ended. `lanes`:
-    they are to write tables of lanes even where all are one. Raises `ConvergenceError`, `DriverError`."""
+    they are to write tables of lanes even where one is for all. Raises `ConvergenceError`, `DriverError`."""
     managers = managers_of(plane, subnet)
     try:
         for manager in managers:

@@ -88,6 +88,14 @@ def test_lanes_and_weights_are_told() -> None:
     assert settings["qos_high_limit"] == "4"
 
 
+def test_tables_of_lanes_are_given_back_as_opensm_has_them_by_itself() -> None:
+    subnet = plan_subnet(fabric())
+    plain = manager_settings(subnet, Path("/sm"), Path("/p"), 14)
+    assert plain["qos"] == "FALSE", "what a file leaves out stays as it was where it is read anew"
+    given_back = manager_settings(subnet, Path("/sm"), Path("/p"), 14, lanes=True)
+    assert given_back == plain | {"qos": "TRUE"}
+
+
 def test_without_partitions_all_are_full_members_and_with_them_nobody_is() -> None:
     assert partitions_text(plan_subnet(fabric())) == "Default=0x7fff : ALL=full;\n"
     text = partitions_text(plan_subnet(fabric('{partitions: {red: {nodes: ["p1-s1-*"], sl: 1}, blue: [p1-s2-h1]}}')))
