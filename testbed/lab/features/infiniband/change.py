@@ -117,8 +117,8 @@ class SubnetDifference:
 
     @property
     def loses_lanes(self) -> bool:
-        """Tell whether all lanes become one: nodes get the tables back that they had at their start, since OpenSM leaves
-        them alone then."""
+        """Tell whether all lanes become one: nodes get the tables back of their start, since OpenSM leaves them alone
+        then."""
         old, new = self.old, self.new
         return old is not None and new is not None and old.settings.has_lanes and not new.settings.has_lanes
 
