@@ -99,6 +99,11 @@ class Manager:
         return self.plane.directory / f"sm-{self.node.identifier.lower()}"
 
     @property
+    def settings(self) -> Path:
+        """The file of its settings."""
+        return self.plane.directory / f"opensm-{self.node.identifier.lower()}.conf"
+
+    @property
     def log(self) -> Path:
         """OpenSM's log."""
         return self.directory / "opensm.log"
@@ -110,21 +115,19 @@ class Manager:
         except FileNotFoundError:
             return ManagerLog()
 
-    def write(self, subnet: PlannedSubnet, *, lanes: bool = False) -> Path:
-        """Write the files that it reads (`manager_settings`); that of its settings comes back. Raises `OSError`."""
+    def write(self, subnet: PlannedSubnet, *, lanes: bool = False) -> None:
+        """Write the files that it reads (`manager_settings`). Raises `OSError`."""
         self.plane.own(self.directory)
         partitions = self.plane.directory / "partitions.conf"
         write_atomically(partitions, partitions_text(subnet), durable=False)
-        settings = self.plane.directory / f"opensm-{self.node.identifier.lower()}.conf"
         values = manager_settings(subnet, self.directory, partitions, self.priority, lanes=lanes)
-        write_atomically(settings, manager_text(values), durable=False)
-        return settings
+        write_atomically(self.settings, manager_text(values), durable=False)
 
     def start(self, subnet: PlannedSubnet) -> subprocess.Popen[bytes]:
         """Start it. Raises `DriverError`."""
         try:
-            settings = self.write(subnet)
-            command = ["opensm", "-F", str(settings), "-f", str(self.log), "-D", LOG_FLAGS]
+            self.write(subnet)
+            command = ["opensm", "-F", str(self.settings), "-f", str(self.log), "-D", LOG_FLAGS]
             with (self.plane.directory / f"opensm-{self.node.identifier.lower()}.out").open("ab") as output:
                 return self.plane.start(
                     command,

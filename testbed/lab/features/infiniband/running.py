@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -199,9 +200,19 @@ def _start_anew(
 def start_managers_anew(plane: Plane, subnet: PlannedSubnet, identity: int, timeout_s: float) -> None:
     """End whatever manager runs in the namespace of a plane, and start those of `subnet`; nodes keep their tables until
     there are new ones. Raises `ConvergenceError`, `DriverError`."""
-    kill_processes([process for process in processes_in({identity}) if process.command == MANAGER])
+    ended = [process for process in processes_in({identity}) if process.command == MANAGER]
+    kill_processes(ended)
+    managers = managers_of(plane, subnet)
+    left = [plane.work / f"sys-{process.pid}" for process in ended]  # umad2sim removes it where a program ends itself
+    left += {*plane.directory.glob("sm-*")} - {manager.directory for manager in managers}
+    for process in ended:
+        _reap(process.pid)
+    for directory in left:
+        shutil.rmtree(directory, ignore_errors=True)
+    for path in {*plane.directory.glob("opensm-*.conf")} - {manager.settings for manager in managers}:
+        path.unlink()
     Simulator(plane=plane).forget_dead()
-    settle(plane, subnet, _start_anew(plane, subnet, managers_of(plane, subnet), timeout_s, ATTEMPTS), timeout_s)
+    settle(plane, subnet, _start_anew(plane, subnet, managers, timeout_s, ATTEMPTS), timeout_s)
 
 
 def tell_managers(plane: Plane, subnet: PlannedSubnet, timeout_s: float, *, lanes: bool = False) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from testbed.base.errors import SpecError
 from testbed.lab.core.model import InfinibandFabric, Lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology, load_topology_text, topology_document
 from testbed.lab.features.infiniband.configuration import (
     manager_settings,
@@ -144,3 +145,13 @@ def test_names_of_partitions_are_letters_that_opensm_reads() -> None:
     with pytest.raises(SpecError) as refused:
         fabric("{partitions: {r\u00f3t: [p1-s1-h1]}}")
     assert [problem.code for problem in refused.value.problems] == ["bad-name"]
+
+
+def test_hosts_have_ports_of_management_beside_a_subnet_and_its_switches_none() -> None:
+    lab = load_topology_text(
+        TEXT.format(infiniband="{}") + "networks: {management: {design: out-of-band, services: [dns]}}\n",
+        file="lab.yml",
+    )
+    plan = plan_lab(lab, k=1)
+    assert plan.management is not None
+    assert set(plan.management.addresses) == {"mgmt1", "p1-s1-h1", "p1-s2-h1"}
