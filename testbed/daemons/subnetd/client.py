@@ -58,6 +58,10 @@ class SubnetWires:
             return False
         return True
 
+    def stop(self) -> None:
+        """End them and wait for their end. Fine where there are none."""
+        _DAEMON.stop(self.run_directory)
+
     def set_link(self, node: str, port: int, *, up: bool) -> None:
         """Take the link at a port down, with what is on it, or bring it up."""
         self._ask("set_link", node=node, port=port, up=up)
