@@ -22,6 +22,7 @@ from testbed.lab.core.drivers.probing.machine_probe import clock
 from testbed.lab.core.model import Delay, End, Lab, Link, LinkKind, Node, NodeKind, Role, Scale
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.schema.model import Transport
+from testbed.run.schema.transports import TRANSPORTS
 from testbed.run.transports.registry import transport_class
 from testbed.workload.steps import Transfer, Workload
 
@@ -50,6 +51,8 @@ def packet_cost(transport: Transport, state: StateDirectory, *, measure: bool = 
     ever measured, and where it cannot be measured.
     """
     if not transport_class(transport.kind).in_user_space or clock() == "virtual" or os.geteuid() != 0:
+        return None
+    if TRANSPORTS[transport.kind.value].over_subnet:  # which the small lab has none of
         return None
     costs = PacketCosts(state)
     variant = _variant(transport)
