@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from testbed.base.linux.port_counters import PortCounters
-from testbed.lab.core.model.end import End
 from testbed.protocols.infiniband.binding import ERRORS
 from testbed.protocols.infiniband.data_path import PortReading
-from testbed.protocols.infiniband.subnet import Channel
 from testbed.record.subnet_counters import SubnetLane, SubnetLoad, SubnetPort
 
 _NS = 1e9
@@ -45,20 +42,6 @@ def subnet_load(
         xmit_wait_share=max((port.xmit_wait_s for port in ports), default=0.0) / elapsed_s if elapsed_s else 0.0,
         ports=busiest[:MOST_PORTS],
     )
-
-
-def port_counters(readings: Sequence[PortReading], ends: Mapping[Channel, End]) -> dict[tuple[str, str], PortCounters]:
-    """Return what each port has sent, and discarded, by the lab's names."""
-    found = {}
-    for one in readings:
-        end = ends.get((one.node, one.port))
-        if end is not None:
-            found[end.node, end.interface] = PortCounters(
-                tx_bytes=sum(lane["xmit_bytes"] for lane in one.lanes.values()),
-                tx_packets=one.counters["xmit_pkts"],
-                tx_dropped=one.counters["xmit_discards"],
-            )
-    return found
 
 
 def _port(one: PortReading) -> SubnetPort:

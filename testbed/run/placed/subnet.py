@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from testbed.base.errors import ScenarioError
+from testbed.base.linux.port_counters import PortCounters
 from testbed.lab.core.model import InfinibandFabric
 from testbed.lab.core.model.end import End
 from testbed.lab.core.model.infiniband import port_numbers, subnet_names
+from testbed.protocols.infiniband.data_path import PortReading
 from testbed.protocols.infiniband.local_routing import DEFAULT_PKEY
 from testbed.protocols.infiniband.subnet import Channel, Subnet
 from testbed.protocols.infiniband.tables import FULL_MEMBER
@@ -37,6 +39,20 @@ def pkey_between(subnet: Subnet, source: str, destination: str) -> int:
         f"{source} and {destination} are in no partition together, and the workload has one send to the other",
         hint="ranks of one partition, or fabric.infiniband.partitions with both",
     )
+
+
+def port_counters(readings: Sequence[PortReading], ends: Mapping[Channel, End]) -> dict[tuple[str, str], PortCounters]:
+    """Return what each port has sent, and discarded, by the lab's names."""
+    found = {}
+    for one in readings:
+        end = ends.get((one.node, one.port))
+        if end is not None:
+            found[end.node, end.interface] = PortCounters(
+                tx_bytes=sum(lane["xmit_bytes"] for lane in one.lanes.values()),
+                tx_packets=one.counters["xmit_pkts"],
+                tx_dropped=one.counters["xmit_discards"],
+            )
+    return found
 
 
 def ends_of(fabric: InfinibandFabric) -> Mapping[Channel, End]:

@@ -17,9 +17,8 @@ from testbed.lab.core.model import BACKEND, DelayBy, InfinibandFabric, Lab
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.features.infiniband.live import LiveSubnet
 from testbed.lab.features.infiniband.wires import MOST_HCAS, has_wires
-from testbed.run.measuring.subnet_loads import port_counters
 from testbed.run.placed.lab import lab_of_runs
-from testbed.run.placed.subnet import ends_of
+from testbed.run.placed.subnet import ends_of, port_counters
 
 if TYPE_CHECKING:
     import subprocess

@@ -9,9 +9,9 @@ from testbed.base.errors import TestbedError
 from testbed.endpoints.worker.program import Program
 from testbed.lab.core.model import InfinibandFabric
 from testbed.run.measuring.measured import Measured
-from testbed.run.measuring.subnet_loads import port_counters, subnet_load
+from testbed.run.measuring.subnet_loads import subnet_load
 from testbed.run.placed.lab import LiveLab
-from testbed.run.placed.subnet import ends_of, require_lids
+from testbed.run.placed.subnet import ends_of, port_counters, require_lids
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.simulated.beside import Beside
 from testbed.run.simulated.counters import QueueSampler
