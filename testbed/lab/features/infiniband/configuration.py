@@ -24,6 +24,9 @@ HIGHEST_PRIORITY = 13
 POLLING_MS, POLLS = 1000, 3
 """A standby manager asks for the master so often, and takes over after so many polls without an answer. OpenSM's own
 10 s and 4 make it a minute."""
+ON_THE_WIRE = 32
+"""The datagrams that a manager has on their way. With OpenSM's own 4, its threads and ibsim sleep for nearly each of
+them: of 1,024 HCAs that is twice as many switches between threads."""
 _MEMBERS_OF_LINE = 8
 
 
@@ -134,11 +137,7 @@ def simulator_limits(subnet: PlannedSubnet) -> list[str]:
 
 def manager_text(subnet: PlannedSubnet, directory: Path, partitions: Path, priority: int) -> str:
     """OpenSM's settings. What it writes goes into `directory`: its dumps go to /var/log otherwise, and its log, which
-    commands wait for, is written when a buffer is full.
-
-    Of several managers each has one datagram on its way: ibsim leads the answer of another manager to whoever sent a
-    datagram of its number last, and an answer that is lost so has OpenSM wait for ever.
-    """
+    commands wait for, is written when a buffer is full."""
     settings = subnet.settings
     values = {
         "force_log_flush": "TRUE",
@@ -150,9 +149,9 @@ def manager_text(subnet: PlannedSubnet, directory: Path, partitions: Path, prior
         "polling_retry_number": str(POLLS),
         "partition_config_file": str(partitions),
         "nue_max_num_vls": str(settings.vls),
+        "max_wire_smps": str(ON_THE_WIRE),
+        "max_wire_smps2": str(ON_THE_WIRE),
     }
-    if len(settings.sm_hosts) > 1:
-        values |= {"max_wire_smps": "1", "max_wire_smps2": "1"}
     if settings.has_lanes:
         values |= {
             "qos": "TRUE",
