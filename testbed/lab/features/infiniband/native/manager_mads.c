@@ -26,8 +26,10 @@
 #define BY_LID 0x01
 #define DIRECTED 0x81
 #define SM_INFO 0x20
+#ifndef PATIENCE_S
 #define PATIENCE_S 5
 #define LOOK_MS 500 /* so often a receiver looks whether the time of a question is over */
+#endif
 
 typedef int (*send_function)(int, int, void *, int, int, int);
 typedef int (*receive_function)(int, void *, int *, int);
