@@ -6,12 +6,17 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, Final
 
+from testbed.base.errors import ScenarioError
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.model import InfinibandFabric
 from testbed.run.emulated.point import EmulatedPoint
+from testbed.run.faults.links import LinkDown
+from testbed.run.faults.registry import lab_fault
 from testbed.run.measuring.measured import Measured
 from testbed.run.measuring.subnet_loads import subnet_load
 from testbed.run.placed.subnet_lab import SubnetLab
 from testbed.run.placed.traffic import RunTraffic, lab_transports
+from testbed.run.schema.model import Scenario
 from testbed.run.sweep.points import Point
 
 APPROXIMATIONS: Final = (
@@ -27,6 +32,17 @@ APPROXIMATIONS: Final = (
     " second or so.",
 )
 """Says what a run over live wires does not reproduce."""
+
+
+def check_subnet_faults(scenario: Scenario, fabric: InfinibandFabric) -> None:
+    """Raise `ScenarioError` for the first fault that the subnet of a lab which is up does not have."""
+    parts = {node.name for node in fabric.switches}
+    for fault in scenario.faults:
+        if fault.target.partition(":")[0] in parts and not isinstance(lab_fault(fault), LinkDown):
+            raise ScenarioError(
+                f"links of a subnet that is up go down, and {fault.kind} of {fault.target} is something else",
+                hint="kind: link-down or link-flap; --backend simulation also has node-kill",
+            )
 
 
 class SubnetPoint(EmulatedPoint):

@@ -148,9 +148,10 @@ def _check_needs(sweep: Sweep) -> None:
     check_needs(sweep)
     for point in sweep.points:
         if go_over_subnet(point.scenario.transports):
+            from testbed.run.emulated.subnet_point import check_subnet_faults  # most labs have none
             from testbed.run.placed.subnet_lab import require_wires
 
-            require_wires(sweep.lab_of(point))
+            check_subnet_faults(point.scenario, require_wires(sweep.lab_of(point)))
 
 
 class EmulatedPoints:
@@ -212,7 +213,7 @@ class _LabsInTurn:
         lab = self._labs(one.point.scenario.topology)
         make = EmulatedPoint
         if go_over_subnet(one.point.scenario.transports) and isinstance(lab, RunningLab):
-            from testbed.run.emulated.subnet_point import SubnetPoint  # most labs have none
+            from testbed.run.emulated.subnet_point import SubnetPoint
 
             make = SubnetPoint
         return make(
