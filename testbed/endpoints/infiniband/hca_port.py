@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import select
 import socket
+import struct
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -20,15 +21,14 @@ from testbed.endpoints.infiniband.adapter import open_adapter
 from testbed.endpoints.loop import Loop
 from testbed.endpoints.sockets import SocketCounters
 from testbed.protocols.datagram import Incoming, Outgoing
-from testbed.protocols.errors import DecodeError
 from testbed.protocols.infiniband.local_routing import (
+    BTH_BYTES,
     DEFAULT_PKEY,
     FECN,
     ICRC_BYTES,
+    LOCAL,
     LRH_BYTES,
-    LocalHeader,
-    decode_unchecked,
-    encode_unchecked,
+    compute_local_icrc,
 )
 from testbed.protocols.roce.rnic import Rnic
 
@@ -39,6 +39,9 @@ _SEND_BUFFER_BYTES: Final = 18 << 10
 """SO_SNDBUF of a lane, which Linux doubles: four full frames, and it is writable when three of them have left. What
 waits is to wait with queue pairs."""
 _LONGEST_FRAME: Final = 4096 + 256
+_HEAD_BYTES: Final = LRH_BYTES + BTH_BYTES
+_LRH: Final = struct.Struct("!BBHHH")
+_SLID_AT: Final = 6
 _PKEY_AT: Final = 2
 _VARIANT_AT: Final = LRH_BYTES + 4
 
@@ -49,6 +52,16 @@ class Peer:
 
     lid: int
     pkey: int = DEFAULT_PKEY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Path:
+    """The way to a peer: the second byte of its frames (service level and next header), its lane, LID and P_Key."""
+
+    service: int
+    lane: int
+    lid: int
+    pkey: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,7 +90,6 @@ class HcaPort:
         self.wrong = 0
         """Frames that came in with a wrong ICRC, or from nobody who is known."""
         self.rnic: Rnic | None = None
-        self._peers = peers
         self._loop = loop
         self._on_end = on_end
         self._ended = False
@@ -86,19 +98,23 @@ class HcaPort:
         self._receiver.setblocking(False)
         self.receivers = (self._receiver.fileno(),)
         self._lid = int(hello["lid"])
-        self._sls = {int(lid): int(sl) for lid, sl in hello["sls"].items()}
-        self._vls = [int(vl) for vl in hello["lanes"]]
+        levels = {int(lid): int(sl) for lid, sl in hello["sls"].items()}
+        self._paths = {
+            address: _Path(
+                service=levels.get(peer.lid, 0) << 4 | LOCAL,
+                lane=int(hello["lanes"][levels.get(peer.lid, 0)]),
+                lid=peer.lid,
+                pkey=peer.pkey,
+            )
+            for address, peer in peers.items()
+        }
         self._addresses = {peer.lid: address for address, peer in peers.items()}
         self._lanes: dict[int, _Lane] = {}
 
     def attach(self, rnic: Rnic) -> None:
         """Have an RNIC know the lanes to its peers, and when they are full."""
         self.rnic = rnic
-        rnic.lanes = {address: lane for address in self._peers if (lane := self.lane_of(address))}
-
-    def lane_of(self, address: str) -> int:
-        """Return the virtual lane to an address."""
-        return self._vls[self._sls.get(self._peers[address].lid, 0)]
+        rnic.lanes = {address: path.lane for address, path in self._paths.items() if path.lane}
 
     # --- receiving ------------------------------------------------------------------------------------
 
@@ -122,36 +138,42 @@ class HcaPort:
                 break
             counters.received += 1
             counters.received_bytes += len(data)
-            try:
-                header, packet = decode_unchecked(data)
-            except DecodeError:
-                self.wrong += 1
-                continue
-            remote = self._addresses.get(header.slid)
+            remote = self._source_of(data)
             if remote is None:
                 self.wrong += 1
                 continue
-            marked = bool(data[_VARIANT_AT] & FECN)
-            found.append(Incoming(remote, 0, packet + data[-ICRC_BYTES:], marked))
+            found.append(Incoming(remote, 0, memoryview(data)[LRH_BYTES:], data[_VARIANT_AT] & FECN != 0))
         return found
+
+    def _source_of(self, data: bytes) -> str | None:
+        """Return the address of the HCA that has sent a frame; None: nobody who is known, or not a whole frame."""
+        if len(data) < _HEAD_BYTES + ICRC_BYTES or data[1] & 3 != LOCAL:
+            return None
+        if compute_local_icrc(data[:_HEAD_BYTES], memoryview(data)[_HEAD_BYTES:-ICRC_BYTES]) != int.from_bytes(
+            data[-ICRC_BYTES:], "little"
+        ):
+            return None
+        return self._addresses.get(data[_SLID_AT] << 8 | data[_SLID_AT + 1])
 
     # --- sending --------------------------------------------------------------------------------------
 
     def send(self, datagrams: Sequence[Outgoing]) -> None:
         """Put packets of the RNIC into frames, and these on their lanes."""
         for one in datagrams:
-            peer = self._peers.get(one.remote)
-            if peer is None:
+            path = self._paths.get(one.remote)
+            if path is None:
                 self.counters.dropped += 1
                 continue
-            sl = self._sls.get(peer.lid, 0)
-            header = one.header
-            if peer.pkey != DEFAULT_PKEY:
-                header = header[:_PKEY_AT] + peer.pkey.to_bytes(2, "big") + header[_PKEY_AT + 2 :]
-            packet = header + bytes(one.payload)
-            local = LocalHeader(vl=0, sl=sl, dlid=peer.lid, slid=self._lid, words=0)
-            frame = encode_unchecked(local, packet[:-ICRC_BYTES])
-            lane = self._lane(self._vls[sl])
+            header, payload = one.header, memoryview(one.payload)
+            if not payload:  # an answer, whose ICRC is behind its header
+                header, payload = header[:BTH_BYTES], memoryview(header)[BTH_BYTES:]
+            if path.pkey != DEFAULT_PKEY:
+                header = header[:_PKEY_AT] + path.pkey.to_bytes(2, "big") + header[_PKEY_AT + 2 :]
+            words = (LRH_BYTES + len(header) + len(payload)) // 4
+            head = _LRH.pack(0, path.service, path.lid, words, self._lid) + header
+            rest = payload[:-ICRC_BYTES]
+            frame = b"".join((head, rest, compute_local_icrc(head, rest).to_bytes(ICRC_BYTES, "little")))
+            lane = self._lane(path.lane)
             lane.waiting.append(frame)
             if len(lane.waiting) == 1:
                 self._flush(lane)
