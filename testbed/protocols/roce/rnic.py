@@ -30,7 +30,7 @@ from testbed.protocols.roce.packets.headers import (
     decode_bth,
     unpack_bth,
 )
-from testbed.protocols.roce.packets.icrc import ICRC_BYTES, Icrc
+from testbed.protocols.roce.packets.icrc import ICRC_BYTES, Icrc, LaterIcrc
 from testbed.protocols.roce.packets.opcodes import LAYOUTS, REQUESTS, Layout, Opcode, Operation, Service
 from testbed.protocols.roce.qp import QueuePair
 from testbed.protocols.roce.states import QpState
@@ -73,7 +73,8 @@ _ATOMIC_ACKNOWLEDGE: Final = Operation.ATOMIC_ACKNOWLEDGE
 class Rnic:
     """Raises nothing for anything that arrives; what is wrong is dropped and counted in `counters`."""
 
-    def __init__(self, address: str, config: RoceConfig, random: Random, now: int) -> None:
+    def __init__(self, address: str, config: RoceConfig, random: Random, now: int, *, later_icrc: bool = False) -> None:
+        """`later_icrc`: its port makes and checks ICRCs."""
         self.address: str = address
         self.config: Final[RoceConfig] = config
         self.counters: Counter[str] = Counter()
@@ -93,8 +94,8 @@ class Rnic:
         self._answering: list[QueuePair] = []
         self._timers: list[tuple[int, int, QueuePair]] = []
         self._timer_number: int = 0
-        self._sent: Final = Icrc()
-        self._arrived: Final = Icrc()
+        self._sent: Final[Icrc] = LaterIcrc() if later_icrc else Icrc()
+        self._arrived: Final[Icrc] = LaterIcrc() if later_icrc else Icrc()
         self.dynamic: DynamicConnections | None = None
         """Its dynamic connections, if it has any."""
         self.lanes: dict[str, int] = {}
