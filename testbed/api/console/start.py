@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -197,7 +196,7 @@ class _Link:
         what = "console" if first else "for another browser"
         self._tell(f"{what}: {self._at}{token} (Ctrl-C ends it)" if first else f"{what}: {self._at}{token}")
         if first and self._serving.opens_browser:
-            self._file.open(f"{self._at}{token}")
+            self._file.open(f"{self._at}{token}", self._tell)
 
     def used(self) -> None:
         """Show another link: this one is worth nothing any more."""
@@ -242,8 +241,3 @@ def opened(target: str | None, roots: Sequence[Path], state: StateDirectory) -> 
     if os.sep in target or path.exists():
         raise TestbedError(f"{target} has no record", hint="name a directory below results/, or a lab")
     raise state.not_found(target)
-
-
-def tell_on_standard_error(sentence: str) -> None:
-    """Print a sentence for who has started the console."""
-    print(sentence, file=sys.stderr, flush=True)
