@@ -1,4 +1,4 @@
-"""Words in the field "Find", on each look of the map and in a table: patterns as the command line takes them, and states."""
+"""Words in the field "Find", on each look of the map and in a table: patterns of the command line, and states."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import pytest
 Open = Callable[..., Any]
 pytestmark = [pytest.mark.browser, pytest.mark.netns, pytest.mark.frr, pytest.mark.process, pytest.mark.timeout(600)]
 
-LIT = "() => [...document.querySelectorAll('.world .n.on')].map(n => n.getAttribute('aria-label').split(', ')[1]).sort()"
+LIT = """() => [...document.querySelectorAll('.world .n.on')]
+  .map(node => node.getAttribute('aria-label').split(', ')[1]).sort()"""
 CELLS_LIT = """async words => {
-  const {readWords} = await import('/static/core/filter.js'), {lab, shown} = consoleApp.live.get(), found = readWords(words);
+  const {readWords} = await import('/static/core/filter.js');
+  const {lab, shown} = consoleApp.live.get(), found = readWords(words);
   return lab.ports.node.map((node, port) => port).filter(port => found.port(lab, shown.state, port)).map(lab.portName);
 }"""
 

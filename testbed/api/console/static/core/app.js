@@ -6,7 +6,7 @@ import {askAhead, forgetAhead, neededOf} from "./early.js";
 import {Store} from "./store.js";
 import {Stream} from "./stream.js";
 
-const MOST_MOMENTS = 240;
+const MOST_MOMENTS = 240, AGAIN_MS = 3000;
 
 export class App {
   constructor() {
@@ -117,7 +117,9 @@ export class App {
       const events = await this.get(base + "/events?count=200").catch(() => []);
       if (mine === this.asked) this.live.set({events});
     } catch (error) {
-      if (mine === this.asked) this.live.set({failed: error});
+      if (mine !== this.asked) return;
+      this.live.set({failed: error});
+      if (error.status === 0) setTimeout(() => { if (mine === this.asked) { this.stream.follow(null); this.open(base); } }, AGAIN_MS);  // with a snapshot
     }
   }
 

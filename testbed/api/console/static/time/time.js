@@ -1,7 +1,7 @@
 // The view "Time": what is selected, over what is kept, in one chart for each measure. A click sets the moment of the whole page.
 import {html, useEffect, useMemo, useRef, useState} from "../core/lib.js";
 import {useStore} from "../core/store.js";
-import {Empty, Failure, Segments, Spinner} from "../core/ui.js";
+import {Empty, Failure, Segments, Spinner, useTurn} from "../core/ui.js";
 import {METRICS, timeText} from "../core/format.js";
 import {portsOf} from "../core/app.js";
 import {useTheme} from "../core/frame.js";
@@ -21,7 +21,7 @@ const SPANS = [{value: "", title: "All"}, {value: "300", title: "5 min"}, {value
 const TimeView = ({app}) => {
   const lab = useStore(app.live, l => l.lab), selection = useStore(app.address, a => a.selection), measure = useStore(app.address, a => a.measure), moment = useStore(app.address, a => a.moment);
   const back = useStore(app.address, a => a.params.back) || "", off = useStore(app.address, a => a.off), has = useStore(app.live, l => l.shown !== null);
-  const [found, setFound] = useState(null), [failed, setFailed] = useState(null), theme = useTheme();
+  const [found, setFound] = useState(null), [failed, setFailed] = useState(null), theme = useTheme(), turn = useTurn(failed);
 
   // The ports that are shown: what is selected, the highest first; nothing selected: the highest of all.
   const chosen = useMemo(() => {
@@ -54,7 +54,7 @@ const TimeView = ({app}) => {
     };
     load();
     return () => { stop.abort(); clearTimeout(timer); };
-  }, [lab, ports, back]);
+  }, [lab, ports, back, turn]);
 
   if (selection.length && !ports.length) return html`<${Empty} title="Nothing to draw">What is selected has no ports that are measured.</${Empty}>`;
   if (failed) return html`<${Failure} error=${failed} />`;

@@ -3,21 +3,21 @@
 // of it at once.
 import {html, useEffect, useState} from "../core/lib.js";
 import {useStore} from "../core/store.js";
-import {Button, CopyLine, Empty, Failure, Pill, Spinner} from "../core/ui.js";
+import {Button, CopyLine, Empty, Failure, Pill, Spinner, useTurn} from "../core/ui.js";
 import {bytesText, plural, rateText, shareText, spanText, timeText} from "../core/format.js";
 
 const VERDICTS = {pass: "ok", fail: "bad", invalid: "warn"};
 
 const JobView = ({app}) => {
-  const lab = useStore(app.live, live => live.lab), [found, setFound] = useState(null), [error, setError] = useState(null);
+  const lab = useStore(app.live, live => live.lab), [found, setFound] = useState(null), [error, setError] = useState(null), turn = useTurn(error);
   useEffect(() => {
     let stale = false;
-    const load = () => app.get("./views/job").then(data => { if (!stale) setFound(data); }, refused => { if (!stale) setError(refused); });
+    const load = () => app.get("./views/job").then(data => { if (!stale) { setFound(data); setError(null); } }, refused => { if (!stale) setError(refused); });
     load();
     const again = app.on("snapshot", load);  // what was told while nobody saw the page is not told again
     const stop = app.on("view", ({view, data}) => { if (view === "job" && !stale) setFound(now => ({...(now || {recorded: null}), ...data})); });
     return () => { stale = true; stop(); again(); };
-  }, [lab]);
+  }, [lab, turn]);
   if (error) return html`<${Failure} error=${error} />`;
   if (!found) return html`<${Spinner} />`;
   if (found.recorded) return html`<${Recorded} app=${app} job=${found.recorded} />`;

@@ -1,20 +1,20 @@
 // What was measured: a list of records, one opened, two compared; each of its runs can be played back in this page.
 import {html, useEffect, useState} from "../core/lib.js";
 import {useStore} from "../core/store.js";
-import {Button, CopyLine, Empty, Failure, Pill, Spinner} from "../core/ui.js";
+import {Button, CopyLine, Empty, Failure, Pill, Spinner, useTurn} from "../core/ui.js";
 import {plural, spanText} from "../core/format.js";
 import {valueText} from "./job.js";
 
 const VERDICTS = {pass: "ok", fail: "bad", invalid: "warn", broken: "bad"};
 
 const useFetched = (app, path) => {
-  const [state, setState] = useState({data: null, error: null});
+  const [state, setState] = useState({data: null, error: null}), turn = useTurn(state.error);
+  useEffect(() => { setState({data: null, error: null}); }, [path]);
   useEffect(() => {
     let stale = false;
-    setState({data: null, error: null});
     if (path) app.get(path).then(data => { if (!stale) setState({data, error: null}); }, error => { if (!stale) setState({data: null, error}); });
     return () => { stale = true; };
-  }, [path]);
+  }, [path, turn]);
   return state;
 };
 
