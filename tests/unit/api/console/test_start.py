@@ -70,15 +70,22 @@ def test_a_forwarded_console_is_known_by_the_address_of_the_other_end_alone(said
     assert not made.names.know(own)
 
 
-def test_a_unix_socket_has_no_link_but_a_token(tmp_path: Path, said: list[str]) -> None:
+def test_a_unix_socket_is_reached_through_ssh(tmp_path: Path, said: list[str]) -> None:
+    """No browser opens a Unix socket: the link is that of one end of `ssh -L`."""
     path = tmp_path / "c.sock"
     made = link(said, ListenAt(path=path))
     made.show()
-    assert said[0].startswith(f"console at {path}, token ")
+    told, _, token = said[0].removesuffix(" (Ctrl-C ends it)").partition("?token=")
+    assert told == f"console at {path}; after `ssh -L 9470:{path} HOST` elsewhere: http://127.0.0.1:9470/"
+    assert made.names.know("127.0.0.1:9470")
     assert made.names.know("localhost:12345")
     assert not made.names.know("evil.example:12345")
     assert made.sessions is not None
-    assert made.sessions.log_in(said[0].rpartition(" ")[2]) is not None
+    assert made.sessions.log_in(token) is not None
+    serving = ConsoleServing(bind=ListenAt(path=path), settings=ConsoleSettings(roots=()), opens_browser=True)
+    with pytest.raises(CannotListen, match="no browser reaches"):
+        serve_console(serving, said.append)
+    assert not path.exists()
 
 
 def test_what_is_shown_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
