@@ -85,7 +85,6 @@ def test_a_unix_socket_is_reached_through_ssh(tmp_path: Path, said: list[str]) -
     serving = ConsoleServing(bind=ListenAt(path=path), settings=ConsoleSettings(roots=()), opens_browser=True)
     with pytest.raises(CannotListen, match="no browser reaches"):
         serve_console(serving, said.append)
-    assert not path.exists()
 
 
 def test_what_is_shown_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
