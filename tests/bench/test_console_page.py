@@ -28,6 +28,8 @@ GESTURE_S, LOOK_S = 4.0, 60.0
 GROWTH_BYTES = 2_000_000
 """What a page may have more after `LOOK_S` than after a third of it: the ring of charts and the last events fill up."""
 GROWTH_NODES = 200
+PATIENCE_MS = 180_000
+"""The time to wait for a page while others use the machine: growth can be seen then, too."""
 SAMPLES = 60
 WINDOW = {"width": 1280, "height": 720}
 
@@ -67,6 +69,7 @@ def browser() -> Iterator[Any]:
 def context(console: ConsoleProcess, browser: Any) -> Iterator[Any]:
     """A browser that has logged in, and has the files of the page."""
     found = browser.new_context(viewport=WINDOW)
+    found.set_default_timeout(PATIENCE_MS)
     page = found.new_page()
     page.goto(console.link())
     page.wait_for_function(MARKED % "console-ready")

@@ -20,9 +20,11 @@ from testbed.api.console.sources.shape import LabShape, digest, shape_of
 from testbed.api.console.sources.source import Moment, Source
 from testbed.api.console.sources.state import LinkWord, SeenState
 from testbed.base.errors import RecordError
+from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.record.port_samples import read_port_samples, samples_path
-from testbed.record.record import PointResult, Record, RunResult
+from testbed.record.record import Backend, PointResult, Record, RunResult
 from testbed.record.samples import RunEvent
 from testbed.record.store import RECORD_FILE, load_record
 
@@ -79,7 +81,7 @@ class RecordedLab(Source):
         if run not in of_number:
             raise not_found(f"point {point} has no run {run}", hint=f"it has {', '.join(map(str, of_number))}")
         lab = find_lab(record, found, directory, topologies)
-        plan = plan_lab(lab, k=found.lab.k)
+        plan = _plan(lab, record.environment.backend, k=found.lab.k)
         revision = digest(directory, point, run, record.finished)
         started = of_number[run].started
         shape = shape_of(lab, plan, k=found.lab.k, revision=revision, created=started)
@@ -159,6 +161,15 @@ class RecordedLab(Source):
             raise RefusedRequest(404, f"{path.parent} is a link: it is not followed")
         found = read_port_samples(path)
         return None if found is None or not len(found.at_s) else (found.at_s, found.ports, found.columns)
+
+
+def _plan(lab: Lab, backend: Backend, *, k: float) -> LabPlan:
+    """Plan the lab of a record as its backend did: a simulated switch obeys pauses at once, and needs less buffer."""
+    if backend is Backend.EMULATION:
+        return plan_lab(lab, k=k)
+    from testbed.run.simulated.fabric import planned_lab
+
+    return planned_lab(lab, k).plan
 
 
 def _later(started: str, seconds: float) -> str:

@@ -59,6 +59,23 @@ def test_a_problem_leads_to_its_line(desk: Desk) -> None:
     (desk.directory / "long.yml").unlink()
 
 
+def test_a_text_that_somebody_else_has_changed_is_loaded_anew(desk: Desk) -> None:
+    file = desk.directory / "shared.yml"
+    file.write_text(OTHER)
+    page = desk.open(f"/labs?p.file={desk.directory.name}/shared.yml")
+    dialog = page.get_by_role("dialog", name="Deploy a lab")
+    text = dialog.get_by_label("Text of", exact=False)
+    text.fill(OTHER + "# mine\n", timeout=SLOW)
+    file.write_text(OTHER + "# theirs\n")
+    dialog.get_by_role("button", name="Save and deploy").click(timeout=SLOW)
+    expect(dialog.get_by_role("alert")).to_contain_text("was changed meanwhile", timeout=SLOW)
+    assert file.read_text().endswith("# theirs\n")
+    dialog.get_by_role("button", name="Load it as it is now").click()
+    expect(text).to_have_value(OTHER + "# theirs\n", timeout=SLOW)
+    expect(dialog.get_by_role("alert")).to_have_count(0)
+    file.unlink()
+
+
 @pytest.mark.parametrize("way", ["Escape", "Close", "Cancel", "beside it"])
 def test_an_edited_text_is_asked_about_before_it_is_lost(way: str, desk: Desk) -> None:
     page = desk.open(f"/labs?p.edit={LAB}")

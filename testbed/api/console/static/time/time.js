@@ -15,6 +15,7 @@ const INKS = {
   dark: ["#56b4e9", "#ff8c42", "#33c39a", "#e79cc5", "#f0e442", "#8fb8ff", "#b79cff", "#c8d0da"],
 };
 const DASHES = [[], [], [], [], [7, 3], [7, 3], [2, 3], [2, 3]];
+const SHARES = new Set(["use", "marks", "pauses"]), TOPS = [10, 20, 50, 100, 200, 500, 1000];  // permille
 const WHOLE = [1, 2, 5].flatMap(one => [0, 1, 2, 3, 4, 5, 6, 7].map(power => one * 10 ** power)).sort((one, other) => one - other);
 const SPANS = [{value: "", title: "All"}, {value: "300", title: "5 min"}, {value: "60", title: "1 min"}];
 
@@ -102,7 +103,7 @@ const Chart = ({app, lab, metric, found, ports, theme, moment, large, back, orde
       ...size(), padding: [10, 26, 0, 0], legend: {show: false},
       cursor: {sync: {key: "console", setSeries: false}, drag: {x: true, y: false}, focus: {prox: 24}, points: {size: 6}},
       focus: {alpha: .25},
-      scales: {x: {time: false}, y: {range: (_, low, high) => [0, Math.max(high || 0, ["use", "marks", "pauses"].includes(metric) ? 10 : bytes ? 1000 : 1) * 1.06]}},
+      scales: {x: {time: false}, y: {range: (_, low, high) => [0, (SHARES.has(metric) ? TOPS.find(top => top >= (high || 0)) || high : Math.max(high || 0, bytes ? 1000 : 1)) * 1.06]}},
       axes: [{...axis, values: (_, splits) => clock(splits), space: 90, size: 28}, {...axis, size: 64, ...(["losses", "errors"].includes(metric) ? {incrs: WHOLE} : {}), values: (_, splits) => splits.map(value => METRICS[metric].axis(value)), space: large ? 34 : 24}],
       series: [{}, ...ports.map((port, at) => ({label: lab.portName(port), stroke: INKS[theme][at], width: 1.8, dash: DASHES[at].length ? DASHES[at] : undefined, points: {show: false}, spanGaps: false}))],
       hooks: {
