@@ -149,14 +149,17 @@ class StartDirectories:
             os.close(file)
 
     def listed(self, suffixes: Sequence[str] = _TEXTS) -> list[ListedFile]:
-        """Return the files of some suffixes below the start directories, by their names; links are not followed."""
+        """Return the files of some suffixes below the start directories; links are not followed.
+
+        Those that lie higher come first: what is deep below is less often what somebody looks for, such as test data.
+        """
         found: list[ListedFile] = []
         for name, root in self._roots.items():
             for path, modified in _walk(root, MOST_DEPTH):
                 if path.suffix in suffixes and len(found) < MOST_LISTED:
                     shown = str(PurePosixPath(name, *path.relative_to(root).parts))
                     found.append(ListedFile(path=shown, name=path.name, modified=modified))
-        return sorted(found, key=lambda item: item.path)
+        return sorted(found, key=lambda item: (item.path.count("/"), item.path))
 
     def _split(self, text: str) -> tuple[Path, tuple[str, ...]]:
         """Return the start directory that a path begins with, else the first of them, and the rest of the path.

@@ -153,6 +153,14 @@ def test_the_list_has_no_links_and_nothing_hidden(start: Path) -> None:
     assert [item.path for item in StartDirectories([start]).listed()] == ["labs/a.yml", "labs/deep/b.yml"]
 
 
+def test_what_lies_deep_below_comes_last(start: Path) -> None:
+    """A checkout has hundreds of broken topologies among its tests, and `tests` before `topologies`."""
+    (start / "a" / "golden").mkdir(parents=True)
+    (start / "a" / "golden" / "c.yml").write_text("name: c\n")
+    paths = [item.path for item in StartDirectories([start]).listed()]
+    assert paths == ["labs/a.yml", "labs/deep/b.yml", "labs/a/golden/c.yml"]
+
+
 def test_two_directories_of_one_name_have_two(tmp_path: Path) -> None:
     for place in ("x", "y"):
         (tmp_path / place / "labs").mkdir(parents=True)
