@@ -30,6 +30,10 @@ from testbed.record.store import RECORD_FILE, load_record
 
 STEPS = 200
 """Moments of a run of which only curves are there."""
+DIGITS = 9
+"""Decimals of a moment of a run, in seconds: one that is simulated may take microseconds."""
+_SHORTEST_S = 1e-6
+_SLACK_S = 10**-DIGITS
 UNDONE = "undone-"
 _CHANGES = ("link-set", "plane-set")
 _DOWN = ("link-down", "link-flap", "carrier-lost")
@@ -99,14 +103,14 @@ class RecordedLab(Source):
         return self._moment(0)
 
     def moment(self, t: float) -> Moment | None:
-        place = int(np.searchsorted(self._times, t + 1e-3, side="right")) - 1
+        place = int(np.searchsorted(self._times, t + _SLACK_S, side="right")) - 1
         return self._moment(place) if place >= 0 else None
 
     def _moment(self, place: int) -> Moment:
         t = float(self._times[place])
         dt = t - float(self._times[place - 1]) if place else 0.0
         columns = {name: self._columns[name][place] for name in QUANTITIES}
-        state = next((state for at, state in reversed(self._states) if at <= t + 1e-3), self._states[0][1])
+        state = next((state for at, state in reversed(self._states) if at <= t + _SLACK_S), self._states[0][1])
         return Moment(frame=PortFrame(t=t, dt=dt, columns=columns), state=state)
 
     def series(self, names: Sequence[str], ports: Sequence[int], begin: float, end: float) -> PortSeries:
@@ -209,7 +213,7 @@ def _columns(
 
 def _columns_of_curves(run: RunResult, shape: LabShape) -> tuple[NDArray[np.float64], Columns, bool]:
     """Make columns of a run without samples: the curves that its record has, and totals for all other ports."""
-    length = max(run.elapsed_s, *(series.at_s[-1] for series in run.series if series.at_s), 0.1)
+    length = max(run.elapsed_s, *(series.at_s[-1] for series in run.series if series.at_s), _SHORTEST_S)
     times = np.linspace(0.0, length, STEPS)
     found: Columns = {name: np.full((STEPS, shape.ports), UNKNOWN, np.int32) for name in QUANTITIES}
     for port in run.ports:

@@ -11,14 +11,14 @@ const MOST_MOMENTS = 240, AGAIN_MS = 3000;
 export class App {
   constructor() {
     this.address = new Store({...EMPTY, ...parse(location.hash)});
-    this.live = new Store({console: null, labs: [], tasks: [], trust: null, connected: false, lab: null, columns: null, t: null, state: null, shown: null, events: [], failed: null, gone: null, failing: [], machines: [], loggedOut: false});
+    this.live = new Store({console: null, labs: [], tasks: [], trust: null, connected: false, lab: null, columns: null, t: null, state: null, shown: null, events: [], failed: null, gone: null, failing: [], machines: [], loggedOut: false, crowded: false});
     this.toasts = new Store({list: []});
     this.dialogs = new Store({list: []});
     this.views = new Store({list: []});
     this.services = {};
     this.keys = new Map();
     this.listeners = new Map();
-    this.stream = new Stream((name, data) => this.told(name, data), connected => this.live.set(connected ? {connected, loggedOut: false} : {connected}), () => this.askWhetherKnown());
+    this.stream = new Stream((name, data) => this.told(name, data), connected => this.live.set(connected ? {connected, loggedOut: false} : {connected}), () => this.askWhetherKnown(), crowded => this.live.set({crowded}));
     this.moments = new Map();
     this.kept = new Map();  // the parameters that views had when one left them
     this.asked = 0;
@@ -50,7 +50,13 @@ export class App {
   }
 
   // Sets the moment that the page shows, in seconds; null: live.
-  at(seconds) { this.go({moment: seconds === null ? null : Math.round(seconds * 1000) / 1000}); }
+  at(seconds) { this.go({moment: seconds === null ? null : this.rounded(seconds)}); }
+
+  // A moment as the address has it: in milliseconds, and of a run, which may be simulated and short, in nanoseconds.
+  rounded(seconds) {
+    const {lab} = this.live.get(), parts = lab && lab.clock === "run" ? 1e9 : 1e3;
+    return Math.round(seconds * parts) / parts;
+  }
 
   param(name) { return this.address.get().params[name]; }
 

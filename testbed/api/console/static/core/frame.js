@@ -41,6 +41,7 @@ export const Frame = ({app}) => {
     <${Bar} app=${app} view=${name} />
     <${LoggedOut} app=${app} />
     <${Failing} app=${app} />
+    <${Crowded} app=${app} />
     <${Slots} app=${app} name="band" />
     ${based && lab && about && html`<${Scale} app=${app} />`}
     <div class=${`body ${based && lab && chosen.panel !== false ? "with-panel" : ""}`}>
@@ -79,6 +80,9 @@ const LoggedOut = ({app}) => {
     <input ref=${field} type="password" aria-label="Link or token" autocomplete="off" spellcheck=${false} maxlength="400" required value=${token} onInput=${event => setToken(event.target.value)} />
     <button type="submit" class="button small" disabled=${busy}>Log in</button>${wrong && html`<b>That token is not right: each is good for one login.</b>`}</form>`;
 };
+
+const Crowded = ({app}) => useStore(app.live, l => l.crowded) && html`<div class="band" role="alert"><strong>Nothing moves on this page yet:</strong>
+  <span>five others of this browser look at the console. It is live as soon as one of them is closed or hidden.</span></div>`;
 
 const Failing = ({app}) => {
   const failing = useStore(app.live, l => l.failing);

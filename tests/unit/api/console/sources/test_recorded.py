@@ -160,6 +160,28 @@ def test_samples_of_ports_that_the_lab_lacks_are_left_out(tmp_path: Path) -> Non
     assert int(opened(directory).now().frame.columns["use"].max()) == -1
 
 
+def test_a_run_of_microseconds_is_as_long_as_it_was(tmp_path: Path) -> None:
+    """As a simulated one is: its moments are no thousandths of seconds."""
+
+    def short(record: Record) -> Record:
+        (point,) = record.points
+        curve = Series(
+            name=f"queue:{UPLINK}:data", title="", unit="byte", at_s=[0.0, 2e-4, 4e-4], values=[0.0, 5000.0, 0.0]
+        )
+        run = replace(point.runs[0], elapsed_s=5e-4, series=[curve], events=[])
+        return replace(record, points=[replace(point, runs=[run])])
+
+    found = opened(results(tmp_path, "permutation", short))
+    assert found.span == (0.0, 5e-4)
+    port = found.shape.places[UPLINK]
+    moments = [found.moment(t) for t in (1e-4, 3e-4, 4.5e-4)]
+    assert [int(one.frame.columns["queue"][port]) for one in moments if one] == [0, 5000, 0]
+    call = cast(ViewCall, SimpleNamespace(base=found, query={"metrics": "queue"}))
+    routes = {route.path: route.handler for route in BASE_ROUTES}
+    times = cast(dict[str, list[float]], routes["history/total"](call))["t"]
+    assert len(set(times)) == len(times) and times[-1] == 5e-4
+
+
 def test_without_samples_curves_and_totals_are_played(tmp_path: Path) -> None:
     def with_curve(record: Record) -> Record:
         (point,) = record.points
