@@ -151,6 +151,7 @@ export class App {
       if (this.address.get().moment === null) next.shown = {t: data.t, columns: next.columns, state: data.state};
     }
     this.live.set(next);
+    this.lookWhetherBack(next.labs);
     const {lab} = this.live.get();
     if (lab && data.revision && data.revision !== lab.revision) this.on_shape({revision: data.revision});
   }
@@ -181,14 +182,23 @@ export class App {
   on_failing(failing) { this.live.set({failing}); }
   on_event(event) { this.live.set({events: [...this.live.get().events.slice(-499), event]}); }
   on_trust(trust) { this.live.set({trust}); }
-  on_labs(labs) { this.live.set({labs}); }
+  on_labs(labs) { this.live.set({labs}); this.lookWhetherBack(labs); }
 
   on_task(task) {
     const tasks = this.live.get().tasks.filter(one => one.id !== task.id);
     this.live.set({tasks: [...tasks, task]});
   }
 
-  on_gone(gone) { this.live.set({gone}); }
+  // The lab has gone: what is told of the machine is told on, and a lab that has its name again is looked at.
+  on_gone(gone) {
+    this.live.set({gone});
+    this.stream.follow("/api/stream");
+  }
+
+  lookWhetherBack(labs) {
+    const {gone, lab} = this.live.get(), {base} = this.address.get();
+    if (gone && labs.some(one => one.base === base && (!lab || one.created !== lab.created))) this.open(base);
+  }
 
   async on_shape() {
     forgetAhead();

@@ -43,11 +43,11 @@ export const Frame = ({app}) => {
     <${Failing} app=${app} />
     <${Crowded} app=${app} />
     <${Slots} app=${app} name="band" />
-    ${based && lab && about && html`<${Scale} app=${app} />`}
-    <div class=${`body ${based && lab && chosen.panel !== false ? "with-panel" : ""}`}>
+    ${based && lab && about && !gone && html`<${Scale} app=${app} />`}
+    <div class=${`body ${based && lab && !gone && chosen.panel !== false ? "with-panel" : ""}`}>
       <main id="main" tabindex="-1">
         <h1 class="unseen">${[chosen ? chosen.title : "", based && lab ? lab.name : ""].filter(Boolean).join(" of ")}</h1>
-        ${gone && based ? html`<${Empty} title="This lab was destroyed">${gone.reason}</${Empty}>`
+        ${gone && based ? html`<${Empty} title="This lab was destroyed">When a lab of this name is deployed, this page shows it.</${Empty}>`
         : failed && based ? html`<${Failure} error=${failed} />`
         : failed && !base ? html`<${Failure} error=${failed} />`
         : !chosen ? (loaded ? html`<${Empty} title="There is no such page">The address asks for "${name}".</${Empty}>` : html`<${Spinner} />`)
@@ -55,10 +55,10 @@ export const Frame = ({app}) => {
         : !based && chosen.scope !== "machine" ? html`<${Empty} title="No lab is chosen">Choose one above, or deploy one under Labs.</${Empty}>`
         : html`<${Guarded} key=${`${base} ${name}`}><${chosen.component} app=${app} /></${Guarded}>`}
       </main>
-      ${based && lab && chosen.panel !== false && html`<${Guarded} key=${base}><${Panel} app=${app} /></${Guarded}>`}
+      ${based && lab && !gone && chosen.panel !== false && html`<${Guarded} key=${base}><${Panel} app=${app} /></${Guarded}>`}
     </div>
     <${Slots} app=${app} name="dock" />
-    ${based && lab && html`<${Guarded} key=${base}><${Strip} app=${app} /></${Guarded}>`}
+    ${based && lab && !gone && html`<${Guarded} key=${base}><${Strip} app=${app} /></${Guarded}>`}
     <${Dialogs} app=${app} />
     <${Toasts} app=${app} />`;
 };
@@ -124,7 +124,8 @@ const Bar = ({app, view}) => {
 };
 
 const Health = ({app, here}) => {
-  const lab = useStore(app.live, l => l.lab), state = useStore(app.live, l => l.state !== null);
+  const lab = useStore(app.live, l => l.lab), state = useStore(app.live, l => l.state !== null), gone = useStore(app.live, l => l.gone);
+  if (gone) return html`<${Pill} kind="bad">destroyed</${Pill}>`;
   if (lab && !lab.live) return html`<${Pill} title="A record, played back without its lab">record</${Pill}>`;
   const word = here ? here.state : state ? "running" : "", kind = word === "running" ? "ok" : word === "" ? "" : "warn";
   return html`${word && html`<${Pill} kind=${kind} title=${here ? `k = ${here.k}` : ""}>${word}</${Pill}>`}${lab && lab.k > 1 && html`<span class="soft scale-k">k = ${countText(+lab.k.toPrecision(3))}</span>`}`;
