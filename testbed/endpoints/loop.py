@@ -418,7 +418,7 @@ class Loop:
         if port.pacer is None:
             port.more = _pull(port, now)
         elif not sockets.blocked:
-            _pull_paced(port, port.pacer, now, PULLS_OF_SMALL if self._gathers else 1)
+            _pull_paced(port, port.pacer, now, PULLS_OF_SMALL if self._gathers else port.pacer.pulls)
         elif sockets.passes and port.endpoint.urgent:
             _pull_urgent(port, port.pacer, now)
         port.full = sockets.blocked
