@@ -215,7 +215,7 @@ class Metronome(Talker):
 
 
 def test_what_waited_in_a_pause_does_not_hold_up_the_clock_of_a_rate_limiter() -> None:
-    """A packet takes 0.8 us, one is due each us: what came in a pause of 6 us takes 24 us to be sent, with the others."""
+    """A packet takes 0.8 us, one is due each us: what waited for 6 us takes 24 us to be sent, with the others."""
     a = Metronome(A, 1000)
     network, _ = incast(lossless=False, first=a)
     out = network.outputs[f"{A} up"]
