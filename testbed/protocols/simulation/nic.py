@@ -94,6 +94,11 @@ class NicHost(Actor):
     `completions` are those of its endpoint: as long as there are any, `on_completions` is called after it acted.
     """
 
+    full = False
+    """As many packets wait in it as it takes, since their class is paused or was."""
+    _held = False
+    """Packets wait in it whose class is paused, or was."""
+
     def __init__(
         self,
         number: int,
@@ -145,8 +150,6 @@ class NicHost(Actor):
         self._numbers = numbers
         self._events = events
         self._waking = False
-        self.full = False
-        """As many packets wait in it as it takes, since their class is paused or was."""
         self._armed: i64 = -1
         """Time of the timer event that counts, others are out of date; -1: none does."""
         self._timers_at: i64 = -1
@@ -290,9 +293,11 @@ class NicHost(Actor):
             self.full = True
 
     def _takes(self, port: OutputPort, now: i64) -> bool:
-        """Tell whether its only port takes a packet: the line is free, or others have had to wait and there is room."""
+        """Tell whether its only port takes a packet: the line is free, or what a pause has held is not sent yet."""
         waiting = port.waiting
-        if not waiting and (port.draining or port.free > now):
+        idle = not port.draining and port.free <= now
+        self._held = waiting > 0 and (idle or self._held)
+        if not idle and not self._held:
             return False
         if waiting >= NIC_PACKETS:
             return self._urgent() > 0

@@ -192,6 +192,13 @@ def test_control_packets_pass_a_paused_nic_and_little_is_taken_from_its_endpoint
     assert c.got == [] and len(a.data) == 100 - NIC_PACKETS
 
 
+def stray(network: FabricNetwork) -> Frame:
+    """A packet of A to B that its endpoint knows nothing of, as a probe is."""
+    frame = Frame(network.nics[A].number, network.nics[B].number, 50_000, Priority.DATA, b"h", bytes(957))
+    frame.wire_bytes = frame.size + 42
+    return frame
+
+
 class Metronome(Talker):
     """Has a packet to B once in `interval_ns`, as a rate limiter lets it, and notes when each was taken."""
 
@@ -238,6 +245,18 @@ def test_a_nic_that_was_full_takes_a_packet_for_each_that_it_sends() -> None:
     assert out.waiting == NIC_PACKETS and len(a.data) == 40 - NIC_PACKETS - 5
     network.run()
     assert len(b.got) == 40
+
+
+def test_a_packet_of_somebody_else_that_waits_in_a_nic_is_no_pause() -> None:
+    network, (a, b, _) = incast(lossless=False)
+    out = network.outputs[f"{A} up"]
+    a.give(B, 40)
+    network.at(100, lambda now: out.offer(now, stray(network), None))
+    network.at(200, lambda now: network.nics[A].wake())
+    network.run(until=300)
+    assert out.waiting == 1 and len(a.data) == 39
+    network.run()
+    assert len(b.got) == 41
 
 
 def test_an_address_that_is_not_there_is_counted_and_holds_nothing_up() -> None:
