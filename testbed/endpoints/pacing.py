@@ -30,14 +30,17 @@ _BELOW_BYTES = 14 + 20 + 8
 
 
 class Pacer:
-    """Follows the queue of a NIC of `rate_bps` that gets full packets of `packet_bytes` (UDP payload). Times in ns."""
+    """Follows the queue of a NIC of `rate_bps` that gets full packets of `packet_bytes` (UDP payload). Times in ns.
 
-    def __init__(self, rate_bps: int, packet_bytes: int) -> None:
+    `tick_ns`: the least time between two turns of the loop.
+    """
+
+    def __init__(self, rate_bps: int, packet_bytes: int, tick_ns: int = 0) -> None:
         if rate_bps <= 0 or packet_bytes <= 0:
             raise ValueError("a rate and a packet have a size")
         self._ns_per_byte = 8e9 / rate_bps
         self._packet_ns = (packet_bytes + _BELOW_BYTES) * self._ns_per_byte
-        wanted = ceil(2 * LATE_NS / self._packet_ns)
+        wanted = ceil(2 * (tick_ns + LATE_NS) / self._packet_ns)
         self.ahead_packets = max(LEAST_AHEAD_PACKETS, min(wanted, AHEAD_PACKETS))
         """In the NIC's queue at most."""
         self.pulls = AHEAD_PACKETS - self.ahead_packets + 1
