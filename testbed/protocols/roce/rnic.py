@@ -50,8 +50,6 @@ _MOST_CONTROL: Final = 1 << 14
 """Answers that wait to be sent; who makes us want to send more loses them."""
 _VOID_TIMERS: Final = 4
 """Entries of the heap of timers for each queue pair before those that have been made void are thrown out."""
-_BURST: Final = 16
-"""Packets of one queue pair before the next one's turn."""
 _IS_REQUEST: Final = bytes(layout is not None and layout.operation in REQUESTS for layout in LAYOUTS)
 """By opcode."""
 _MIDDLE: Final = (
@@ -350,7 +348,8 @@ class Rnic:
         self.room_at = now
 
     def transmit(self, now: int, limit: int = 64) -> list[Outgoing]:
-        """Return what is to be sent now, at most `limit` datagrams; answers first, then queue pairs in turn.
+        """Return what is to be sent now, at most `limit` datagrams; answers first, then queue pairs in turn by the
+        packet, as NICs arbitrate between them.
 
         One short message goes before the answers: somebody waits for it, and nobody for them so urgently as to notice a
         single small packet. Fewer than `limit`: there is nothing more for the time being.
@@ -372,13 +371,13 @@ class Rnic:
             if self.full_lanes and self._waits_for_lane(qp):
                 continue
             qp.queued = False
-            for _ in range(min(_BURST, limit - len(sent))):
-                datagram = qp.pull(now)
-                if datagram is None:
-                    break
+            datagram = qp.pull(now)
+            while datagram is not None:
                 sent.append(datagram)
-            else:
-                self.wake(qp)
+                if ready or self._answering or len(sent) >= limit:
+                    self.wake(qp)
+                    break
+                datagram = qp.pull(now)
             if self._answering:  # what waited for a response
                 self._answer(now)
                 while control and len(sent) < limit:
