@@ -86,7 +86,7 @@ def measure_packet_us(transport: Transport, state: StateDirectory) -> float:
         if model.infiniband is not None:
             from testbed.run.placed.subnet_lab import SubnetLab
 
-            lab = subnet = SubnetLab(up)
+            lab = subnet = SubnetLab(running)
             others.append(int(subnet.wires.status()["pid"]))
         nics = [nic for host in lab.plan.hosts for nic in host.nics]
         steps = tuple(
