@@ -33,7 +33,7 @@ _CREDENTIALS = struct.Struct("=iII")
 
 
 @dataclass(slots=True, eq=False)
-class Connection:
+class HcaConnection:
     """A socket of the program that has an HCA open."""
 
     adapter: Adapter
@@ -58,7 +58,7 @@ class Adapter:
     name: str
     hello: Callable[[], Mapping[str, Any]]
     listening: socket.socket
-    connections: list[Connection] = field(default_factory=list)
+    connections: list[HcaConnection] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=lambda: {"sent": 0, "received": 0, "not_taken": 0, "refused": 0})
 
 
@@ -75,7 +75,7 @@ class Adapters:
         directory: int,
         hellos: Mapping[str, Callable[[], Mapping[str, Any]]],
         epoll: select.epoll,
-        take: Callable[[Connection, bytes], None],
+        take: Callable[[HcaConnection, bytes], None],
     ) -> None:
         self._directory, self._epoll, self._take = directory, epoll, take
         self.by_name = {
@@ -83,7 +83,7 @@ class Adapters:
             for name, hello in hellos.items()
         }
         self._listening = {adapter.listening.fileno(): adapter for adapter in self.by_name.values()}
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, HcaConnection] = {}
         for descriptor in self._listening:
             epoll.register(descriptor, select.EPOLLIN)
 
@@ -111,7 +111,7 @@ class Adapters:
             return
         if os.geteuid() == 0:
             item.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, SOCKET_BUFFER_BYTES)
-        connection = Connection(adapter, item, program)
+        connection = HcaConnection(adapter, item, program)
         adapter.connections.append(connection)
         self._connections[item.fileno()] = connection
         if self._tell(item, adapter.hello()):
@@ -127,7 +127,7 @@ class Adapters:
             return False
         return True
 
-    def _watch(self, connection: Connection) -> None:
+    def _watch(self, connection: HcaConnection) -> None:
         """Listen to a program where its connection has room, and not where it has none."""
         wanted = connection.queued < SEND_QUEUE
         if not connection.is_open or wanted == connection.watched:
@@ -138,7 +138,7 @@ class Adapters:
         else:
             self._epoll.unregister(connection.socket)
 
-    def _read(self, connection: Connection) -> None:
+    def _read(self, connection: HcaConnection) -> None:
         while connection.is_open and connection.queued < SEND_QUEUE:
             try:
                 frame = connection.socket.recv(LONGEST_FRAME + 1)
@@ -152,7 +152,7 @@ class Adapters:
             self._take(connection, frame)
         self._watch(connection)
 
-    def _drop(self, connection: Connection) -> None:
+    def _drop(self, connection: HcaConnection) -> None:
         if not connection.is_open:
             return
         connection.is_open = False
@@ -162,7 +162,7 @@ class Adapters:
         connection.adapter.connections.remove(connection)
         connection.socket.close()
 
-    def left(self, connection: Connection) -> None:
+    def left(self, connection: HcaConnection) -> None:
         """Note that a frame of a connection is on its link, or lost before it."""
         connection.queued -= 1
         self._watch(connection)

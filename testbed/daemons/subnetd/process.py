@@ -21,7 +21,7 @@ from typing import Any
 
 from testbed.daemons.kit import configuration
 from testbed.daemons.kit.control import ControlServer, remove_socket
-from testbed.daemons.subnetd.adapters import LONGEST_FRAME, Adapters, Connection
+from testbed.daemons.subnetd.adapters import LONGEST_FRAME, Adapters, HcaConnection
 from testbed.daemons.subnetd.description import WiresDescription
 from testbed.daemons.subnetd.errors import WiresError
 from testbed.daemons.subnetd.questions import PERFORMANCE_SOCKET, Questions
@@ -48,16 +48,16 @@ _COUNTED = (
 
 @dataclass(slots=True)
 class _UnderWay:
-    connection: Connection
+    connection: HcaConnection
     frame: bytes
     waits: bool = True
     """It is in the queue of its connection."""
 
 
 @dataclass(slots=True)
-class Lateness:
-    """How late what was due was done. What a frame does within the fabric has its own time all the same; late is what
-    programs are told and given."""
+class WiresLateness:
+    """The lateness of what was due. Whatever a frame does within the fabric has its own time all the same: programs are
+    told late, and given frames late."""
 
     turns: int = 0
     sum_ns: int = 0
@@ -106,7 +106,7 @@ class WiresProcess:
         """When something was to be done next, as it was known last."""
         self._moved_ns = time.monotonic_ns()
         """When something was done last."""
-        self._late = Lateness()
+        self._late = WiresLateness()
         self._since_ns = time.monotonic_ns()
 
     def _read_subnet(self) -> Subnet:
@@ -167,7 +167,7 @@ class WiresProcess:
             self._moved_ns = now
         self._due = self._path.run(now, stops=False)
 
-    def _send(self, connection: Connection, frame: bytes) -> None:
+    def _send(self, connection: HcaConnection, frame: bytes) -> None:
         """Let an HCA send what its program gave it, where its own address is in it."""
         adapter = connection.adapter
         lid = self._subnet.nodes[adapter.name].lid
@@ -232,7 +232,7 @@ class WiresProcess:
         self._path.pass_time(now)
         if anew:
             self._path.forget_peaks()
-            self._late = Lateness()
+            self._late = WiresLateness()
         stuck = self._path.in_flight if due == binding.NEVER else 0
         return {
             "at_ns": now,
