@@ -96,7 +96,7 @@ class HcaPort:
         self._path = path
         self._receiver, hello = open_adapter(path, OPEN_TIMEOUT_S)
         self._receiver.setblocking(False)
-        self.receivers = (self._receiver.fileno(),)
+        self.receivers: tuple[int, ...] = (self._receiver.fileno(),)
         self._lid = int(hello["lid"])
         levels = {int(lid): int(sl) for lid, sl in hello["sls"].items()}
         self._paths = {
