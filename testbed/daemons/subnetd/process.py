@@ -1,8 +1,8 @@
 """The process of a subnet's wires: frames of HCAs through the native data path, tables as they are told, counters for
 whoever asks.
 
-It ends on SIGTERM, SIGINT or when it is asked to. Commands are `status`, `counters`, `set_link`, `tables` and
-`shutdown`.
+It ends on SIGTERM, SIGINT or when it is asked to. Commands are `status`, `counters`, `flush`, `set_link`,
+`tables` and `shutdown`.
 """
 
 from __future__ import annotations
@@ -215,6 +215,8 @@ class WiresProcess:
                 return self._status()
             case {"command": "counters", "anew": bool(anew)}:
                 return self._read_all(anew)
+            case {"command": "flush"}:
+                return self._flush()
             case {"command": "set_link", "node": str(node), "port": int(port), "up": bool(up)}:
                 return self._set_link(node, port, up)
             case {"command": "tables"}:
@@ -255,6 +257,19 @@ class WiresProcess:
             raise WiresError(str(error)) from error
         (self._down.discard if up else self._down.add)((node, port))
         return {}
+
+    def _flush(self) -> Mapping[str, Any]:
+        """Lose all frames that are under way, as each of which waits for the buffer of another one."""
+        links = [
+            link
+            for link in self._description.links
+            if (link.a, link.a_port) in self._subnet.peers
+            and not self._down.intersection(((link.a, link.a_port), (link.b, link.b_port)))
+        ]
+        for up in (False, True):  # all at once: what one frees would be taken by what another one holds
+            for link in links:
+                self._path.set_link(link.a, link.a_port, up)
+        return {"in_flight": self._path.in_flight}
 
     def _set_tables(self) -> Mapping[str, Any]:
         """Put the tables of `subnet.json` in force, which has been written anew."""

@@ -169,6 +169,20 @@ def test_a_run_ends_with_its_wires(lab: RunningLab, long_run: subprocess.Popen[b
     assert median(run(lab, ""), "ib_lost") == 0
 
 
+def test_a_deadlock_is_seen_and_keeps_no_later_run_waiting(shared_sandbox: Any) -> None:
+    """A ring by shortest ways on one lane: no frame moves any more (Dally and Seitz)."""
+    model = replace(load_topology(TOPOLOGIES / "ring-minhop.yml"), name=shared_sandbox.name("r"))
+    lab = shared_sandbox.deploy(model, k=TIME_SCALE).lab
+    try:
+        result = run(lab, "", "{kind: tornado, shift: 4, bytes: 2MB, time_limit: 12s}")
+        assert median(result, "ib_deadlocked") == 1
+        assert load_of(result).stuck > 0
+        assert (load_of(result).deadlocked_s or 99) < 12
+        assert median(run(lab, "", "{kind: tornado, shift: 1, bytes: 64kB}"), "ib_deadlocked") == 0
+    finally:
+        shared_sandbox.destroy("r")
+
+
 def test_ranks_of_different_partitions_are_refused(shared_sandbox: Any) -> None:
     model = replace(load_topology(TOPOLOGIES / "partitions.yml"), name=shared_sandbox.name("p"))
     lab = shared_sandbox.deploy(model, k=TIME_SCALE).lab
