@@ -68,7 +68,8 @@ def socket_name(hca: str) -> str:
 
 
 class Adapters:
-    """All HCAs of a subnet, by name. `take` is called with each frame that a program sends, and its connection."""
+    """All HCAs of a subnet, by name. `take` is called with each frame that a program sends, and its connection, and
+    `on_gone` when a program that has gone is dropped though its queue was full."""
 
     def __init__(
         self,
@@ -76,8 +77,9 @@ class Adapters:
         hellos: Mapping[str, Callable[[], Mapping[str, Any]]],
         epoll: select.epoll,
         take: Callable[[HcaConnection, bytes], None],
+        on_gone: Callable[[], None],
     ) -> None:
-        self._directory, self._epoll, self._take = directory, epoll, take
+        self._directory, self._epoll, self._take, self._on_gone = directory, epoll, take, on_gone
         self.by_name = {
             name: Adapter(name, hello, listen(directory, socket_name(name), socket.SOCK_SEQPACKET, MOST_CONNECTIONS))
             for name, hello in hellos.items()
@@ -97,12 +99,19 @@ class Adapters:
             return True
         return False
 
+    def has_gone(self) -> bool:
+        """Tell whether a program has gone whose connection is still there."""
+        return any(one.is_gone() for one in self._connections.values())
+
     def _accept(self, adapter: Adapter) -> None:
         item = accept_trusted(adapter.listening)
         if item is None:
             return
-        for gone in [one for one in adapter.connections if one.is_gone()]:
-            self._drop(gone)
+        gone = [one for one in adapter.connections if one.is_gone()]
+        for one in gone:
+            self._drop(one)
+        if gone:
+            self._on_gone()
         program = _CREDENTIALS.unpack(item.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[0]
         others = any(one.program != program for one in adapter.connections)
         if others or len(adapter.connections) >= MOST_CONNECTIONS:

@@ -97,10 +97,6 @@ class SubnetWires:
         """Take the link at a port down, with what is on it, or bring it up."""
         self._ask("set_link", node=node, port=port, up=up)
 
-    def flush(self) -> None:
-        """Lose all frames that are under way, such as those that wait for each other for ever."""
-        self._ask("flush")
-
     def set_tables(self, subnet: Subnet) -> None:
         """Put the tables of a subnet in force."""
         self._write(subnet)

@@ -1,8 +1,8 @@
 """The process of a subnet's wires: frames of HCAs through the native data path, tables as they are told, counters for
 whoever asks.
 
-It ends on SIGTERM, SIGINT or when it is asked to. Commands are `status`, `counters`, `flush`, `set_link`,
-`tables` and `shutdown`.
+It ends on SIGTERM, SIGINT or when it is asked to. Commands are `status`, `counters`, `set_link`, `tables` and
+`shutdown`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ SOCKET_NAME = "wires.sock"
 _SLID_AT = 6
 _VARIANT_AT = 4
 _LONGEST_SLEEP_S = 3600.0
+_LOOK_S = 0.5
+"""While no frame can move, the process looks so often whether a program has gone."""
 _DIRECT = ("rcv_switch_relay_errors", "xmit_discards", "xmit_constraint_errors", "rcv_constraint_errors")
 _COUNTED = (
     *("link_downed", "rcv_errors", *_DIRECT, "buffer_overruns", "vl15_dropped"),
@@ -95,7 +97,7 @@ class WiresProcess:
         self._epoll = select.epoll()
         self._control = ControlServer(self._directory, SOCKET_NAME, self._handle, self._epoll)
         hellos = {hca.name: partial(self._hello, hca.name) for hca in self._subnet.hcas}
-        self._adapters = Adapters(self._directory, hellos, self._epoll, self._send)
+        self._adapters = Adapters(self._directory, hellos, self._epoll, self._send, self._free)
         self._agent = PerformanceAgent(self._path.nodes, self._counters)
         self._questions = Questions(self._directory, self._agent.answer, self._epoll)
         self._under_way: dict[int, _UnderWay] = {}
@@ -133,6 +135,10 @@ class WiresProcess:
             while not self._control.ending:
                 due = self._turn()
                 left_s = (due - time.monotonic_ns()) / 1e9 if due != binding.NEVER else _LONGEST_SLEEP_S
+                if due == binding.NEVER and self._path.in_flight:
+                    left_s = _LOOK_S
+                    if self._adapters.has_gone():
+                        self._free()
                 for descriptor, _ in self._epoll.poll(min(_LONGEST_SLEEP_S, max(0.0, left_s))):
                     self._serve(descriptor)
         finally:
@@ -215,8 +221,6 @@ class WiresProcess:
                 return self._status()
             case {"command": "counters", "anew": bool(anew)}:
                 return self._read_all(anew)
-            case {"command": "flush"}:
-                return self._flush()
             case {"command": "set_link", "node": str(node), "port": int(port), "up": bool(up)}:
                 return self._set_link(node, port, up)
             case {"command": "tables"}:
@@ -258,8 +262,11 @@ class WiresProcess:
         (self._down.discard if up else self._down.add)((node, port))
         return {}
 
-    def _flush(self) -> Mapping[str, Any]:
-        """Lose all frames that are under way, as each of which waits for the buffer of another one."""
+    def _free(self) -> None:
+        """Lose all frames that are under way where each of them waits for the buffer of another one: a program has
+        gone, and whoever comes next would wait behind what it has left."""
+        if self._turn() != binding.NEVER or not self._path.in_flight:
+            return
         links = [
             link
             for link in self._description.links
@@ -269,7 +276,6 @@ class WiresProcess:
         for up in (False, True):  # all at once: what one frees would be taken by what another one holds
             for link in links:
                 self._path.set_link(link.a, link.a_port, up)
-        return {"in_flight": self._path.in_flight}
 
     def _set_tables(self) -> Mapping[str, Any]:
         """Put the tables of `subnet.json` in force, which has been written anew."""

@@ -75,8 +75,6 @@ class SubnetPoint(EmulatedPoint):
                 elapsed_s=measured.observation.elapsed_s,
             )
             measured.wires_late = counted.late
-            if now.stuck:
-                wires.flush()  # whoever comes next would wait behind them
 
     def _run_workers(self, index: int, traffic: RunTraffic, measured: Measured) -> None:
         """Do as with any lab. Nothing is wrong with a run that a deadlock has kept to its time limit: that is what it

@@ -47,7 +47,7 @@ class Wires:
         self._epoll = select.epoll()
         self._directory = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         hellos = {name: lambda lid=lid: self._hello(lid) for name, lid in LIDS.items()}
-        self.adapters = Adapters(self._directory, hellos, self._epoll, self._take)
+        self.adapters = Adapters(self._directory, hellos, self._epoll, self._take, lambda: None)
         self._wake = os.eventfd(0)
         self._epoll.register(self._wake, select.EPOLLIN)
         self._ending = False
