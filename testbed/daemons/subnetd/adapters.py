@@ -33,7 +33,7 @@ _CREDENTIALS = struct.Struct("=iII")
 
 
 @dataclass(slots=True, eq=False)
-class Connection:
+class HcaConnection:
     """A socket of the program that has an HCA open."""
 
     adapter: Adapter
@@ -58,7 +58,7 @@ class Adapter:
     name: str
     hello: Callable[[], Mapping[str, Any]]
     listening: socket.socket
-    connections: list[Connection] = field(default_factory=list)
+    connections: list[HcaConnection] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=lambda: {"sent": 0, "received": 0, "not_taken": 0, "refused": 0})
 
 
@@ -68,22 +68,24 @@ def socket_name(hca: str) -> str:
 
 
 class Adapters:
-    """All HCAs of a subnet, by name. `take` is called with each frame that a program sends, and its connection."""
+    """All HCAs of a subnet, by name. `take` is called with each frame that a program sends, and its connection, and
+    `on_gone` when a program that has gone is dropped though its queue was full."""
 
     def __init__(
         self,
         directory: int,
         hellos: Mapping[str, Callable[[], Mapping[str, Any]]],
         epoll: select.epoll,
-        take: Callable[[Connection, bytes], None],
+        take: Callable[[HcaConnection, bytes], None],
+        on_gone: Callable[[], None],
     ) -> None:
-        self._directory, self._epoll, self._take = directory, epoll, take
+        self._directory, self._epoll, self._take, self._on_gone = directory, epoll, take, on_gone
         self.by_name = {
             name: Adapter(name, hello, listen(directory, socket_name(name), socket.SOCK_SEQPACKET, MOST_CONNECTIONS))
             for name, hello in hellos.items()
         }
         self._listening = {adapter.listening.fileno(): adapter for adapter in self.by_name.values()}
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, HcaConnection] = {}
         for descriptor in self._listening:
             epoll.register(descriptor, select.EPOLLIN)
 
@@ -97,12 +99,19 @@ class Adapters:
             return True
         return False
 
+    def has_gone(self) -> bool:
+        """Tell whether a program has gone whose connection is still there."""
+        return any(one.is_gone() for one in self._connections.values())
+
     def _accept(self, adapter: Adapter) -> None:
         item = accept_trusted(adapter.listening)
         if item is None:
             return
-        for gone in [one for one in adapter.connections if one.is_gone()]:
-            self._drop(gone)
+        gone = [one for one in adapter.connections if one.is_gone()]
+        for one in gone:
+            self._drop(one)
+        if gone:
+            self._on_gone()
         program = _CREDENTIALS.unpack(item.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[0]
         others = any(one.program != program for one in adapter.connections)
         if others or len(adapter.connections) >= MOST_CONNECTIONS:
@@ -111,7 +120,7 @@ class Adapters:
             return
         if os.geteuid() == 0:
             item.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, SOCKET_BUFFER_BYTES)
-        connection = Connection(adapter, item, program)
+        connection = HcaConnection(adapter, item, program)
         adapter.connections.append(connection)
         self._connections[item.fileno()] = connection
         if self._tell(item, adapter.hello()):
@@ -127,7 +136,7 @@ class Adapters:
             return False
         return True
 
-    def _watch(self, connection: Connection) -> None:
+    def _watch(self, connection: HcaConnection) -> None:
         """Listen to a program where its connection has room, and not where it has none."""
         wanted = connection.queued < SEND_QUEUE
         if not connection.is_open or wanted == connection.watched:
@@ -138,7 +147,7 @@ class Adapters:
         else:
             self._epoll.unregister(connection.socket)
 
-    def _read(self, connection: Connection) -> None:
+    def _read(self, connection: HcaConnection) -> None:
         while connection.is_open and connection.queued < SEND_QUEUE:
             try:
                 frame = connection.socket.recv(LONGEST_FRAME + 1)
@@ -152,7 +161,7 @@ class Adapters:
             self._take(connection, frame)
         self._watch(connection)
 
-    def _drop(self, connection: Connection) -> None:
+    def _drop(self, connection: HcaConnection) -> None:
         if not connection.is_open:
             return
         connection.is_open = False
@@ -162,7 +171,7 @@ class Adapters:
         connection.adapter.connections.remove(connection)
         connection.socket.close()
 
-    def left(self, connection: Connection) -> None:
+    def left(self, connection: HcaConnection) -> None:
         """Note that a frame of a connection is on its link, or lost before it."""
         connection.queued -= 1
         self._watch(connection)

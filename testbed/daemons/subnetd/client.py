@@ -15,7 +15,7 @@ from testbed.daemons.subnetd.description import WiresDescription
 from testbed.daemons.subnetd.errors import WiresError, WiresMissing
 from testbed.daemons.subnetd.process import DESCRIPTION_NAME, SOCKET_NAME, SUBNET_NAME
 from testbed.protocols.infiniband import binding
-from testbed.protocols.infiniband.data_path import PortReading
+from testbed.protocols.infiniband.data_path import PortCounts
 from testbed.protocols.infiniband.subnet import Subnet
 
 _DAEMON = ReadyDaemon(
@@ -46,8 +46,8 @@ class WiresReading:
     lost: Mapping[str, int]
     """Frames that went nowhere, by the counter that has them."""
     late: Mapping[str, int]
-    """How often, how much in all and how much at most (ns) something was done late, since counters began anew."""
-    ports: Sequence[PortReading]
+    """The lateness of what the process has done since counters began anew: turns, their sum and the most, ns."""
+    ports: Sequence[PortCounts]
 
     def since(self, before: WiresReading) -> WiresReading:
         """Return what was counted after `before`."""
@@ -106,7 +106,7 @@ class SubnetWires:
         """Return what all ports have counted; with `anew` peaks are those from now on."""
         told = self._ask("counters", anew=anew)
         ports = [
-            PortReading(
+            PortCounts(
                 node=one["node"], port=one["port"], counters=one["counters"], lanes=dict(enumerate(one["lanes"]))
             )
             for one in told.pop("ports")

@@ -21,7 +21,7 @@ from typing import Any
 
 from testbed.daemons.kit import configuration
 from testbed.daemons.kit.control import ControlServer, remove_socket
-from testbed.daemons.subnetd.adapters import LONGEST_FRAME, Adapters, Connection
+from testbed.daemons.subnetd.adapters import LONGEST_FRAME, Adapters, HcaConnection
 from testbed.daemons.subnetd.description import WiresDescription
 from testbed.daemons.subnetd.errors import WiresError
 from testbed.daemons.subnetd.questions import PERFORMANCE_SOCKET, Questions
@@ -38,6 +38,8 @@ SOCKET_NAME = "wires.sock"
 _SLID_AT = 6
 _VARIANT_AT = 4
 _LONGEST_SLEEP_S = 3600.0
+_LOOK_S = 0.5
+"""While no frame can move, the process looks so often whether a program has gone."""
 _DIRECT = ("rcv_switch_relay_errors", "xmit_discards", "xmit_constraint_errors", "rcv_constraint_errors")
 _COUNTED = (
     *("link_downed", "rcv_errors", *_DIRECT, "buffer_overruns", "vl15_dropped"),
@@ -48,16 +50,16 @@ _COUNTED = (
 
 @dataclass(slots=True)
 class _UnderWay:
-    connection: Connection
+    connection: HcaConnection
     frame: bytes
     waits: bool = True
     """It is in the queue of its connection."""
 
 
 @dataclass(slots=True)
-class Lateness:
-    """How late what was due was done. What a frame does within the fabric has its own time all the same; late is what
-    programs are told and given."""
+class WiresLateness:
+    """The lateness of what was due. Whatever a frame does within the fabric has its own time all the same: programs are
+    told late, and given frames late."""
 
     turns: int = 0
     sum_ns: int = 0
@@ -95,7 +97,7 @@ class WiresProcess:
         self._epoll = select.epoll()
         self._control = ControlServer(self._directory, SOCKET_NAME, self._handle, self._epoll)
         hellos = {hca.name: partial(self._hello, hca.name) for hca in self._subnet.hcas}
-        self._adapters = Adapters(self._directory, hellos, self._epoll, self._send)
+        self._adapters = Adapters(self._directory, hellos, self._epoll, self._send, self._free)
         self._agent = PerformanceAgent(self._path.nodes, self._counters)
         self._questions = Questions(self._directory, self._agent.answer, self._epoll)
         self._under_way: dict[int, _UnderWay] = {}
@@ -106,7 +108,7 @@ class WiresProcess:
         """When something was to be done next, as it was known last."""
         self._moved_ns = time.monotonic_ns()
         """When something was done last."""
-        self._late = Lateness()
+        self._late = WiresLateness()
         self._since_ns = time.monotonic_ns()
 
     def _read_subnet(self) -> Subnet:
@@ -133,6 +135,10 @@ class WiresProcess:
             while not self._control.ending:
                 due = self._turn()
                 left_s = (due - time.monotonic_ns()) / 1e9 if due != binding.NEVER else _LONGEST_SLEEP_S
+                if due == binding.NEVER and self._path.in_flight:
+                    left_s = _LOOK_S
+                    if self._adapters.has_gone():
+                        self._free()
                 for descriptor, _ in self._epoll.poll(min(_LONGEST_SLEEP_S, max(0.0, left_s))):
                     self._serve(descriptor)
         finally:
@@ -167,7 +173,7 @@ class WiresProcess:
             self._moved_ns = now
         self._due = self._path.run(now, stops=False)
 
-    def _send(self, connection: Connection, frame: bytes) -> None:
+    def _send(self, connection: HcaConnection, frame: bytes) -> None:
         """Let an HCA send what its program gave it, where its own address is in it."""
         adapter = connection.adapter
         lid = self._subnet.nodes[adapter.name].lid
@@ -232,7 +238,7 @@ class WiresProcess:
         self._path.pass_time(now)
         if anew:
             self._path.forget_peaks()
-            self._late = Lateness()
+            self._late = WiresLateness()
         stuck = self._path.in_flight if due == binding.NEVER else 0
         return {
             "at_ns": now,
@@ -255,6 +261,21 @@ class WiresProcess:
             raise WiresError(str(error)) from error
         (self._down.discard if up else self._down.add)((node, port))
         return {}
+
+    def _free(self) -> None:
+        """Lose all frames that are under way where each of them waits for the buffer of another one: a program has
+        gone, and whoever comes next would wait behind what it has left."""
+        if self._turn() != binding.NEVER or not self._path.in_flight:
+            return
+        links = [
+            link
+            for link in self._description.links
+            if (link.a, link.a_port) in self._subnet.peers
+            and not self._down.intersection(((link.a, link.a_port), (link.b, link.b_port)))
+        ]
+        for up in (False, True):  # all at once: what one frees would be taken by what another one holds
+            for link in links:
+                self._path.set_link(link.a, link.a_port, up)
 
     def _set_tables(self) -> Mapping[str, Any]:
         """Put the tables of `subnet.json` in force, which has been written anew."""

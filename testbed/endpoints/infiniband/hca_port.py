@@ -47,7 +47,7 @@ _VARIANT_AT: Final = LRH_BYTES + 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
+class HcaPeer:
     """Another HCA: its LID, and the P_Key of the partition that both are in."""
 
     lid: int
@@ -82,7 +82,7 @@ class HcaPort:
     retry_at = 0
     drained = True
 
-    def __init__(self, path: Path, peers: Mapping[str, Peer], loop: Loop, on_end: Callable[[], None]) -> None:
+    def __init__(self, path: Path, peers: Mapping[str, HcaPeer], loop: Loop, on_end: Callable[[], None]) -> None:
         """Open the HCA whose socket is at `path`. `peers` are the others by address; `on_end` is called when the wires
         have ended. Raises `AdapterError`."""
         self.counters = SocketCounters()
@@ -96,7 +96,7 @@ class HcaPort:
         self._path = path
         self._receiver, hello = open_adapter(path, OPEN_TIMEOUT_S)
         self._receiver.setblocking(False)
-        self.receivers = (self._receiver.fileno(),)
+        self.receivers: tuple[int, ...] = (self._receiver.fileno(),)
         self._lid = int(hello["lid"])
         levels = {int(lid): int(sl) for lid, sl in hello["sls"].items()}
         self._paths = {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 
-from testbed.endpoints.infiniband.hca_port import HcaPort, Peer
+from testbed.endpoints.infiniband.hca_port import HcaPeer, HcaPort
 from testbed.endpoints.loop import Endpoint, Loop
 from testbed.endpoints.pacing import Pacer
 from testbed.protocols.roce.config import RoceConfig
@@ -27,7 +27,7 @@ class HcaHosting:
         self._ports: dict[str, tuple[Rnic, HcaPort]] = {}
         loop.set_tick(tick_ns)
 
-    def open_rnic(self, address: str, config: RoceConfig, socket: Path, peers: Mapping[str, Peer]) -> Rnic:
+    def open_rnic(self, address: str, config: RoceConfig, socket: Path, peers: Mapping[str, HcaPeer]) -> Rnic:
         """Open the HCA whose socket is at a path, and return its RNIC. Raises `OSError`."""
         port = HcaPort(socket, peers, self._loop, lambda: self._on_failed("the wires of the subnet have ended"))
         rnic = Rnic(address, config, Random(self._random.getrandbits(64)), time.monotonic_ns(), later_icrc=True)

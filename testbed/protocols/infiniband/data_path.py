@@ -88,7 +88,7 @@ class FrameNotice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PortReading:
+class PortCounts:
     """The counters of a port, and of each of its VLs, by the names of `binding`."""
 
     node: str
@@ -96,9 +96,9 @@ class PortReading:
     counters: Mapping[str, int]
     lanes: Mapping[int, Mapping[str, int]]
 
-    def since(self, before: PortReading) -> PortReading:
+    def since(self, before: PortCounts) -> PortCounts:
         """Return what was counted after `before`. The most that was in a buffer is no count, and stays."""
-        return PortReading(
+        return PortCounts(
             node=self.node,
             port=self.port,
             counters={name: value - before.counters[name] for name, value in self.counters.items()},
@@ -318,10 +318,10 @@ class SubnetDataPath:
             raise UsageError(f"{node} has no port {port} with VL {vl}")
         return {name: int(getattr(found.contents, name)) for name in binding.LANE_COUNTERS}
 
-    def readings(self) -> list[PortReading]:
+    def readings(self) -> list[PortCounts]:
         """Return the counters of all ports."""
         return [
-            PortReading(
+            PortCounts(
                 node=node.name,
                 port=port,
                 counters=self.counters(node.name, port),

@@ -6,7 +6,7 @@ Labs come from the caller, who also removes them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -211,7 +211,7 @@ class _LabsInTurn:
             Progress(phase=Phase.LAB, run=0, runs=0, done=0, total=0, point=number, points=total, message=one.message)
         )
         lab = self._labs(one.point.scenario.topology)
-        make = EmulatedPoint
+        make: Callable[..., EmulatedPoint] = EmulatedPoint
         if go_over_subnet(one.point.scenario.transports) and isinstance(lab, RunningLab):
             from testbed.run.emulated.subnet_point import SubnetPoint
 

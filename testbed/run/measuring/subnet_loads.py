@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from testbed.protocols.infiniband.binding import ERRORS
-from testbed.protocols.infiniband.data_path import PortReading
+from testbed.protocols.infiniband.data_path import PortCounts
 from testbed.record.subnet_counters import SubnetLane, SubnetLoad, SubnetPort
 
 _NS = 1e9
@@ -14,7 +14,7 @@ MOST_PORTS = 256
 
 
 def subnet_load(
-    readings: Sequence[PortReading],
+    readings: Sequence[PortCounts],
     *,
     engine: str,
     vls: int,
@@ -44,7 +44,7 @@ def subnet_load(
     )
 
 
-def _port(one: PortReading) -> SubnetPort:
+def _port(one: PortCounts) -> SubnetPort:
     counted = one.counters
     return SubnetPort(
         node=one.node,

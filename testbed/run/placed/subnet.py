@@ -9,7 +9,7 @@ from testbed.base.linux.port_counters import PortCounters
 from testbed.lab.core.model import InfinibandFabric
 from testbed.lab.core.model.end import End
 from testbed.lab.core.model.infiniband import port_numbers, subnet_names
-from testbed.protocols.infiniband.data_path import PortReading
+from testbed.protocols.infiniband.data_path import PortCounts
 from testbed.protocols.infiniband.local_routing import DEFAULT_PKEY
 from testbed.protocols.infiniband.subnet import Channel, Subnet
 from testbed.protocols.infiniband.tables import FULL_MEMBER
@@ -41,7 +41,7 @@ def pkey_between(subnet: Subnet, source: str, destination: str) -> int:
     )
 
 
-def port_counters(readings: Sequence[PortReading], ends: Mapping[Channel, End]) -> dict[tuple[str, str], PortCounters]:
+def port_counters(readings: Sequence[PortCounts], ends: Mapping[Channel, End]) -> dict[tuple[str, str], PortCounters]:
     """Return what each port has sent, and discarded, by the lab's names."""
     found = {}
     for one in readings:

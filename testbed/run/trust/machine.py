@@ -78,7 +78,7 @@ def check_delays(counters: Mapping[str, float], base_rtt_ns: int) -> Iterator[Ch
 
 
 MAX_WIRES_LATE = 0.5
-"""How late the wires of a subnet may be, in times of a full frame, on average: an HCA has eight that wait."""
+"""The lateness that the wires of a subnet may have on average, in times of a full frame: an HCA has eight that wait."""
 
 
 def check_wires(late: Mapping[str, int], frame_ns: float) -> Iterator[Check]:

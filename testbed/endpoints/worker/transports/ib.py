@@ -48,7 +48,7 @@ class IbSettings(RoceSettings):
 def _make_traffic(
     program: Program, loop: WatchingLoop, buffers: CollectiveBuffers | None, listener: Listener
 ) -> Traffic:
-    from testbed.endpoints.infiniband.hca_port import Peer
+    from testbed.endpoints.infiniband.hca_port import HcaPeer
     from testbed.endpoints.infiniband.hosting import HcaHosting
     from testbed.endpoints.worker.datagrams.hosting import agent_seed
     from testbed.endpoints.worker.datagrams.roce_traffic import RoceTraffic
@@ -65,7 +65,7 @@ def _make_traffic(
             raise TrafficError(f"{address} is no HCA of a subnet that has wires")
         pkeys = settings.pkeys.get(address, {})
         peers = {
-            other: Peer(lid=lid, pkey=pkeys.get(other, DEFAULT_PKEY))
+            other: HcaPeer(lid=lid, pkey=pkeys.get(other, DEFAULT_PKEY))
             for other, lid in settings.lids.items()
             if other != address
         }

@@ -129,7 +129,7 @@ class Manager:
             self.write(subnet)
             command = ["opensm", "-F", str(self.settings), "-f", str(self.log), "-D", LOG_FLAGS]
             before = None
-            if len(subnet.managers) > 1:
+            if self.plane.namespace or len(subnet.managers) > 1:  # a lab may be given another manager later
                 before = self.plane.write_library("manager_mads", "what keeps managers' answers in ibsim")
             with (self.plane.directory / f"opensm-{self.node.identifier.lower()}.out").open("ab") as output:
                 return self.plane.start(

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.daemons.subnetd.adapters import SEND_QUEUE, Adapters, Connection, socket_name
+from testbed.daemons.subnetd.adapters import SEND_QUEUE, Adapters, HcaConnection, socket_name
 from testbed.endpoints.infiniband.adapter import open_adapter
-from testbed.endpoints.infiniband.hca_port import HcaPort, Peer
+from testbed.endpoints.infiniband.hca_port import HcaPeer, HcaPort
 from testbed.endpoints.infiniband.hosting import HcaHosting
 from testbed.endpoints.loop import Loop
 from testbed.protocols.datagram import Outgoing, Priority
@@ -43,11 +43,11 @@ class Wires:
     def __init__(self, directory: Path) -> None:
         self.held: set[int] = set()
         self.frames: list[tuple[LocalHeader, bytes]] = []
-        self._waiting: list[tuple[Connection, bytes]] = []
+        self._waiting: list[tuple[HcaConnection, bytes]] = []
         self._epoll = select.epoll()
         self._directory = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         hellos = {name: lambda lid=lid: self._hello(lid) for name, lid in LIDS.items()}
-        self.adapters = Adapters(self._directory, hellos, self._epoll, self._take)
+        self.adapters = Adapters(self._directory, hellos, self._epoll, self._take, lambda: None)
         self._wake = os.eventfd(0)
         self._epoll.register(self._wake, select.EPOLLIN)
         self._ending = False
@@ -71,11 +71,11 @@ class Wires:
         self._epoll.close()
         os.close(self._directory)
 
-    def _take(self, connection: Connection, frame: bytes) -> None:
+    def _take(self, connection: HcaConnection, frame: bytes) -> None:
         connection.queued += 1
         self._waiting.append((connection, frame))
 
-    def _carry(self, connection: Connection, frame: bytes) -> None:
+    def _carry(self, connection: HcaConnection, frame: bytes) -> None:
         self.frames.append(decode_unchecked(frame))
         name = next(one for one, lid in LIDS.items() if lid == int.from_bytes(frame[2:4], "big"))
         self.adapters.deliver(name, frame)
@@ -108,7 +108,7 @@ class Host:
         self._directory = directory
 
     def open(self, name: str, pkey: int = PKEY) -> Rnic:
-        peers = {ADDRESSES[other]: Peer(lid=lid, pkey=pkey) for other, lid in LIDS.items() if other != name}
+        peers = {ADDRESSES[other]: HcaPeer(lid=lid, pkey=pkey) for other, lid in LIDS.items() if other != name}
         return self._hosting.open_rnic(ADDRESSES[name], CONFIG, self._directory / socket_name(name), peers)
 
     def run(self, until: Callable[[], bool]) -> None:
