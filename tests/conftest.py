@@ -8,6 +8,7 @@ which have the machine to themselves, and is a note elsewhere.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -27,10 +28,14 @@ from side_by_side import SideBySide, begun_first
 from started_processes import StartedProcesses
 
 from testbed.base.errors import CapabilityError
+from testbed.cli import COLLECT_AT_OBJECTS
 from testbed.lab.core.drivers.probing.kernel_probe import probe_kernel
 from testbed.lab.core.drivers.probing.machine import find_frr, require_root
 from testbed.protocols import is_compiled
 
+# As the command line does. A process has a million objects once all tests are there: to look through them takes a third
+# of a second (`pytest_collection_finish`).
+gc.set_threshold(COLLECT_AT_OBJECTS)
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 if not IN_CI:  # there hypothesis has a profile of its own, which draws the same examples each time
     # How long an example takes says something of the machine, and nothing of the code.
@@ -143,6 +148,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.gate)
     leave_out_passed(config, items)
     items[:] = [items[place] for place in begun_first([item.nodeid.partition("::")[0] for item in items])]
+
+
+def pytest_collection_finish() -> None:
+    """What is there before the first test stays."""
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -127,7 +127,7 @@ def test_bandwidth_through_a_lab_is_that_of_its_links(
     average = measure(*hosts, tmp_path / "out.json", *words)["results"]["BW_average"]
     directions = 2 if "-b" in options else 1
     # more than the link carries is impossible; how near to it a busy machine comes is a figure of the benchmarks
-    assert 0.008 < average / directions < 0.02, "of 20 Mbit/s"
+    assert 0.003 < average / directions < 0.02, "of 20 Mbit/s"
 
 
 @pytest.mark.frr

@@ -18,7 +18,7 @@ LONG_FILES = frozenset(
         *(
             f"{NETNS}/test_{name}.py"
             for name in (
-                *("anycast_vteps", "apply_pairs", "apply_tenants", "apply_traffic", "carrier", "changed_domains"),
+                *("anycast_vteps", "apply_pairs", "apply_tenants", "carrier", "changed_domains"),
                 *("changed_services", "changes_cut_short", "changes_refused", "drift", "exercises", "health"),
                 *("inference_requests", "interrupts", "isolation", "leftovers", "mininet", "mixed_transports"),
                 *("node_work", "over_machines", "perftest", "pools", "port_cleanup", "probes", "program_scenarios"),

@@ -97,7 +97,7 @@ TIMED = Tier(
     name="timed",
     summary="labs that measure: ports, pauses, rates, shares",
     marks=f"({KERNEL}) and timed and not ({APART} or thorough)",
-    minutes=2,
+    minutes=3,
     places=PLACES_OF_LABS,
 )
 VM = Tier(
