@@ -179,7 +179,7 @@ def _take_others(page: Any, address: str, directory: Path, camera: Camera) -> No
 def text_with_a_mistake(directory: Path) -> list[str]:
     """The topology, with a rate that is none."""
     lines = (directory / "topologies/victim.yml").read_text().splitlines()
-    return [line.replace("rate: 80G", "rate: fast") if "leaf1:up" in line else line for line in lines[6:]]
+    return [line.replace("rate: 80G", "rate: fast") if "leaf1:up" in line else line for line in lines[5:]]
 
 
 if __name__ == "__main__":
