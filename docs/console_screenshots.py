@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import subprocess
 import sys
 import tempfile
@@ -104,7 +105,7 @@ def take_all(directory: Path) -> list[str]:
 
 def _take_live(page: Any, address: str, directory: Path, camera: Camera) -> None:
     """What one sees of a lab while a scenario runs."""
-    words = ("--only", "cc=none", "--only", "senders=6", "--repeat", "6", "--quiet")
+    words = ("--only", "cc=none", "--only", "senders=6", "--repeat", "4", "--set", "workload.bytes=18MB", "--quiet")
     run = testbed("run", "pfc-victim.yml", *words, cwd=directory)
     page.goto(f"{address}#/labs/{LAB}/job")
     page.get_by_role("heading", name="Furthest behind").wait_for()
@@ -152,7 +153,7 @@ def _take_others(page: Any, address: str, directory: Path, camera: Camera) -> No
     page.goto(f"{address}#/labs?p.file={directory.name}/topologies/victim.yml")
     page.locator(".editor textarea").wait_for()
     page.locator(".editor textarea").fill("\n".join(text_with_a_mistake(directory)))
-    page.locator(".problems li").first.wait_for()
+    page.locator(".problems button").first.click()
     camera.take("labs")
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Discard it").click()
@@ -178,7 +179,7 @@ def _take_others(page: Any, address: str, directory: Path, camera: Camera) -> No
 def text_with_a_mistake(directory: Path) -> list[str]:
     """The topology, with a rate that is none."""
     lines = (directory / "topologies/victim.yml").read_text().splitlines()
-    return [line.replace("rate: 80G", "rate: fast") if "leaf1:up" in line else line for line in lines[6:]]
+    return [line.replace("rate: 80G", "rate: fast") if "leaf1:up" in line else line for line in lines[5:]]
 
 
 if __name__ == "__main__":
@@ -187,6 +188,10 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="console-") as name:
-        taken = take_all(Path(name))
+        Path(name).chmod(0o755)  # FRR's daemons, which are another user's, come through
+        for variable, place in (("TESTBED_STATE_DIR", "state"), ("TESTBED_RUN_DIR", "run")):  # no other labs are listed
+            os.environ[variable] = str(Path(name) / place)
+        (Path(name) / "here").mkdir()
+        taken = take_all(Path(name) / "here")
     if arguments.sheets:
         sheets(taken, arguments.sheets)

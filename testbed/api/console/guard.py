@@ -72,6 +72,11 @@ class Names:
             hosts |= {"localhost", "127.0.0.1", "::1"}
         return cls(hosts=frozenset(hosts), port=port, any_address=host in ("0.0.0.0", "::"))
 
+    @classmethod
+    def of_tunnel(cls, *hosts: str) -> Names:
+        """Return the names of a console that is reached through a tunnel, whose other end has any port of loopback."""
+        return cls(hosts=frozenset({"localhost", "127.0.0.1", "::1", *hosts}), port=None)
+
     def know(self, header: str) -> bool:
         """Tell whether a `Host` header (RFC 9110, 7.2) names us."""
         try:

@@ -184,7 +184,7 @@ class _Link:
                 f"console at {whole}; after `ssh -L {forwarded.port}:{shlex.quote(str(whole))} HOST` elsewhere"
             )
             self._at = f"http://{forwarded}/"
-            self.names = Names(hosts=frozenset({"localhost", "127.0.0.1", "::1"}), port=None)
+            self.names = Names.of_tunnel()
             name = f"unix-{bind.path.stem}"
         else:
             host, port = listener.getsockname()[:2]
@@ -193,6 +193,8 @@ class _Link:
             shown = sorted(certified)[0] if host in _ANY_ADDRESS and certified else str(host)
             shown = socket.gethostname() if shown in _ANY_ADDRESS else shown
             shown = f"[{shown}]" if ":" in shown else shown
+            if serving.of_lab is not None:  # reached from the lab's nodes, or by `ssh -L` through its server
+                self.names = Names.of_tunnel(str(host))
             if serving.known_as is not None:
                 self.names = Names.of(serving.known_as.host, serving.known_as.port)
             self._at = f"{'https' if tls is not None else 'http'}://{shown}:{port}/"

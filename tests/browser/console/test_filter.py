@@ -23,7 +23,7 @@ CELLS_LIT = """async words => {
     ("words", "nodes"),
     [
         ("p1-s1-rail[1]", {"p1-s1-rail1"}),
-        ("p1-s1-rail[!1]", {"p1-s1-rail2"}),
+        ("p1-s1-rail[!1]", {"p1-s1-rail2", "p1-s1-rail3", "p1-s1-rail4"}),
         ("p1-s1-rail[2-1]", set()),
         ("p1-s1-rail[", set()),
         ("p1-s1-rail1 peer=nobody", {"p1-s1-rail1"}),

@@ -41,10 +41,11 @@ def test_without_places_for_streams_a_page_gets_no_answer(served: Any) -> None:
     pages = [served.context.new_page() for _ in range(PAGES)]
     try:
         for page in pages:
+            page.set_default_timeout(PATIENCE_MS)
             page.add_init_script("Object.defineProperty(Navigator.prototype, 'locks', {get: () => undefined});")
         for page in pages[:-1]:
             page.goto(f"{served.address}#/labs/{LAB}/table", wait_until="commit", timeout=PATIENCE_MS)
-            page.wait_for_timeout(1500)
+            page.wait_for_function("() => globalThis.consoleApp?.stream.source?.readyState === EventSource.OPEN")
         asked = """() => Promise.race([fetch('/api/console').then(() => true),
           new Promise(done => setTimeout(() => done(false), 5000))])"""
         assert pages[0].evaluate(asked) is False

@@ -49,6 +49,17 @@ def test_a_console_at_all_addresses_is_known_by_its_certificate(tls: Tls, said: 
     assert said[0].startswith("console: https://")
 
 
+def test_the_console_of_a_lab_is_reached_through_its_server(said: list[str]) -> None:
+    """By `ssh -L`, whose other end has any port; a name that a stranger has made into this machine is none of its."""
+    bind = ListenAt(host="127.0.0.1", port=0)
+    serving = ConsoleServing(bind=bind, settings=ConsoleSettings(roots=()), of_lab="demo")
+    with closing(open_socket(bind, None)) as listener:
+        made = _Link(serving, listener, said.append)
+    assert made.sessions is None
+    assert made.names.know("127.0.0.1:12345") and made.names.know("localhost:9470")
+    assert not made.names.know("evil.example:9470")
+
+
 def test_each_login_shows_a_link_with_another_token(said: list[str]) -> None:
     made = link(said, ListenAt(host="127.0.0.1", port=0))
     made.show()

@@ -32,7 +32,7 @@ export const ask = async (method, path, body, signal) => {
     if (signal) signal.throwIfAborted();  // what was asked for ahead knows nothing of it
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError(0, {message: "the console does not answer", hint: "is `lab console` still running?"});
+    throw new ApiError(0, {message: "the console does not answer", hint: "Is `lab console` still running? It is asked again."});
   }
   if (answer.status === 401) dispatchEvent(new Event(LOGGED_OUT));
   const text = await answer.text();

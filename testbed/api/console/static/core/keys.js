@@ -38,7 +38,7 @@ export const shownViews = app => {
   const {lab} = app.live.get(), {base} = app.address.get();
   return app.views.get().list.filter(view => {
     if (!view.component) return false;
-    if (view.scope === "machine") return true;
+    if (view.scope === "machine") return view.name === "labs" || !(app.live.get().console || {}).only;  // records are of the whole machine
     return Boolean(base) && (!lab || (lab.live ? view.live !== false : view.recorded !== false));
   });
 };

@@ -8,7 +8,8 @@ export const Editor = ({value, onInput, problems = [], label, readOnly = false, 
   const area = useRef(null), gutter = useRef(null);
   const count = value.split("\n").length, at = new Map();
   for (const one of problems) if (one.line) at.set(one.line, [...(at.get(one.line) || []), one]);
-  useLayoutEffect(() => { if (gutter.current && area.current) gutter.current.scrollTop = area.current.scrollTop; });
+  const scrolled = () => { if (gutter.current && area.current) gutter.current.scrollTop = area.current.scrollTop; };  // told after its end, too
+  useLayoutEffect(scrolled);
   const keys = event => {
     if (event.key !== "Tab" || event.shiftKey || readOnly) return;
     event.preventDefault();
@@ -20,7 +21,7 @@ export const Editor = ({value, onInput, problems = [], label, readOnly = false, 
     <div class="editor-gutter" ref=${gutter} aria-hidden="true"><div>${Array.from({length: count}, (_, line) => html`<span key=${line} class=${at.has(line + 1) ? "wrong" : ""}
       title=${at.has(line + 1) ? at.get(line + 1).map(one => one.message).join("\n") : undefined}>${line + 1}</span>`)}</div></div>
     <textarea ref=${area} class="mono" aria-label=${label} spellcheck=${false} autocomplete="off" wrap="off" rows=${rows} readOnly=${readOnly} value=${value}
-      onInput=${event => onInput(event.target.value)} onKeyDown=${keys} onScroll=${() => { gutter.current.scrollTop = area.current.scrollTop; }}></textarea>
+      onInput=${event => onInput(event.target.value)} onKeyDown=${keys} onScroll=${scrolled}></textarea>
   </div>`;
 };
 
