@@ -18,6 +18,8 @@ from lab_texts import BESIDE, MANAGED, PLAIN, QOS, SCALE_UP, SESSIONS, SIZES, WI
 
 from testbed.base.errors import PlanError
 from testbed.base.names import namespace_name
+from testbed.lab.core.deploy.changing.carrying.moved_addresses import names_may_differ
+from testbed.lab.core.deploy.node_files import hosts_text
 from testbed.lab.core.drivers.nodes.changing import kernel_changes
 from testbed.lab.core.feature import keep
 from testbed.lab.core.model import Lab, LinkKind
@@ -95,6 +97,19 @@ def test_what_both_labs_have_is_not_made_anew_for_its_name(kind: str, data: Any)
     between = {link.a.node for link in first.links if link.kind is LinkKind.FABRIC}
     remade = [item for item in changes.remade if isinstance(item, CreateVeth) and item.a.node in between]
     assert not [item for item in remade if item.b.node in {above for _, above, _ in both}]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data())
+@settings(max_examples=25)
+def test_names_of_nodes_are_written_anew_wherever_they_differ(kind: str, data: Any) -> None:
+    """A feature that changes has them written in any case; what it adds is left out here."""
+    first, second = data.draw(pairs(kind))
+    old, new = planned(first, scale_of(first)), planned(keep(first, second), scale_of(second))
+    for before, after in ((old, new), (new, old)):
+        if hosts_text(before) != hosts_text(after):
+            assert names_may_differ(kernel_changes(before, after), before, after)
+    assert not names_may_differ(kernel_changes(old, old), old, old)
 
 
 def names_of(lab: Lab) -> dict[tuple[str, str, int], tuple[str, str]]:

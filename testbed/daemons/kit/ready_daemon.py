@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
+import select
+import signal
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from testbed.base.descriptors import wait_readable
 from testbed.base.errors import TestbedError
 from testbed.base.linux.processes import last_line
 from testbed.daemons.kit.client import ask
@@ -16,6 +21,8 @@ from testbed.daemons.kit.process import say_ready, start_module, start_ready
 
 START_TIMEOUT_S = 60.0
 ANSWER_TIMEOUT_S = 10.0
+END_TIMEOUT_S = 10.0
+"""One that was told to end and has not in this time is killed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +78,19 @@ class ReadyDaemon:
         if not answer.pop("ok"):
             raise self.error(answer["error"], hint=answer["hint"])
         return answer
+
+    def stop(self, run_directory: Path) -> None:
+        """Have it end by its commands `status` and `shutdown`, and wait for its end. Fine where there is none."""
+        with contextlib.suppress(self.missing, ProcessLookupError):
+            descriptor = os.pidfd_open(self.ask(run_directory, "status")["pid"])
+            try:
+                with contextlib.suppress(self.missing):
+                    self.ask(run_directory, "shutdown")
+                if not wait_readable(descriptor, END_TIMEOUT_S):
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                    select.select([descriptor], [], [], END_TIMEOUT_S)
+            finally:
+                os.close(descriptor)
 
     def log(self, run_directory: Path) -> str:
         """Return the hint that leads to what it has written."""

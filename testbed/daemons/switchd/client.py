@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import select
-import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.base.descriptors import wait_readable
 from testbed.daemons.kit import configuration
 from testbed.daemons.kit.client import connect
 from testbed.daemons.kit.ready_daemon import ANSWER_TIMEOUT_S, ReadyDaemon
@@ -22,7 +17,6 @@ from testbed.protocols.scale_up.domain import build as scale_up_domain
 from testbed.protocols.scale_up.domain.link import LinkErrors
 from testbed.protocols.scale_up.domain.presence import ENDS_NAME
 
-END_TIMEOUT_S = 10.0
 _DAEMON = ReadyDaemon(
     module="testbed.daemons.switchd",
     socket_name=SOCKET_NAME,
@@ -80,31 +74,9 @@ class DomainSwitch:
 
     def stop(self) -> None:
         """End it and wait for its end. Fine where there is none."""
-        try:
-            pid = self.status()["pid"]
-        except SwitchMissing:
-            self._tidy()
-            return
-        with contextlib.suppress(ProcessLookupError):
-            descriptor = os.pidfd_open(pid)
-            try:
-                with contextlib.suppress(SwitchMissing):
-                    self._ask("shutdown")
-                _wait_for_end(descriptor)
-            finally:
-                os.close(descriptor)
-        self._tidy()
-
-    def _tidy(self) -> None:
+        _DAEMON.stop(self.run_directory)
         for name in (DESCRIPTION_NAME, SOCKET_NAME, ENDS_NAME):
             (self.run_directory / name).unlink(missing_ok=True)
 
     def _ask(self, command: str, **fields: Any) -> dict[str, Any]:
         return _DAEMON.ask(self.run_directory, command, **fields)
-
-
-def _wait_for_end(process: int) -> None:
-    if wait_readable(process, END_TIMEOUT_S):
-        return
-    signal.pidfd_send_signal(process, signal.SIGKILL)
-    select.select([process], [], [], END_TIMEOUT_S)

@@ -154,6 +154,7 @@ class FabricSpec(SpecModel):
 
     ELSEWHERE = {  # noqa: RUF012  # a ClassVar of the base
         "qos": "the section qos stands beside fabric, not in it",
+        "startup-config": "write topology: {roles: {rail: {startup-config: rail.conf}}}, or give a kind or a node one",
         **dict.fromkeys(("nvlink", "nvswitch", "scaleup"), "write scale_up: {preset: h100}"),
         "oversubscription": "choose spines, uplink: {rate: 400G} and uplink: {count: 1}; validate prints what it is",
         **dict.fromkeys(("gpus_per_host", "gpus_per_node", "gpus_per_server", "nics"), "write gpus: 8: each has a NIC"),

@@ -234,7 +234,7 @@ def _uet() -> TransportDeclaration:
             whole(
                 "packets_per_entropy",
                 None,
-                "Says how many packets of a burst share an entropy; the default is 4.",
+                "Says how many packets of a burst share an entropy, and are a peer's turn; the default is 1.",
                 high=64,
             ),
             whole(

@@ -135,6 +135,51 @@ def test_a_container_that_is_another_one_keeps_its_links_and_leaves_others_alone
     assert differences(snapshot(lab), first_seen) == [], "there and back"
 
 
+SWITCHES = """
+name: {name}
+scale: {{time: 10000}}
+fabric: {{design: rail-optimized, hosts: 2, gpus: 1, segments: 2, spines: 2}}
+topology:
+  nodes:
+    p1-spine1: {spine}
+    p1-s1-rail1: {rail}
+"""
+ALL_NETNS = {"spine": "{runtime: netns}", "rail": "{runtime: netns}"}
+ALL_DOCKER = {"spine": "{runtime: docker}", "rail": "{runtime: docker}"}
+
+
+def test_switches_become_containers_and_cease_to_be_some(client: ContainerEngine, sandbox: Any) -> None:
+    """A spine and a rail switch: neighbours keep their ends of links, and sessions between others stay up."""
+    lab = sandbox.deploy(sandbox.load(SWITCHES, **ALL_NETNS)).lab
+    first_seen = snapshot(lab)
+    others = ["p1-spine2", "p1-s2-rail1", "p1-s1-h1"]
+    neighbours, before = observe(lab.name, others), dict(lab.identities)
+    sessions = {key: counts for key, counts in established(lab).items() if key[0] == "p1-s2-rail1"}
+    for values, contained in ((ALL_DOCKER, {"p1-spine1", "p1-s1-rail1"}), (ALL_NETNS, set())):
+        wanted = sandbox.load(SWITCHES, **values)
+        with pytest.raises(ChangeRefused, match="sessions") as refused:
+            apply_lab(wanted, sandbox.state, ApplyOptions(k=10_000.0))
+        assert "--allow recreate" in str(refused.value.hint)
+        apply_lab(wanted, sandbox.state, ApplyOptions(k=10_000.0, allow=frozenset({Allow.RECREATE})))
+        sandbox.note_daemons()
+        lab = sandbox.running()
+        assert not changes_of(lab, wanted, 10_000.0).rows and not find_drift(lab).rows
+        assert check_lab(lab).exit_code == 0
+        assert {node.name for node in lab.model.nodes if node.runtime == "docker"} == contained
+        if contained:
+            assert containers(client, lab).keys() == contained
+            said = lab.run("p1-s1-rail1", ["vtysh", "-c", "show bgp summary"])
+            assert said.returncode == 0 and "uplink1" in said.stdout, "it is its own FRR"
+        target = str(lab.port("p1-s2-h1", "rail1").address.ip)
+        assert lab.run("p1-s1-h1", ["ping", "-c1", "-W5", target]).returncode == 0
+        assert observe(lab.name, others) == neighbours
+        assert {node: lab.identities[node] for node in others} == {node: before[node] for node in others}
+        now = {key: counts for key, counts in established(lab).items() if key[0] == "p1-s2-rail1"}
+        assert now["p1-s2-rail1", "uplink2"] == sessions["p1-s2-rail1", "uplink2"], "spine2 is none of it"
+    assert not Journal(lab.state_directory).read().containers["docker"].ids
+    assert differences(snapshot(lab), first_seen) == [], "there and back"
+
+
 def sessions_of(lab: RunningLab) -> dict[str, tuple[int, int]]:
     """The sessions of a spine that no change is about, and how often they came up and went down."""
     return {interface: counts for (node, interface), counts in established(lab).items() if node == "p1-spine1"}
@@ -154,6 +199,18 @@ def test_an_image_that_is_not_there_leaves_the_lab_as_it_is(client: ContainerEng
 
 
 MORE = OTHERS.replace("hosts: 3", "hosts: 4") + "    p1-s1-h4: {{runtime: docker}}\n"
+
+
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize(
+    "points", [pytest.param(3, marks=pytest.mark.thorough), pytest.param(30, marks=pytest.mark.soak)]
+)
+def test_switches_that_become_containers_are_killed_on_the_way(
+    client: ContainerEngine, sandbox: Any, points: int
+) -> None:
+    before, after = (SWITCHES.format(name=sandbox.name(), **values) for values in (ALL_NETNS, ALL_DOCKER))
+    Bench(sandbox, before, after, ["recreate"]).kill_at(points, random.Random(f"switches {points}"))
+    assert check_lab(sandbox.running()).exit_code == 0
 
 
 @pytest.mark.timeout(3000)

@@ -36,6 +36,7 @@ from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.running_config import read_configuration
 from testbed.lab.core.drivers.netlink.netem import read_classes
 from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.features.infiniband.live import LiveSubnet
 
 SAID_S = 30.0
 """The time that BGP may take to be quiet."""
@@ -70,10 +71,12 @@ _UNSTABLE_SETTING = re.compile(
     r"stable_secret|random|fastopen_key|/flush$|conntrack|nf_log|netdev_rss_key|/neigh/|unix/|/mptcp/|vs/|"
     r"tcp_available|tcp_allowed|retrans_time|base_reachable_time"
 )
-_UNSTABLE_FILES = (".log", ".out", ".pid", ".vty", ".jsonl", ".events", ".lock")
+_UNSTABLE_FILES = (".log", ".out", ".err", ".pid", ".vty", ".jsonl", ".events", ".lock")
 """The ends of names of files that say when something was, or who does it."""
 _DRAWN = re.compile(r"\.svc/\.\w+/.")
 """Keys, certificates and passwords of services: those of a node that goes are kept for one that has its name later."""
+_OF_SUBNET = re.compile(r"\.infiniband/(work|wires|pids|lock|prompt|reroute|sm-\w+/)")
+"""Files that programs of a subnet write for themselves: the subnet is described by what its nodes hold."""
 _DRAWN_KEY = re.compile(r"(?s)-----BEGIN [A-Z ]+-----.*?-----END [A-Z ]+-----|ssh-ed25519 \S+|password [0-9a-f]{64}\b")
 """A key, a certificate or a password of BGP, which is drawn anew for each lab."""
 _PORT_FIELDS = (
@@ -96,7 +99,7 @@ def snapshot(lab: RunningLab) -> Snapshot:
     found: Snapshot = {}
     for place in sorted(lab.identities):
         found |= {f"{place} {path}": text for path, text in _of_place(lab, place)}
-    for source in (_of_routing, _of_data_path, _of_pause_agent, _of_files, _of_record, _of_processes):
+    for source in (_of_routing, _of_data_path, _of_pause_agent, _of_subnet, _of_files, _of_record, _of_processes):
         found |= dict(source(lab))
     return found
 
@@ -360,6 +363,7 @@ def describe_ports(maps: LabMaps, plan: LabPlan) -> Iterator[tuple[str, str]]:
     owner = {index: buffer.node for index, buffer in enumerate(plan.tables.buffers)}
     ingress = maps.by_port("ingress")
     used = np.flatnonzero(maps.ports["ifindex"]).tolist()
+    profiles = {int(index): str(maps.profiles[index].tolist()) for index in {*maps.ports["profile"][used].tolist()}}
     for number in used:
         record, account = maps.ports[number], ingress[number]
         buffer = int(record["buffer"])
@@ -367,7 +371,7 @@ def describe_ports(maps: LabMaps, plan: LabPlan) -> Iterator[tuple[str, str]]:
         yield f"{name} port", _text({field: int(record[field]) for field in _PORT_FIELDS})
         yield f"{name} peer", names.get(int(record["peer"]), "nobody")
         yield f"{name} buffer", f"{owner.get(buffer)} {maps.buffers[buffer]['size_bytes']}"
-        yield f"{name} profile", str(maps.profiles[int(record["profile"])].tolist())
+        yield f"{name} profile", profiles[int(record["profile"])]
         kept = {field: account[field].tolist() for field in ("xoff_bytes", "xon_bytes", "limit_bytes")}
         yield f"{name} thresholds", _text(kept)
     for number, port in names.items():
@@ -386,6 +390,27 @@ def _of_pause_agent(lab: RunningLab) -> Iterator[tuple[str, str]]:
         yield f"{names.get(number, f'unknown port {number}')} attachment", _text(port | {"peer": names.get(peer)})
 
 
+def _of_subnet(lab: RunningLab) -> Iterator[tuple[str, str]]:
+    """What the nodes of an InfiniBand back end hold, and how its managers do."""
+    if lab.model.infiniband is None:
+        return
+    live = LiveSubnet(lab)
+    subnet = live.reader.read()
+    for name, node in subnet.nodes.items():
+        yield f"{name} subnet node", _text([node, subnet.lfts.get(name, b"").hex()])
+    for name in ("links", "sls", "partitions", "engine", "sm", "vls", "sl2vl", "vl_low", "vl_high"):
+        yield (
+            f"subnet {name}",
+            _text(sorted(value.items()) if isinstance(value := getattr(subnet, name), dict) else value),
+        )
+    for name, keys in live.reader.pkey_tables().items():
+        yield f"{name} P_Keys", _text(sorted(keys or ()))
+    for state in live.reader.managers():
+        yield f"{state.hca} subnet manager", _text(state)
+    if live.wires is not None:
+        yield "subnet wires", _text([live.wires.status()["tables"], live.wires.status()["time_scale"]])
+
+
 # --- our own files ---------------------------------------------------------------------------------------
 
 
@@ -396,7 +421,7 @@ def _of_files(lab: RunningLab) -> Iterator[tuple[str, str]]:
             inner = path.relative_to(root)
             if inner.parts[0] in ("bpf", ".shm"):  # the data path is described by itself; what a program shared stays
                 continue
-            if _DRAWN.match(str(inner)):
+            if _DRAWN.match(str(inner)) or _OF_SUBNET.match(str(inner)):
                 continue
             if path.is_dir():
                 yield f"file {root.name}/{inner}/", ""

@@ -209,12 +209,30 @@ def test_qos_that_is_gone_costs_what_waits_in_queues(differ: Differ, file: Path)
         assert (row.at_stake, row.reason) == ("what waits in its queues", f"qos is gone ({file})")
 
 
-def test_what_only_a_new_deploy_brings_needs_to_be_allowed(differ: Differ, file: Path) -> None:
-    changes = differ((TEXT[TEXT.index("qos:") :], ""), ("  routing: {bfd: false}", "  link_layer: infiniband"))
+def test_what_makes_a_node_anew_needs_to_be_allowed(differ: Differ, file: Path) -> None:
+    changes = differ(("qos:", "topology: {nodes: {p1-s1-rail1: {runtime: docker}}}\nqos:"))
     assert changes.needs == {Allow.RECREATE}
-    row = changes.rows[0]
-    assert (row.effect, row.what, row.allow) == (Effect.REMADE, "lab one", Allow.RECREATE)
-    assert "InfiniBand" in row.detail and row.at_stake == "all 5 nodes with their sessions and packets"
+    row = next(row for row in changes.rows if row.allow)
+    assert (row.effect, row.what, row.allow) == (Effect.REMADE, "node p1-s1-rail1", Allow.RECREATE)
+    assert "testbed/switch" in row.detail and "sessions" in row.at_stake and "topology" in row.reason
+
+
+def test_another_link_layer_comes_in_the_place_of_the_first(differ: Differ, file: Path) -> None:
+    changes = differ((TEXT[TEXT.index("qos:") :], ""), ("  routing: {bfd: false}", "  link_layer: infiniband"))
+    assert not changes.needs
+    things = {(str(row.effect), row.what) for row in changes.rows}
+    assert {("made", "subnet"), ("removed", "rail switch p1-s1-rail1")} <= things
+    assert not any(row.what.startswith("host ") and not row.part_of for row in changes.rows), "hosts stay"
+
+
+def test_a_link_more_is_no_change_of_ports_elsewhere(differ: Differ) -> None:
+    """The paths of a rail switch upwards are more then, which matters to switches that pin destinations alone."""
+    links = "topology: {links: [{endpoints: [p1-s1-rail1:more1, p1-spine1:more1], rate: 400G}]}\n"
+    rows = [row for row in differ(("qos:", f"{links}qos:")).rows if not row.part_of]
+    assert [row.what for row in rows if row.effect is Effect.MADE and row.kind != "bgpd"] == [
+        "link p1-s1-rail1:more1 <-> p1-spine1:more1"
+    ]
+    assert not [row for row in rows if row.kind == "port"]
 
 
 def test_an_error_of_the_plan_has_its_place(differ: Differ) -> None:

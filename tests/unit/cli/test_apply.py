@@ -88,7 +88,7 @@ def test_programs_are_told_each_thing(said: Said, file: Path) -> None:
 
 
 def test_what_needs_to_be_allowed_stands_in_a_column(said: Said, file: Path) -> None:
-    file.write_text(TEXT.replace("qos: {preset: uec}\n", "").replace("routing: {bfd: false}", "link_layer: infiniband"))
+    file.write_text(f"{TEXT}topology: {{nodes: {{p1-s1-h1: {{runtime: docker}}}}}}\n")
     code, text = said("diff")
     assert code == 1 and "--allow recreate" in text and "needs" in text.splitlines()[0]
 

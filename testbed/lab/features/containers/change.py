@@ -1,25 +1,29 @@
 """Nodes that are containers in a change of a lab that is up: those that are new are started, others removed.
 
 A container is what it is from its start on. So one with another image, command or environment is another container in
-the place of the first, if that is allowed: its links, and all other nodes, stay. Likewise a host becomes a container,
-or is one no more.
+the place of the first, if that is allowed: its links, and all other nodes, stay. Likewise a host or a switch becomes a
+container, or is one no more.
 """
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.base.linux.namespaces import still_published
+from testbed.base.linux.vty import shell_directory
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.changing.node import RECREATE, rebuild
-from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.lifecycle import await_convergence, run_node_commands
 from testbed.lab.core.deploy.live import RunningLab, planned_daemons
 from testbed.lab.core.deploy.records.journal import JournalContent
 from testbed.lab.core.deploy.watch.running_config import note_configurations
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
+from testbed.lab.core.drivers.routing.frr import own_directory
 from testbed.lab.core.feature import Changing, FeatureChange
 from testbed.lab.core.model.containers import Container
 from testbed.lab.core.plan.changes import Allow, ChangeRow, Effect
@@ -56,7 +60,7 @@ class ContainersChange(FeatureChange):
                 what=f"node {node}",
                 kind="node",
                 detail=detail,
-                at_stake="what runs in it, its files, and the packets of its links meanwhile",
+                at_stake="what runs in it, its files and sessions, and the packets of its links meanwhile",
                 allow=Allow.RECREATE,
             )
             for node, detail in self._anew.items()
@@ -114,6 +118,7 @@ class ContainersChange(FeatureChange):
             if lab.node(node).container is None:
                 DockerRuntime().remove_nodes(changing.journal.read(), {node})
                 changing.journal.removed_containers(NAME, {node})
+            _remove_views(changing.run / node, is_contained=lab.node(node).container is not None)
             changing.journal.work(node, "")
         await_convergence(changing.plan, changing.state, changing.timeout_s, changing.notify)
         fresh = RunningLab(changing.record, changing.state)
@@ -128,6 +133,15 @@ class ContainersChange(FeatureChange):
         return [node for node in self._anew if not changing.undoes or _step(node) in begun]
 
 
+def _remove_views(directory: Path, *, is_contained: bool) -> None:
+    """Remove what a node's run directory has for shells of a node that is no container, or for one that is."""
+    if is_contained:
+        shutil.rmtree(shell_directory(directory), ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):  # FRR with mgmtd has its own files there
+            own_directory(directory).rmdir()
+
+
 def _step(node: str) -> str:
     """The step of a change in which something else comes to realise a node."""
     return f"{RECREATE} {node}"
@@ -140,13 +154,9 @@ def _is_up(lab: str, content: JournalContent, node: str) -> bool:
 
 
 def containers_change(running: RunningLab, plan: LabPlan) -> ContainersChange | None:
-    """Return what makes the containers of a lab that is up those of `plan`; None where nothing differs.
-
-    Raises `ChangeRefused` for a node that routes and would become a container, or be one no more.
-    """
+    """Return what makes the containers of a lab that is up those of `plan`; None where nothing differs."""
     before, after = _containers(running.plan), _containers(plan)
     spaces = [{item.node for item in each.operations if isinstance(item, CreateNode)} for each in (running.plan, plan)]
-    speakers = {speaker.node for each in (running.plan, plan) for speaker in each.speakers}
     anew: dict[str, str] = {}
     for node, item in after.items():
         if node in spaces[0]:
@@ -154,11 +164,6 @@ def containers_change(running: RunningLab, plan: LabPlan) -> ContainersChange | 
         elif node in before and (detail := _differing(before[node], item)):
             anew[node] = detail
     anew |= dict.fromkeys(sorted(before.keys() & spaces[1]), "no container any more")
-    if routing := [node for node in anew if node in speakers and not (node in before and node in after)]:
-        raise ChangeRefused(
-            f"{routing[0]}, whose routing daemons are where it is, would be {anew[routing[0]]}",
-            hint="deploy --reconfigure replaces the lab",
-        )
     started = {node: item for node, item in after.items() if node not in before and node not in anew}
     gone = frozenset(before.keys() - after.keys() - anew.keys())
     return ContainersChange(started, gone, anew) if started or gone or anew else None

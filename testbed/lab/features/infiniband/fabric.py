@@ -40,7 +40,8 @@ def resolve_back_end(
 ) -> tuple[Lab, list[Problem]]:
     """Return the lab with the back end that its file asks for, and what is wrong with it.
 
-    With a problem, what is returned first is of no use.
+    Its switches are none of the lab's nodes, so that they have no port of management. With a problem, what is returned
+    first is of no use.
     """
     if link_layer != LinkLayer.INFINIBAND:
         if spec is None:
@@ -63,7 +64,11 @@ def resolve_back_end(
         replace(
             lab,
             nodes=tuple(node for node in lab.nodes if node.name not in switches),
-            links=tuple(link for link in lab.links if link.network != BACKEND),
+            links=tuple(
+                link
+                for link in lab.links
+                if link.network != BACKEND and not (link.kind is LinkKind.MANAGEMENT and link.a.node in switches)
+            ),
             rail_subnets=tuple(subnet for subnet in lab.rail_subnets if subnet.switch not in switches),
             infiniband=fabric,
         ),
@@ -100,6 +105,11 @@ def _unbuilt(document: Document, lab: Lab) -> Iterator[Problem]:
     if document.get("fabric.scale_up.by") == "packets":
         message = "scale-up domains by packets are not built beside an InfiniBand back end"
         yield document.problem("contradiction", ("fabric", "scale_up", "by"), message, hint="by: time")
+    switches = {node.name for node in lab.nodes if node.kind is NodeKind.SWITCH and node.network == BACKEND}
+    carried = [link for link in lab.links if link.network != BACKEND and link.kind is not LinkKind.MANAGEMENT]
+    if at := next((end.node for link in carried for end in (link.a, link.b) if end.node in switches), None):
+        message = f"{at} is a switch of InfiniBand, and would carry a network of Ethernet"
+        yield document.problem("contradiction", ("fabric", "link_layer"), message, hint="give the network its own")
     if any(link.network == BACKEND and link.kind not in _KINDS for link in lab.links):
         message = "links of tenants, routers or link groups are no links of InfiniBand"
         yield document.problem("contradiction", ("fabric", "link_layer"), message)

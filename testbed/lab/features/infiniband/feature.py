@@ -44,31 +44,17 @@ class InfinibandFeature(Feature):
         fabric, plan = deployment.lab.infiniband, deployment.plan.infiniband
         if fabric is None or plan is None:
             return None
-        from testbed.lab.features.infiniband.configuration import plan_subnet
-        from testbed.lab.features.infiniband.live import lab_plane, start_wires
-        from testbed.lab.features.infiniband.running import start_plane
-        from testbed.lab.features.infiniband.tools import write_tools
+        from testbed.lab.features.infiniband.live import lab_plane, start_subnet
 
         plane = lab_plane(deployment.lab.name, deployment.run)
-        plane.make()
-        write_tools(plane, plan, fabric)
-        started = start_plane(plane, plan_subnet(fabric))
-        try:
-            started.start_managers()
-            start_wires(plane, fabric, deployment.plan.k)
-        except BaseException:
-            started.release()  # they end with the lab; a lab that is kept has them, and their logs
-            raise
-        return _Started(started)
+        return _Started(start_subnet(plane, plan, fabric, deployment.plan.k))
 
     def change(self, running: RunningLab, lab: Lab, plan: LabPlan) -> FeatureChange | None:
-        if running.model.infiniband == lab.infiniband:
+        if running.model.infiniband is None and lab.infiniband is None:
             return None
-        from testbed.lab.core.deploy.changing.refusal import ChangeRefused
+        from testbed.lab.features.infiniband.change import subnet_change
 
-        raise ChangeRefused(
-            "the subnet of an InfiniBand back end is as it was deployed", hint="deploy --reconfigure replaces the lab"
-        )
+        return subnet_change(running, lab, plan)
 
     def links(self, lab: RunningLab) -> LinksBeside | None:
         if lab.whole.model.infiniband is None:
@@ -85,7 +71,7 @@ class InfinibandFeature(Feature):
 
         if SIMULATOR in noted_pids(plane_directory(run)):
             return ()
-        return [Broken(what="the subnet: its ibsim does not run", hint="deploy --reconfigure brings it up")]
+        return [Broken(what="the subnet: its ibsim does not run", hint="`testbed apply --repair` brings it up")]
 
     def ended(self, lab: RunningLab) -> Sequence[EndedProcess]:
         if lab.whole.model.infiniband is None:
@@ -94,14 +80,17 @@ class InfinibandFeature(Feature):
         from testbed.lab.features.infiniband.running import SIMULATOR
 
         subnet = LiveSubnet(lab)
+        if SIMULATOR in (names := subnet.ended()):
+            from testbed.lab.features.infiniband.change import restart_subnet
+
+            return [EndedProcess(node="", what="the subnet, with its ibsim", start=partial(restart_subnet, lab))]
         ended = [
             EndedProcess(
                 node=name.partition(":")[0],
                 what=f"the subnet manager at {name}",
                 start=partial(subnet.restart_manager, name),
             )
-            for name in subnet.ended()
-            if name != SIMULATOR
+            for name in names
         ]
         if subnet.wires is not None and not subnet.wires.is_running():
             ended.append(EndedProcess(node="", what="the wires of the subnet", start=subnet.start_wires))

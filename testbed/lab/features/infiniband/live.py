@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from testbed.base.errors import DriverError, TestbedError
 from testbed.base.files import write_atomically
 from testbed.base.names import SUBNET_NODE, all_names_hint, namespace_name
+from testbed.daemons.subnetd.errors import WiresMissing
 from testbed.lab.core.model import InfinibandFabric
 from testbed.lab.core.model.end import End
 from testbed.lab.core.model.infiniband import port_numbers, subnet_names
@@ -20,8 +21,17 @@ from testbed.lab.features.infiniband.configuration import PlannedSubnet, plan_su
 from testbed.lab.features.infiniband.manager import Manager, count_sweeps, engine_sentence, managers_of
 from testbed.lab.features.infiniband.plane import Plane
 from testbed.lab.features.infiniband.reading import SubnetReader
-from testbed.lab.features.infiniband.running import SIMULATOR, kill_manager, noted_pids, restart_manager, settle
+from testbed.lab.features.infiniband.running import (
+    SIMULATOR,
+    StartedPlane,
+    kill_manager,
+    noted_pids,
+    restart_manager,
+    settle,
+    start_plane,
+)
 from testbed.lab.features.infiniband.simulator import SimulatedNode, Simulator, is_in_force
+from testbed.lab.features.infiniband.tools import write_tools
 from testbed.lab.features.infiniband.wires import Reroute, describe_wires, has_wires, wires_of
 from testbed.protocols.infiniband.subnet import Subnet, SubnetLink
 
@@ -29,6 +39,7 @@ if TYPE_CHECKING:
     from testbed.daemons.subnetd.client import SubnetWires
     from testbed.lab.core.deploy.links.changes import LinkChange
     from testbed.lab.core.deploy.live import RunningLab
+    from testbed.lab.core.plan.lab_plan import InfinibandPlan
 
 DIRECTORY_NAME = ".infiniband"
 """In the lab's run directory; no node can have this name."""
@@ -201,6 +212,13 @@ class LiveSubnet:
             )
         settle(self.plane, self.planned, before, SWEEP_TIMEOUT_S)
 
+    def open_hcas(self) -> int:
+        """Return how many HCAs programs have open; none where no wires answer."""
+        try:
+            return 0 if self.wires is None else sum(hca["open"] for hca in self.wires.status()["hcas"].values())
+        except WiresMissing:
+            return 0
+
     def ended_managers(self) -> int:
         """Return how many managers do not run."""
         return sum(name != SIMULATOR for name in self.ended())
@@ -235,6 +253,26 @@ def start_wires(plane: Plane, fabric: InfinibandFabric, k: float) -> None:
     planned = plan_subnet(fabric)
     subnet: Subnet = SubnetReader(plane=plane, planned=planned).read()
     wires_of(plane).start(plane.namespace, describe_wires(fabric, planned, subnet, k), subnet)
+
+
+def start_subnet(
+    plane: Plane, plan: InfinibandPlan, fabric: InfinibandFabric, k: float, cut: Sequence[tuple[str, int]] = ()
+) -> StartedPlane:
+    """Start all of a subnet in the namespace of a lab's plane, and wait until it is up; hosts have the tools then.
+
+    The links at the ports `cut`, by node and port, are cut. Raises `DriverError`, `ConvergenceError`, `WiresError`;
+    what has been started until then ends with the namespace, as all of it does.
+    """
+    plane.make()
+    write_tools(plane, plan, fabric)
+    started = start_plane(plane, plan_subnet(fabric), cut=cut)
+    try:
+        started.start_managers()
+        start_wires(plane, fabric, k)
+    except BaseException:
+        started.release()
+        raise
+    return started
 
 
 class SubnetLinks:

@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.base.errors import ConvergenceError, DriverError
+from testbed.base.files import write_atomically
 from testbed.base.linux.inotify import IN_CREATE, IN_MODIFY, DirectoryWatch
 from testbed.base.linux.processes import last_line, stat_fields
 from testbed.lab.features.infiniband.configuration import (
     HIGHEST_PRIORITY,
     PlannedNode,
     PlannedSubnet,
+    manager_settings,
     manager_text,
     partitions_text,
 )
@@ -97,6 +99,11 @@ class Manager:
         return self.plane.directory / f"sm-{self.node.identifier.lower()}"
 
     @property
+    def settings(self) -> Path:
+        """The file of its settings."""
+        return self.plane.directory / f"opensm-{self.node.identifier.lower()}.conf"
+
+    @property
     def log(self) -> Path:
         """OpenSM's log."""
         return self.directory / "opensm.log"
@@ -108,19 +115,27 @@ class Manager:
         except FileNotFoundError:
             return ManagerLog()
 
+    def write(self, subnet: PlannedSubnet, *, lanes: bool = False) -> None:
+        """Write the files that it reads (`manager_settings`). Raises `OSError`."""
+        self.plane.own(self.directory)
+        partitions = self.plane.directory / "partitions.conf"
+        write_atomically(partitions, partitions_text(subnet), durable=False)
+        values = manager_settings(subnet, self.directory, partitions, self.priority, lanes=lanes)
+        write_atomically(self.settings, manager_text(values), durable=False)
+
     def start(self, subnet: PlannedSubnet) -> subprocess.Popen[bytes]:
         """Start it. Raises `DriverError`."""
         try:
-            self.plane.own(self.directory)
-            partitions = self.plane.directory / "partitions.conf"
-            partitions.write_text(partitions_text(subnet))
-            settings = self.plane.directory / f"opensm-{self.node.identifier.lower()}.conf"
-            settings.write_text(manager_text(subnet, self.directory, partitions, self.priority))
-            command = ["opensm", "-F", str(settings), "-f", str(self.log), "-D", LOG_FLAGS]
+            self.write(subnet)
+            command = ["opensm", "-F", str(self.settings), "-f", str(self.log), "-D", LOG_FLAGS]
+            before = None
+            if len(subnet.managers) > 1:
+                before = self.plane.write_library("manager_mads", "what keeps managers' answers in ibsim")
             with (self.plane.directory / f"opensm-{self.node.identifier.lower()}.out").open("ab") as output:
                 return self.plane.start(
                     command,
                     self.node.identifier,
+                    before=before,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -12,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from testbed.base.descriptors import wait_readable
+from testbed.base.errors import DriverError
 from testbed.base.files import write_atomically
-from testbed.base.linux.processes import disown
+from testbed.base.linux.processes import disown, kill_processes, processes_in
 from testbed.lab.features.infiniband.configuration import PlannedSubnet
 from testbed.lab.features.infiniband.manager import (
     Manager,
@@ -26,7 +28,7 @@ from testbed.lab.features.infiniband.manager import (
 from testbed.lab.features.infiniband.plane import Plane
 from testbed.lab.features.infiniband.simulator import Simulator
 
-SIMULATOR = "ibsim"
+SIMULATOR, MANAGER = "ibsim", "opensm"
 START_TIMEOUT_S = 120.0
 ATTEMPTS = 5
 KILL_TIMEOUT_S = 10.0
@@ -108,7 +110,7 @@ def _is_program(pid: int) -> bool:
     with contextlib.suppress(OSError):
         fields = Path(f"/proc/{pid}/stat").read_text()
         name, state = fields[fields.index("(") + 1 : fields.rindex(")")], fields[fields.rindex(")") + 2]
-        return name in ("ibsim", "opensm") and state != "Z"
+        return name in (SIMULATOR, MANAGER) and state != "Z"
     return False
 
 
@@ -193,6 +195,42 @@ def _start_anew(
         before = count_sweeps(managers)
         disown(start_beside(plane, subnet, manager, timeout_s, attempts))
     return before
+
+
+def start_managers_anew(plane: Plane, subnet: PlannedSubnet, identity: int, timeout_s: float) -> None:
+    """End whatever manager runs in the namespace of a plane, and start those of `subnet`; nodes keep their tables until
+    there are new ones. Raises `ConvergenceError`, `DriverError`."""
+    ended = [process for process in processes_in({identity}) if process.command == MANAGER]
+    kill_processes(ended)
+    managers = managers_of(plane, subnet)
+    left = [plane.work / f"sys-{process.pid}" for process in ended]  # umad2sim removes it where a program ends itself
+    left += {*plane.directory.glob("sm-*")} - {manager.directory for manager in managers}
+    for process in ended:
+        _reap(process.pid)
+    for directory in left:
+        shutil.rmtree(directory, ignore_errors=True)
+    for path in {*plane.directory.glob("opensm-*.conf")} - {manager.settings for manager in managers}:
+        path.unlink()
+    Simulator(plane=plane).forget_dead()
+    settle(plane, subnet, _start_anew(plane, subnet, managers, timeout_s, ATTEMPTS), timeout_s)
+
+
+def tell_managers(plane: Plane, subnet: PlannedSubnet, timeout_s: float, *, lanes: bool = False) -> None:
+    """Have the managers that run read their files anew, and wait until a sweep that has begun since has ended. `lanes`:
+    they are to write tables of lanes even where one is for all. Raises `ConvergenceError`, `DriverError`."""
+    managers = managers_of(plane, subnet)
+    try:
+        for manager in managers:
+            manager.write(subnet, lanes=lanes)
+    except OSError as error:
+        raise DriverError(f"cannot tell OpenSM of a change: {error}", operation="opensm") from error
+    for _ in range(2):  # the first one that ends may have begun before
+        before = count_sweeps(managers)
+        for name, pid in noted_pids(plane.directory).items():
+            if name != SIMULATOR:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGHUP)
+        settle(plane, subnet, before, timeout_s)
 
 
 def kill_manager(plane: Plane, name: str) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from testbed.base.errors import DriverError
 from testbed.base.linux.inotify import IN_MODIFY, DirectoryWatch
-from testbed.base.linux.processes import last_line
+from testbed.base.linux.processes import last_line, stat_fields
 from testbed.lab.features.infiniband.configuration import PlannedSubnet, network_text, simulator_limits
 from testbed.lab.features.infiniband.plane import Plane
 
@@ -82,22 +82,26 @@ class Simulator:
         return self.plane.directory / "ibsim.out"
 
     @property
+    def network(self) -> Path:
+        """The file of the network that it was started from."""
+        return self.plane.directory / "network"
+
+    @property
     def log(self) -> Path:
         """The file of what it complains about."""
         return self.plane.directory / "ibsim.err"
 
     def start(self, subnet: PlannedSubnet, timeout_s: float = ANSWER_TIMEOUT_S) -> subprocess.Popen[bytes]:
         """Start it, and wait until it is ready. Raises `DriverError`."""
-        network = self.plane.directory / "network"
         try:
-            network.write_text(network_text(subnet))
+            self.network.write_text(network_text(subnet))
             self._prompt.unlink(missing_ok=True)
             os.mkfifo(self._prompt, 0o600)
             self._output.write_bytes(b"")
             prompt = os.open(self._prompt, os.O_RDWR | os.O_CLOEXEC)
             try:
                 with self._output.open("ab") as output, self.log.open("ab") as log:
-                    command = ["ibsim", "-s", *simulator_limits(subnet), str(network)]
+                    command = ["ibsim", "-s", *simulator_limits(subnet), str(self.network)]
                     process = self.plane.start(command, stdin=prompt, stdout=output, stderr=log, start_new_session=True)
             finally:
                 os.close(prompt)
@@ -163,7 +167,7 @@ class Simulator:
         """Detach programs that were killed: ibsim goes on leading to them what is for their HCAs. Raises
         `DriverError`."""
         for client, pid in parse_attached(self.ask("Attached")):
-            if not Path(f"/proc/{pid}").exists():
+            if _has_ended(pid):
                 self.ask(f"X {client}")
 
     def dump(self) -> dict[str, SimulatedNode]:
@@ -193,7 +197,7 @@ class Simulator:
         return DriverError(
             "ibsim, which holds the subnet, does not answer",
             operation="ibsim",
-            hint="`testbed check` says what does not run; deploy --reconfigure brings the lab up anew",
+            hint="`testbed check` says what does not run; `testbed apply --repair` starts the subnet anew",
         )
 
     @contextmanager
@@ -213,6 +217,14 @@ class Simulator:
         with closing(DirectoryWatch()) as watch:
             watch.add(self.plane.directory, IN_MODIFY)
             yield watch
+
+
+def _has_ended(pid: int) -> bool:
+    """Tell whether a process is gone, or waits to be reaped."""
+    try:
+        return stat_fields(pid)[0] in "ZX"
+    except OSError:
+        return True
 
 
 def parse_attached(text: str) -> list[tuple[int, int]]:

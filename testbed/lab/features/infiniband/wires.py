@@ -7,7 +7,7 @@ frames than one process carries, and at least that of the lab.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final
 
@@ -45,8 +45,8 @@ def wires_time_scale(planned: PlannedSubnet, k: float) -> int:
     return max(1, ceil(k), ceil(rate_bps / _FRAME_BITS / FRAMES_PER_S))
 
 
-def describe_wires(fabric: InfinibandFabric, planned: PlannedSubnet, subnet: Subnet, k: float) -> WiresDescription:
-    """Describe the wires of a subnet, whatever links of it are down."""
+def wires_settings(fabric: InfinibandFabric, planned: PlannedSubnet, k: float) -> WiresDescription:
+    """Describe the wires of a subnet by what its file says, without the ports by which adaptive routing leads up."""
     settings = fabric.settings
     delays = dict(link_delays_ns(fabric))
     return WiresDescription(
@@ -64,10 +64,13 @@ def describe_wires(fabric: InfinibandFabric, planned: PlannedSubnet, subnet: Sub
         ],
         voq=settings.voq,
         threshold=0 if settings.congestion_control is None else settings.congestion_control.threshold,
-        up_ports={node.name: up_ports(fabric, subnet, node.name) for node in subnet.switches}
-        if settings.adaptive_routing
-        else {},
     )
+
+
+def describe_wires(fabric: InfinibandFabric, planned: PlannedSubnet, subnet: Subnet, k: float) -> WiresDescription:
+    """Describe the wires of a subnet, whatever links of it are down."""
+    up = {node.name: up_ports(fabric, subnet, node.name) for node in subnet.switches}
+    return replace(wires_settings(fabric, planned, k), up_ports=up if fabric.settings.adaptive_routing else {})
 
 
 def link_delays_ns(fabric: InfinibandFabric) -> Iterator[tuple[Channel, int]]:

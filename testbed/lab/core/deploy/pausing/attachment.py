@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,15 +25,17 @@ def needs_pause_agent(plan: LabPlan) -> bool:
     )
 
 
-def attachment_of(plan: LabPlan, run_directory: Path, state_directory: Path) -> LabAttachment:
-    """Return what the agent must know of a planned lab with `qos:`."""
+def attachment_of(
+    plan: LabPlan, run_directory: Path, state_directory: Path, *, but: Container[int] = ()
+) -> LabAttachment:
+    """Return what the agent must know of a planned lab with `qos:`, of ports but those of these numbers."""
     if plan.tables is None:
         raise ValueError(f"{plan.lab} has no qos")
     macs = {(port.node, port.name): port.mac for port in plan.ports}
     lossless = [tuple(item.priority for item in profile.classes if item.lossless) for profile in plan.tables.profiles]
     ports = []
     for item in plan.operations:
-        if isinstance(item, InstallPort):
+        if isinstance(item, InstallPort) and item.port not in but:
             buffer = plan.tables.buffers[item.buffer]
             ports.append(
                 PortAttachment(
@@ -74,12 +77,18 @@ def change_attachment(old: LabPlan, new: LabPlan, run: Path, run_directory: Path
     """
     if not needs_pause_agent(new):
         return
+    had_agent = needs_pause_agent(old)
+    if had_agent and old.tables == new.tables and _ports_of(old) == _ports_of(new):
+        return
     after = attachment_of(new, run_directory, state_directory)
-    before = attachment_of(old, run_directory, state_directory).ports if needs_pause_agent(old) else ()
-    if before != after.ports:
-        known = {port.number for port in after.ports}
-        leaving = tuple(port for port in before if port.number not in known)
-        PauseAgent(run).attach(replace(after, ports=(*after.ports, *leaving)))
+    known = {port.number for port in after.ports}
+    leaving = attachment_of(old, run_directory, state_directory, but=known).ports if had_agent else ()
+    PauseAgent(run).attach(replace(after, ports=(*after.ports, *leaving)))
+
+
+def _ports_of(plan: LabPlan) -> list[InstallPort]:
+    """The ports that the agent knows of, in its order. MACs follow from their names."""
+    return [item for item in plan.operations if isinstance(item, InstallPort)]
 
 
 def leave_attachment(old: LabPlan, new: LabPlan, run: Path, run_directory: Path, state_directory: Path) -> None:

@@ -143,6 +143,7 @@ def prepare_run_directory(item: DaemonSet) -> None:
         directories = [item.directory]
         if "mgmtd" in item.configurations:
             directories.append(own_directory(item.directory))
+        remove_daemon_files(item.directory, item.configurations)
         if item.elsewhere is None:
             directories.append(shell_directory(item.directory))
             files[directories[-1] / "frr.conf"] = item.integrated
@@ -156,8 +157,10 @@ def prepare_run_directory(item: DaemonSet) -> None:
         for path, content in files.items():
             path.touch(mode=CONFIGURATION_MODE)
             path.write_text(content)
-        for path in (*files, *directories):
-            os.chown(path, user, group)
+        # Logs may be there of another user's daemons, where a switch has become a container.
+        theirs = item.directory.rglob("*") if item.elsewhere is not None else ()
+        for path in {*files, *directories, *theirs}:
+            os.chown(path, user, group, follow_symlinks=False)
     except OSError as error:
         raise DriverError(
             f"cannot write the files of {item.node}: {error.strerror}", operation="write", errno=error.errno or 0

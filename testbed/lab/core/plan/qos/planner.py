@@ -138,7 +138,9 @@ class QosPlanner:
                 self._profile_of_port[port] = profiles[id(self._shapes[port])]
             self._buffer_of_node[node.name] = len(buffers)
             buffer = _buffer(node.name, self._policy.profiles[index], headroom, self._k)
-            buffers.append(replace(buffer, stride=strides.get(node.role, 1)))
+            if buffer.mode is BalancingMode.STATIC:
+                buffer = replace(buffer, stride=strides.get(node.role, 1))
+            buffers.append(buffer)
         least = WATCHDOG_DRAINS * max((_drain_ns(profile) for profile in self._profiles), default=0)
         return QosPlan(
             profiles=tuple(self._profiles),

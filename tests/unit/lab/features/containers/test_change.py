@@ -11,11 +11,12 @@ from typing import Any, cast
 import pytest
 
 from testbed.base.errors import DriverError
-from testbed.lab.core.deploy.changing.refusal import ChangeRefused
+from testbed.base.linux.vty import shell_directory
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import Journal, JournalContent, LabState
 from testbed.lab.core.drivers.nodes.changing import kernel_changes
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
+from testbed.lab.core.drivers.routing.frr import own_directory
 from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.model import Lab
 from testbed.lab.core.model.containers import Container
@@ -96,11 +97,33 @@ def test_a_node_that_would_be_another_one_is_made_anew_where_that_is_allowed(
     assert not kernel_changes(plan_lab(old, k=1000), plan_lab(new, k=1000)), "its links stay as they are"
 
 
-def test_a_switch_whose_daemons_would_run_elsewhere_is_refused() -> None:
-    switch = "p1-s1-rail1"
-    with pytest.raises(ChangeRefused, match=f"{switch}, whose routing daemons .* container of a") as caught:
-        asked(fabric({}), fabric({switch: "a"}))
-    assert "deploy --reconfigure" in (caught.value.hint or "")
+@pytest.mark.parametrize(
+    ("before", "after", "detail"),
+    [({}, {"p1-s1-rail1": "a"}, "a container of a"), ({"p1-s1-rail1": "a"}, {}, "no container any more")],
+)
+def test_a_switch_whose_daemons_would_run_elsewhere_is_made_anew_alone(
+    before: dict[str, str], after: dict[str, str], detail: str
+) -> None:
+    found = asked(fabric(before), fabric(after))
+    assert found is not None
+    (row,) = found.rows
+    assert (row.effect, row.node, row.detail, row.allow) == (Effect.REMADE, "p1-s1-rail1", detail, Allow.RECREATE)
+    assert "sessions" in row.at_stake
+
+
+def test_what_shells_of_a_node_see_goes_with_what_it_was(tmp_path: Path) -> None:
+    shell, own = shell_directory(tmp_path), own_directory(tmp_path)
+    for directory in (shell, own):
+        directory.mkdir()
+    (shell / "frr.conf").touch()
+    module._remove_views(tmp_path, is_contained=True)
+    assert own.is_dir() and not shell.exists()
+    (own / "mgmtd.conf").touch()
+    module._remove_views(tmp_path, is_contained=False)
+    assert own.is_dir(), "it is the daemons'"
+    (own / "mgmtd.conf").unlink()
+    module._remove_views(tmp_path, is_contained=False)
+    assert not own.exists()
 
 
 class Engine:
@@ -137,6 +160,7 @@ class Acts:
     """What a change does to a lab, without one; `fails` is the node that cannot be made anew."""
 
     journal: Journal
+    run: Path
     done: list[str] = field(default_factory=list)
     fails: str = ""
 
@@ -146,7 +170,7 @@ class Acts:
             lab=lab,
             plan=None,
             record=lab,
-            run=None,
+            run=self.run,
             timeout_s=1.0,
             undoes=undoes,
             state=None,
@@ -172,7 +196,7 @@ class Acts:
 
 @pytest.fixture
 def acts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Acts:
-    found = Acts(Journal(tmp_path))
+    found = Acts(Journal(tmp_path), tmp_path / "run")
     found.journal.containers("docker", "unix:///engine", "lab-1")
     found.journal.started_containers("docker", {FIRST: "1", SECOND: "2"}, {})
     found.journal.state(LabState.CHANGING)

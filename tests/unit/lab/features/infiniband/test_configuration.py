@@ -9,8 +9,10 @@ import pytest
 
 from testbed.base.errors import SpecError
 from testbed.lab.core.model import InfinibandFabric, Lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology, load_topology_text, topology_document
 from testbed.lab.features.infiniband.configuration import (
+    manager_settings,
     manager_text,
     network_text,
     partitions_text,
@@ -66,7 +68,7 @@ def test_ibsim_has_room_for_larger_subnets_than_its_own_limits() -> None:
 
 def test_the_log_is_flushed_and_nothing_is_dumped_into_var_log() -> None:
     subnet = plan_subnet(fabric())
-    text = manager_text(subnet, Path("/run/lab/sm-h1"), Path("/run/lab/partitions.conf"), 14)
+    text = manager_text(manager_settings(subnet, Path("/run/lab/sm-h1"), Path("/run/lab/partitions.conf"), 14))
     settings = dict(line.split(" ", 1) for line in text.splitlines())
     assert settings["force_log_flush"] == "TRUE", "commands wait for lines of the log"
     assert settings["dump_files_dir"] == "/run/lab/sm-h1"
@@ -79,13 +81,20 @@ def test_the_log_is_flushed_and_nothing_is_dumped_into_var_log() -> None:
 
 def test_lanes_and_weights_are_told() -> None:
     infiniband = "{vls: 2, sl2vl: {0: 0, 1: 1}, vl_arbitration: {high: {1: 64}, low: {0: 8}, limit: 4}}"
-    text = manager_text(plan_subnet(fabric(infiniband)), Path("/sm"), Path("/p"), 14)
-    settings = dict(line.split(" ", 1) for line in text.splitlines())
+    settings = manager_settings(plan_subnet(fabric(infiniband)), Path("/sm"), Path("/p"), 14)
     assert settings["qos_max_vls"] == "2"
     assert settings["qos_sl2vl"] == "0,1,15,15,15,15,15,15,15,15,15,15,15,15,15,15"
     assert settings["qos_vlarb_high"] == "1:64"
     assert settings["qos_vlarb_low"] == "0:8"
     assert settings["qos_high_limit"] == "4"
+
+
+def test_tables_of_lanes_are_given_back_as_opensm_has_them_by_itself() -> None:
+    subnet = plan_subnet(fabric())
+    plain = manager_settings(subnet, Path("/sm"), Path("/p"), 14)
+    assert plain["qos"] == "FALSE", "what a file leaves out stays as it was where it is read anew"
+    given_back = manager_settings(subnet, Path("/sm"), Path("/p"), 14, lanes=True)
+    assert given_back == plain | {"qos": "TRUE"}
 
 
 def test_without_partitions_all_are_full_members_and_with_them_nobody_is() -> None:
@@ -136,3 +145,13 @@ def test_names_of_partitions_are_letters_that_opensm_reads() -> None:
     with pytest.raises(SpecError) as refused:
         fabric("{partitions: {r\u00f3t: [p1-s1-h1]}}")
     assert [problem.code for problem in refused.value.problems] == ["bad-name"]
+
+
+def test_hosts_have_ports_of_management_beside_a_subnet_and_its_switches_none() -> None:
+    lab = load_topology_text(
+        TEXT.format(infiniband="{}") + "networks: {management: {design: out-of-band, services: [dns]}}\n",
+        file="lab.yml",
+    )
+    plan = plan_lab(lab, k=1)
+    assert plan.management is not None
+    assert set(plan.management.addresses) == {"mgmt1", "p1-s1-h1", "p1-s2-h1"}

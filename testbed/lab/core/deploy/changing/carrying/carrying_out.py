@@ -16,7 +16,7 @@ from testbed.base.files import remove_remains
 from testbed.base.linux import namespaces
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.changing.carrying.data_path import ChangedDataPath
-from testbed.lab.core.deploy.changing.carrying.moved_addresses import announce_moved
+from testbed.lab.core.deploy.changing.carrying.moved_addresses import announce_moved, names_may_differ
 from testbed.lab.core.deploy.changing.carrying.routing import (
     comes_last,
     prepare_daemons,
@@ -100,16 +100,19 @@ class ChangeExecution:
         self.record = self._record()
 
     def _record(self) -> LabRecord:
-        """The record of the lab as it is to be, by the releases of FRR that its nodes have now."""
-        now = RunningLab.planned(self.running.record, self._state, self.running.model, self.running.plan)
+        """The record of the lab as it is to be, by the releases of FRR that its nodes have now: those that something
+        else is to realise have another one once it does."""
         lab, new, record = self.changes.lab, self.changes.new, self.changes.record
         if record is None:
             raise ValueError(f"{lab.name} is not deployed")
-        version_of = now.frr_version if record.frr == self.running.record.frr else lambda _: record.frr
+        now = RunningLab.planned(self.running.record, self._state, self.running.model, self.running.plan)
+        then = RunningLab.planned(record, self._state, lab, new)
         return replace(
             record,
             environment={node.name: more for node in lab.nodes if (more := environment_of(new, self._run, node.name))},
-            daemons=recorded_daemons(lab, new, planned_daemons(new, version_of)),
+            daemons=recorded_daemons(
+                lab, new, planned_daemons(new, lambda node: then.frr_version(node) or now.frr_version(node))
+            ),
         )
 
     def carry_out(self) -> None:
@@ -148,14 +151,14 @@ class ChangeExecution:
                     raise_neighbour_limits(self.record, self._state)
             with self._step("nodes", f"{len(changes.kernel.created)} new"):
                 self._create_nodes(kernel, created)
-                write_node_files(changes.lab, changes.new, self._run)
+                self._write_node_files()
             for each in changes.features:
                 each.created(changing)
             with self._step("links"), self._data_path.prepared(kernel):
                 self._make(kernel)
             with self._step("ports"):
                 kernel.change(changes.kernel)
-                announce_moved(changes.old, changes.new)
+                announce_moved(changes.kernel, changes.old, changes.new)
                 self._attach()
             for each in changes.features:
                 each.linked(changing)
@@ -222,6 +225,13 @@ class ChangeExecution:
         if created:
             self._journal.nodes(kernel.create_nodes(created))
             kernel.publish({item.node for item in created})
+
+    def _write_node_files(self) -> None:
+        """Have programs of nodes see the names of the new plan, where there may be others than before."""
+        changes = self.changes
+        may_differ = names_may_differ(changes.kernel, changes.old, changes.new)
+        if may_differ or self._manner.again or changes.features:
+            write_node_files(changes.lab, changes.new, self._run)
 
     def _attach(self) -> None:
         """Have the pause agent serve the ports that there are now, those that go until they are gone.

@@ -1,4 +1,5 @@
-"""Addresses that are at another interface of their node from now on: neighbours are told the MAC that they are behind.
+"""Addresses that come, go, or are at another interface of their node from now on, of which neighbours are told the MAC
+that they are behind.
 
 A rail with one port has its gateway at the port, and one with several at a bridge. A host that knows the gateway would
 go on sending to the MAC that it was behind, for as long as it believes it, and a port takes frames to its own alone.
@@ -14,6 +15,7 @@ from ipaddress import IPv4Interface
 
 from testbed.base.linux.rtnetlink import mac_bytes
 from testbed.daemons.lag.groups import CreateBond
+from testbed.lab.core.drivers.nodes.changing import KernelChanges, ends_of
 from testbed.lab.core.drivers.nodes.inside import ask_inside
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import AddAddress, CreateBridge, CreateVeth
@@ -24,8 +26,33 @@ _REQUEST = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1)
 _EVERYBODY = bytes([0xFF] * 6)
 
 
-def announce_moved(old: LabPlan, new: LabPlan) -> None:
+def names_may_differ(kernel: KernelChanges, old: LabPlan, new: LabPlan) -> bool:
+    """Tell whether a node or an address has come or gone, so that programs are to see other names of nodes.
+
+    It costs a look at what changes, and not one at each address of a lab, of which there may be thousands.
+    """
+    if kernel.created or kernel.gone or old.management != new.management:
+        return True
+    if [speaker.node for speaker in old.speakers] != [speaker.node for speaker in new.speakers]:
+        return True
+    gone = (*kernel.first, *kernel.outdated, *kernel.removed)
+    ends = ends_of(gone)
+    return (
+        _has_new(kernel)
+        or any(isinstance(item, AddAddress) for item in gone)
+        or any(isinstance(item, AddAddress) and (item.node, item.ifindex) in ends for item in old.operations)
+    )
+
+
+def _has_new(kernel: KernelChanges) -> bool:
+    """Tell whether a node gets an address, or has one at another interface."""
+    return any(isinstance(item, AddAddress) for item in (*kernel.made, *(new for _, new in kernel.changed)))
+
+
+def announce_moved(kernel: KernelChanges, old: LabPlan, new: LabPlan) -> None:
     """Announce by ARP (RFC 5227, section 3) each address that both plans have, at different interfaces of its node."""
+    if not _has_new(kernel):
+        return
     before = {(node, address) for node, address, _ in _addresses(old)}
     stayed = set(_addresses(old))
     moved = [each for each in _addresses(new) if each[:2] in before and each not in stayed]

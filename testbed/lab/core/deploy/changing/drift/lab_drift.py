@@ -32,6 +32,7 @@ from testbed.lab.core.deploy.changing.node import (
 )
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.changing.telling.events import tell_changes
+from testbed.lab.core.deploy.changing.telling.rows import lines_that_say
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import Journal
 from testbed.lab.core.deploy.records.lab_record import say_the_same
@@ -113,7 +114,7 @@ class Drift:
                 ChangeRow(effect=Effect.CHANGED, node=node, what=f"{daemon} of {node}", detail=line, reason=BY_HAND)
                 for node, daemons in self.routing.items()
                 for daemon, lines in daemons.items()
-                for line in lines
+                for line in lines_that_say(lines)
             ),
             *(ChangeRow(effect=Effect.RESTARTED, node=item.node, what=item.what, reason=ENDED) for item in self.ended),
         )

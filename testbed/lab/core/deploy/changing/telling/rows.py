@@ -379,7 +379,7 @@ def routing_rows(routing: Mapping[str, Mapping[str, Sequence[str]]], old: LabPla
     after = {speaker.node: speaker for speaker in new.speakers}
     for node, daemons in routing.items():
         for daemon, lines in daemons.items():
-            said = [line for line in lines if not _CONTEXT.match(line)] or list(lines)
+            said = lines_that_say(lines)
             stake = sessions_at_stake(before[node], after[node]) if daemon == "bgpd" and node in before else ""
             yield ChangeRow(
                 effect=Effect.CHANGED,
@@ -390,6 +390,11 @@ def routing_rows(routing: Mapping[str, Mapping[str, Sequence[str]]], old: LabPla
                 reason=_files_that_differ(before.get(node), after[node]),
                 at_stake=stake,
             )
+
+
+def lines_that_say(lines: Sequence[str]) -> Sequence[str]:
+    """Return the lines for a daemon that say something, without those that only lead to them; all where none does."""
+    return [line for line in lines if not _CONTEXT.match(line)] or lines
 
 
 def _files_that_differ(was: SwitchPlan | None, now: SwitchPlan) -> str:

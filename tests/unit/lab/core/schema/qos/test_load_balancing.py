@@ -102,6 +102,8 @@ def test_destinations_are_numbered_by_their_addresses_and_tiers_divide_what_is_l
         len([link for link in lab.links if link.a.node == name]) for name, role in roles.items() if role == "rail"
     }
     assert by_role["rail"] == {1} and by_role["spine"] == uplinks
+    adaptive = multi_pod("adaptive")[1].tables
+    assert adaptive is not None and {buffer.stride for buffer in adaptive.buffers} == {1}, "none pins anything"
 
 
 def test_hosts_of_a_leaf_are_divided_evenly_over_the_paths_to_it() -> None:
