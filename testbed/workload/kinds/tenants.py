@@ -58,7 +58,7 @@ TENANT_FIELDS = (
 )
 
 _NOT_FOUND = ("unreadable", "no-traces")
-"""What readers of files call one that is not there."""
+"""Codes of readers of files for one that is not there."""
 
 WorkloadBuilder = Callable[[str, Mapping[str, Any], FabricView], Workload]
 """Makes a workload of any kind: its name, the parameters that were written, and where it runs."""

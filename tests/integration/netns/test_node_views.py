@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -134,8 +135,14 @@ def test_vtysh_in_a_switch_is_that_of_the_switch(shared_sandbox: Any, lab: Runni
         assert done.stderr == ""
         (plan,) = (switch for switch in lab.plan.switches if switch.node == node)
         assert f"router bgp {plan.asn}" in executed(shared_sandbox, lab, node, "vtysh", "-c", "show run").stdout
-    done = executed(shared_sandbox, lab, HOST, "sh", "-c", f"ls /run/frr | grep -c {SWITCH}")
+    machines = Path("/run/frr", f"of-this-machine-{os.getpid()}")
+    machines.touch()
+    try:
+        done = executed(shared_sandbox, lab, HOST, "sh", "-c", "ls /run/frr | wc -l; touch /run/frr/of-the-host")
+    finally:
+        machines.unlink()
     assert done.stdout.strip() == "0", "a host has no FRR, and nobody else's"
+    assert not machines.with_name("of-the-host").exists()
 
 
 def test_what_vtysh_saves_is_the_nodes_and_not_the_machines(shared_sandbox: Any, lab: RunningLab) -> None:

@@ -104,8 +104,9 @@ def write_node_files(lab: Lab, plan: LabPlan, run: Path) -> None:
 
     hosts = hosts_path(run)
     routing = {speaker.node for speaker in plan.speakers}
-    own = [node.name for node in lab.nodes if node.name in routing and node.runtime == NETNS]
-    directories = [hosts.with_name("hostname"), *(shell_directory(run / node) for node in own)]
+    own = [node.name for node in lab.nodes if node.runtime == NETNS]
+    directories = [hosts.with_name("hostname")]
+    directories += [shell_directory(run / node) if node in routing else no_daemons(run, node) for node in own]
     try:
         for directory in directories:
             directory.mkdir(parents=True, exist_ok=True)
@@ -122,7 +123,8 @@ def remove_node_files(run: Path, nodes: Collection[str]) -> None:
     for node in nodes:
         for path in (_hostname_path(run, node), hosts_path(run).with_name("config") / node):
             path.unlink(missing_ok=True)
-        shutil.rmtree(run / node, ignore_errors=True)
+        for directory in (run / node, no_daemons(run, node)):
+            shutil.rmtree(directory, ignore_errors=True)
     release_memory(run, nodes)
 
 
@@ -153,11 +155,18 @@ def view_of(run: Path, node: str) -> NodeView:
     shell = shell_directory(run / node)
     if shell.is_dir():
         binds |= {OWN_RUN_DIRECTORY: run / node, OWN_CONFIGURATION: shell}
+    elif OWN_RUN_DIRECTORY.is_dir():
+        binds[OWN_RUN_DIRECTORY] = no_daemons(run, node)
     return NodeView(
         hostname=node,
         binds={target: source for target, source in binds.items() if source.exists()},
         memory=memory_of(run, node),
     )
+
+
+def no_daemons(run: Path, node: str) -> Path:
+    """Return what a node without daemons of FRR has in the place of those of this machine: a directory of its own."""
+    return hosts_path(run).with_name("frr") / node
 
 
 def memory_of(run: Path, node: str) -> NodeMemory:

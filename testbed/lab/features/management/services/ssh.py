@@ -13,7 +13,7 @@ from pathlib import Path
 
 from testbed.base.files import write_atomically
 from testbed.base.linux.vty import OWN_CONFIGURATION, OWN_RUN_DIRECTORY, shell_directory
-from testbed.lab.core.deploy.node_files import HOSTS, hosts_path
+from testbed.lab.core.deploy.node_files import HOSTS, hosts_path, no_daemons
 from testbed.lab.features.management.services import aaa, connect
 from testbed.lab.features.management.services.asking import greeting
 from testbed.lab.features.management.services.service import File, Place, Port, Program, Service, Surroundings
@@ -84,6 +84,8 @@ class Ssh(Service):
         if place.node in place.lab.routing:
             directory = place.lab.run / place.node
             binds |= {str(OWN_RUN_DIRECTORY): str(directory), str(OWN_CONFIGURATION): str(shell_directory(directory))}
+        elif OWN_RUN_DIRECTORY.is_dir() and (own := no_daemons(place.lab.run, place.node)).is_dir():
+            binds[str(OWN_RUN_DIRECTORY)] = str(own)
         if "dns" in place.lab.services:
             binds["/etc/resolv.conf"] = "resolv.conf"
         if aaa.asks(place):

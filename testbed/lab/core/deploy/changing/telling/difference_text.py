@@ -46,12 +46,20 @@ def _differences(old: Any, new: Any, path: str, without: frozenset[str]) -> Iter
             yield from _differences(was, now, name, without)
         elif _are_parts(was) and _are_parts(now):
             yield from _parts(was, now, path, without)
+        elif _is_table(was) and _is_table(now) and len(was) == len(now):
+            places = [place for place, (one, other) in enumerate(zip(was, now, strict=True)) if one != other]
+            yield from (f"{name} {place} {was[place]} -> {now[place]}" for place in places)
         else:
             yield f"{name} {_shown(item.name, was)} -> {_shown(item.name, now)}"
 
 
 def _are_parts(value: Any) -> bool:
     return isinstance(value, tuple) and bool(value) and all(is_dataclass(part) for part in value)
+
+
+def _is_table(value: Any) -> bool:
+    """Tell whether it is too long to be shown, and has a value for each place, such as the priority of each DSCP."""
+    return isinstance(value, tuple) and len(value) > _SHOWN and all(isinstance(one, int | str) for one in value)
 
 
 def _parts(old: Sequence[Any], new: Sequence[Any], path: str, without: frozenset[str]) -> Iterator[str]:
@@ -97,7 +105,7 @@ def _shown(name: str, value: Any) -> str:
             return str(value.value)
         case float():
             return f"{value:g}"
-        case tuple() if value and len(value) <= 3 and not any(is_dataclass(part) for part in value):
+        case tuple() if value and len(value) <= _SHOWN and not any(is_dataclass(part) for part in value):
             return " ".join(map(str, value))
         case tuple():
             return f"{len(value)}"

@@ -46,6 +46,13 @@ def test_a_rate_is_that_of_the_lab() -> None:
     assert difference_text(SHAPE, replace(SHAPE, burst_bytes=8192), without=("burst_bytes",)) == ""
 
 
+def test_of_a_table_it_says_which_places_differ() -> None:
+    table = tuple(3 if dscp == 26 else 0 for dscp in range(64))
+    assert difference_text(PROFILE, replace(PROFILE, class_of_dscp=table)) == "class of dscp 26 0 -> 3"
+    told_all = difference_text(PROFILE, replace(PROFILE, class_of_dscp=(1,) * 64))
+    assert told_all.startswith("class of dscp 0 0 -> 1, class of dscp 1") and told_all.endswith(" and 61 more")
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
