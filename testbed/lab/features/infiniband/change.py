@@ -73,7 +73,7 @@ _WORDS: Final = {
     "adaptive_routing": "adaptive routing",
     "congestion_control": "congestion control",
 }
-"""What people call a field of `InfinibandSettings`."""
+"""The names that people have for fields of `InfinibandSettings`."""
 _SHOWN: Final = frozenset({"routing", "vls", "sm_hosts", "sweep", "voq", "adaptive_routing"})
 """The fields of which both values are told."""
 _OF_WIRES: Final = frozenset({"voq", "adaptive_routing", "congestion_control"})
