@@ -66,7 +66,8 @@ def summary(result: LaunchResult) -> str:
     control = f" ({result.congestion_control})" if result.congestion_control and result.transport == "tcp" else ""
     again = "" if result.sent_again is None else f", {result.sent_again} packets sent again"
     return (
-        f"{ranks} ranks on {hosts} hosts, {result.seconds:.2f} s of lab time at k = {result.k:g}:"
+        f"{ranks} rank{'' if ranks == 1 else 's'} on {hosts} host{'' if hosts == 1 else 's'},"
+        f" {result.seconds:.2f} s of lab time at k = {result.k:g}:"
         f" {short(result.rail_bytes, 'B')} sent by their NICs over {result.transport}{control}{again}"
     )
 

@@ -23,6 +23,7 @@ from waiting import until
 
 from testbed.base.datapath.build import compile_c
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.node_files import libfabric_directory
 from testbed.run.launch import LaunchOptions, LaunchRefused, LaunchResult, RankLine, launch_ranks
 from testbed.run.launch.libfabric import serve_provider
 from testbed.run.launch.result import UNDONE
@@ -164,9 +165,9 @@ def test_one_launch_has_the_endpoints_of_a_lab_at_a_time(lab: RunningLab) -> Non
         assert set(served.watched) and served.sent_again() == 0
         with pytest.raises(LaunchRefused, match="another launch"), serve_provider(lab, nics):
             pass
-        sockets = list((lab.processes_directory / "libfabric").glob("*.sock"))
+        sockets = list(libfabric_directory(lab.processes_directory).glob("*.sock"))
         assert len(sockets) == len(nics)
-    assert list((lab.processes_directory / "libfabric").glob("*.sock")) == []
+    assert list(libfabric_directory(lab.processes_directory).glob("*.sock")) == []
 
 
 def test_the_end_of_a_process_of_ours_ends_the_ranks(lab: RunningLab) -> None:
@@ -190,7 +191,7 @@ def test_the_end_of_a_process_of_ours_ends_the_ranks(lab: RunningLab) -> None:
         thread.join(30)
     assert not thread.is_alive()
     assert results[0].exit_code == UNDONE and "libfabric provider" in results[0].failure
-    assert list((lab.processes_directory / "libfabric").glob("*.sock")) == []
+    assert list(libfabric_directory(lab.processes_directory).glob("*.sock")) == []
 
 
 def test_when_the_launch_is_killed_ranks_and_endpoints_end(shared_sandbox: Any, lab: RunningLab) -> None:
@@ -207,7 +208,7 @@ def test_when_the_launch_is_killed_ranks_and_endpoints_end(shared_sandbox: Any, 
         process.wait()
         until(lambda: not marked(mark), "ranks are gone", ENDS_WITHIN_S)
         until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in providers), "endpoints are gone", ENDS_WITHIN_S)
-    assert list((lab.processes_directory / "libfabric").glob("*.sock")) == []
+    assert list(libfabric_directory(lab.processes_directory).glob("*.sock")) == []
 
 
 def _provider_processes(parent: int) -> list[int]:

@@ -81,7 +81,7 @@ _OF_WIRES: Final = frozenset({"voq", "adaptive_routing", "congestion_control"})
 
 
 class Managing(IntEnum):
-    """What becomes of the subnet managers, from the least on."""
+    """The things that are done to subnet managers, from the least on."""
 
     NOTHING = 0
     TOLD = 1
