@@ -22,12 +22,8 @@ SERVING_TICKS_PER_RTT = 10
 """Processes that carry what programs send look so often: what a turn costs is shared by all that has come since. What
 is due waits for half of a tick on average, each way, so that round trips are 10 % longer."""
 SERVING_TICKS_OF_FAST_NICS = 20
-<<<<<<< HEAD
-"""So many while a NIC would have sent all that it is given ahead by then, and stand idle (`endpoints.pacing`)."""
-=======
 """They look twice as often where a NIC would stand idle otherwise, since it has sent by then all that it is given
 ahead (`testbed.endpoints.pacing`)."""
->>>>>>> h-p35
 LEAST_TICK_NS = 500_000
 """Below this, ticks save nothing: a wake-up takes tens of microseconds."""
 LEAST_RTT_NS = 1000
