@@ -39,7 +39,7 @@ from testbed.lab.core.drivers.routing.frr import (
     write_configurations,
 )
 from testbed.lab.core.feature import features
-from testbed.lab.core.model import NETNS, Lab
+from testbed.lab.core.model import NETNS, Lab, Node
 from testbed.lab.core.plan.changes import Allow, ChangeRow, Effect
 from testbed.lab.core.plan.lab_plan import LabPlan, SwitchPlan
 from testbed.lab.core.render import FrrVersion, SwitchConfig, render_switch
@@ -129,6 +129,7 @@ def routing_changes(running: RunningLab, old: LabPlan, new: LabPlan, lab: Lab | 
     if any(_is_told_otherwise(before.get(speaker.node), speaker) for speaker in new.speakers):
         require_configurations(running.model if lab is None else lab)
     gone = _interfaces(old) - _interfaces(new)
+    wanted = {node.name: node for node in (running.model if lab is None else lab).nodes}
     commands: dict[str, Mapping[str, Sequence[str]]] = {}
     nodes: list[NodeRouting] = []
     for speaker in new.speakers:
@@ -141,6 +142,8 @@ def routing_changes(running: RunningLab, old: LabPlan, new: LabPlan, lab: Lab | 
         told, found = _changes_of(speaker, earlier, later, {name for node, name in gone if node == speaker.node})
         if takes_namespaces(was) != takes_namespaces(speaker):
             told, found = {}, _anew(speaker, later, ["VRFs that are namespaces"])
+        if _begins_anew(running, wanted[speaker.node]) and _is_more_than_told(found):
+            continue
         _require_ours(running, found)
         nodes.append(found)
         if told:
@@ -191,9 +194,20 @@ def _modules(config: SwitchConfig) -> set[str]:
     return {name for names in config.modules.values() for name in names}
 
 
+def _begins_anew(running: RunningLab, wanted: Node) -> bool:
+    """Tell whether a node is a container, and is to be another one or none: all its daemons begin with that."""
+    container = running.node(wanted.name).container
+    return container is not None and container != wanted.container
+
+
+def _is_more_than_told(found: NodeRouting) -> bool:
+    """Tell whether daemons of a node are to be started or ended."""
+    return bool(found.started or found.ended or found.anew)
+
+
 def _require_ours(running: RunningLab, found: NodeRouting) -> None:
     """Raise `ChangeRefused` where daemons of a container would be started or ended: they are its engine's."""
-    if running.node(found.node).runtime != NETNS and (found.started or found.ended or found.anew):
+    if running.node(found.node).runtime != NETNS and _is_more_than_told(found):
         raise ChangeRefused(
             f"{found.node} is a container: its routing daemons are started with the lab alone",
             hint="deploy --reconfigure replaces the lab",
