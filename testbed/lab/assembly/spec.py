@@ -154,7 +154,7 @@ class FabricSpec(SpecModel):
 
     ELSEWHERE = {  # noqa: RUF012  # a ClassVar of the base
         "qos": "the section qos stands beside fabric, not in it",
-        "startup-config": "write topology: {roles: {rail: {startup-config: rail.conf}}}, or give it to a kind or a node",
+        "startup-config": "write topology: {roles: {rail: {startup-config: own.conf}}}, or give it to a kind or node",
         **dict.fromkeys(("nvlink", "nvswitch", "scaleup"), "write scale_up: {preset: h100}"),
         "oversubscription": "choose spines, uplink: {rate: 400G} and uplink: {count: 1}; validate prints what it is",
         **dict.fromkeys(("leaves", "leafs"), "write segments: 4: each has rail switches, which are its leaves"),
