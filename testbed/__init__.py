@@ -26,5 +26,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """List the public API, too, before any of it is loaded."""
-    return sorted({*globals(), *__all__})
+    """List the public API before any of it is loaded, and nothing else but what Python itself keeps here."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -21,6 +21,7 @@ import pytest
 from golden_files import OPTION as REGENERATE_GOLDENS
 from headless_browser import BROWSERS
 from leftovers import Leftovers, Snapshot, left_since, look, mark_this_run
+from long_files import LONG_FILES
 from outcomes import leave_out_passed, note_outcomes
 from side_by_side import SideBySide, begun_first
 from started_processes import StartedProcesses
@@ -49,7 +50,7 @@ TOOLS = {
 ENGINE = ("dockerd", "containerd", "runc")
 """What tests of containers start an engine of their own with."""
 
-STARTERS = ("process", *PRIVILEGED, "vm", "labvm", "bench", "soak", "scenarios")
+STARTERS = ("process", *PRIVILEGED, "image", "vm", "labvm", "bench", "soak", "scenarios")
 """Markers of tests that may start processes."""
 _started = StartedProcesses()
 _privileged_ran = pytest.StashKey[bool]()
@@ -134,8 +135,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 # --- tests side by side ------------------------------------------------------------------------------
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What takes longest begins first."""
+    for item in items:
+        if item.nodeid.partition("::")[0] in LONG_FILES:
+            item.add_marker(pytest.mark.gate)
     leave_out_passed(config, items)
     items[:] = [items[place] for place in begun_first([item.nodeid.partition("::")[0] for item in items])]
 

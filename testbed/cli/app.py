@@ -137,7 +137,8 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
             return _bug()
         where = f" ({error.filename})" if error.filename else ""
         code = ExitCode.INVALID if error.errno in DISK_FULL else ExitCode.NOT_STARTED
-        return _told(f"error: {error.strerror}{where}", code)
+        hint = "\n  hint: name another, or remove it first" if isinstance(error, FileExistsError) else ""
+        return _told(f"error: {error.strerror}{where}{hint}", code)
     except Exception:
         return _bug()
     return code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 
 import click
 
@@ -49,6 +50,11 @@ def parse_format(_context: click.Context, _option: click.Parameter, text: str) -
         raise TestbedError(f"--format {text}: expected table, json or csv") from error
 
 
+def parse_output(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
+    """Find the file to write; None where the text is to be printed, which `-` says, too."""
+    return None if str(path) == "-" else path
+
+
 # --- which lab, and what of it -----------------------------------------------------------------------
 
 topology = option("-t", "--topology", help="Topology file, '-' for standard input; default: the only one here.")
@@ -63,6 +69,8 @@ node = argument("node", metavar="NODE", help="A node of the lab.")
 port = argument("port", metavar="NODE:IF", help="An interface of a node.")
 count = option("-c", "--count", type=int, help="Stop after so many packets.")
 record = argument("record", metavar="DIR|RECORD.json", type=PATH, help="A record, or the directory of its run.")
+
+output = option("-o", "--output", type=PATH, callback=parse_output, help="File to write; default, and '-': print.")
 
 # --- how the answer is shown -------------------------------------------------------------------------
 

@@ -80,7 +80,7 @@ class Agent:
         now = time.monotonic_ns()
         fep = Fep(group.address, config, random, now, trace=trace, security=security, secret=secret)
         self._endpoints[fep.address] = (fep, group, delay)
-        pacer = Pacer(config.link_rate_bps, config.packet_bytes) if paced else None
+        pacer = Pacer(config.link_rate_bps, config.packet_bytes, self.loop.tick_ns) if paced else None
         self.loop.add(fep, group, delay, pacer)
         return fep
 
@@ -113,7 +113,7 @@ class Agent:
         self._endpoints[rnic.address] = (rnic, group, delay)
         if paced:
             rnic.unlimited_bps = float(config.link_rate_bps)
-        pacer = Pacer(config.link_rate_bps, config.packet_bytes) if paced else None
+        pacer = Pacer(config.link_rate_bps, config.packet_bytes, self.loop.tick_ns) if paced else None
         self.loop.add(rnic, group, delay, pacer, rnic.on_room)
         return rnic
 

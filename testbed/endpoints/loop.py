@@ -126,7 +126,8 @@ class Loop:
         self._timer = Timer()
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._stopping = False
-        self._tick_ns = 0
+        self.tick_ns = 0
+        """The least time between two turns that `set_tick` has set."""
         self._gathers = False
         self._turned_at = 0
         self._period_ns = 0
@@ -207,7 +208,7 @@ class Loop:
         leave many at a time. It is for who carries much and measures nothing: turns follow one another meanwhile, so
         that what is due waits for a part of a tick more often.
         """
-        self._tick_ns = tick_ns
+        self.tick_ns = tick_ns
         self._gathers = gathers
 
     def stop(self) -> None:
@@ -273,7 +274,7 @@ class Loop:
         Whatever an endpoint learns, it learns here: who asks it between the two halves hears of all.
         """
         now = time.monotonic_ns()
-        if self._tick_ns and until != 0:
+        if self.tick_ns and until != 0:
             now = self._put_off(now)
         deadline = until
         busy = False
@@ -297,11 +298,11 @@ class Loop:
 
     def _put_off(self, now: int) -> int:
         """Sleep until the next turn may begin; what time it is then."""
-        wait_ns = self._turned_at + self._tick_ns - now
+        wait_ns = self._turned_at + self.tick_ns - now
         if wait_ns > 0:
             time.sleep(wait_ns / 1e9)
             now = time.monotonic_ns()
-        self._period_ns = min(now - self._turned_at, MOST_TICKS * self._tick_ns)
+        self._period_ns = min(now - self._turned_at, MOST_TICKS * self.tick_ns)
         self._turned_at = now
         return now
 
@@ -338,7 +339,7 @@ class Loop:
     def _dispatch(self, fd: int, mask: int) -> None:
         port = self._readers.get(fd)
         if port is not None and mask & _WOKEN:
-            if port.delay is not None and port.pacer is not None and self._gathers and self._tick_ns:
+            if port.delay is not None and port.pacer is not None and self._gathers and self.tick_ns:
                 self._gather(port, port.delay, port.pacer, fd)
             else:
                 datagrams = port.sockets.receive(fd)
@@ -379,7 +380,7 @@ class Loop:
             if not (found or turn) or (found and not port.sockets.arrivals):
                 return
             if not found or port.sockets.drained:
-                ticks_ns = min(delay.least_ns - 2 * self._tick_ns, LEAVING_TICKS * self._tick_ns)
+                ticks_ns = min(delay.least_ns - 2 * self.tick_ns, LEAVING_TICKS * self.tick_ns)
                 port.receive_at = time.monotonic_ns() + min(ticks_ns, pacer.line_ns(LEAVING_BYTES))
                 return
 
@@ -418,7 +419,7 @@ class Loop:
         if port.pacer is None:
             port.more = _pull(port, now)
         elif not sockets.blocked:
-            _pull_paced(port, port.pacer, now, PULLS_OF_SMALL if self._gathers else 1)
+            _pull_paced(port, port.pacer, now, PULLS_OF_SMALL if self._gathers else port.pacer.pulls)
         elif sockets.passes and port.endpoint.urgent:
             _pull_urgent(port, port.pacer, now)
         port.full = sockets.blocked

@@ -334,10 +334,14 @@ static void read_control(struct msghdr *header, int *tos, int *segment, int64_t 
 }
 
 /* The data stay where the kernel wrote them: to copy 128 datagrams of 4 KiB costs more than the copying, since malloc
- * gives so much back to the kernel each time, and every page of it comes back as a page fault. */
-static int append_datagram(PyObject *found, PyObject *remote, PyObject *port, unsigned char *data, size_t size, int ce)
+ * gives so much back to the kernel each time, and every page of it comes back as a page fault. Where somebody asked when
+ * they arrived, they wait for their path's delay, and are copied in any case. */
+static int append_datagram(PyObject *found, PyObject *remote, PyObject *port, unsigned char *data, size_t size, int ce,
+			   int waits)
 {
-	PyObject *content = PyMemoryView_FromMemory((char *)data, (Py_ssize_t)size, PyBUF_READ), *item;
+	PyObject *content = waits ? PyBytes_FromStringAndSize((char *)data, (Py_ssize_t)size)
+				  : PyMemoryView_FromMemory((char *)data, (Py_ssize_t)size, PyBUF_READ);
+	PyObject *item;
 	int failed;
 
 	if (!content)
@@ -373,7 +377,7 @@ static int append_message(PyObject *found, PyObject *arrivals, struct msghdr *he
 	do {
 		size_t size = segment > 0 && (size_t)segment < length - at ? (size_t)segment : length - at;
 
-		failed = failed || append_datagram(found, remote, port, data + at, size, (tos & 3) == 3) ||
+		failed = failed || append_datagram(found, remote, port, data + at, size, (tos & 3) == 3, stamp != 0) ||
 			 (stamp && PyList_Append(arrivals, arrived));
 		at += size;
 	} while (!failed && at < length);

@@ -99,7 +99,8 @@ def read_sweep_for(
             f"{', '.join(changed)}: the topology of {lab.name} cannot change, since the lab is up already",
             hint="testbed.run_scenario deploys a lab for every point",
         )
-    problems = [problem for point in points for problem in check_against(file, point.scenario, lab, _fault_findings)]
+    seen = lab_of_runs(lab)
+    problems = [problem for point in points for problem in check_against(file, point.scenario, seen, _fault_findings)]
     if problems:
         raise SpecError(in_file_order(dict.fromkeys(problems)))
     topology = TopologyRef(file=lab.source or lab.name, set={})
@@ -107,7 +108,7 @@ def read_sweep_for(
     return Sweep(
         scenario=replace(whole, topology=topology),
         points=points,
-        labs={topology_key(topology): lab},
+        labs={topology_key(topology): seen},
         reader=FileReader(file),
     )
 

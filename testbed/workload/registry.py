@@ -84,8 +84,12 @@ _FAMILIES = {
     "programs": "program",
 }
 """The kinds of each module of `testbed.workload.kinds`."""
-INDEPENDENT = frozenset(_FAMILIES["patterns"].split())
-"""The kinds whose transfers are no part of anything: of no collective and of no request."""
+WITH_COLLECTIVES = frozenset((*_FAMILIES["collectives"].split(), "training-step", "trace"))
+"""The kinds whose transfers may be parts of collectives."""
+WITH_REQUESTS = frozenset(("inference-requests", "kv-offload", "prefix-cache"))
+"""The kinds that answer requests for inference."""
+WITH_BATCHES = frozenset(("dataset-streaming",))
+"""The kinds whose hosts compute on batches that they have read."""
 _FAMILY_OF = {name: family for family, names in _FAMILIES.items() for name in names.split()}
 
 

@@ -6,10 +6,11 @@ Pages are those of Debian's Chromium; what is waited for is the first frame that
 
 from __future__ import annotations
 
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ SOON_S, ECHO_S, APART = 0.7, 0.05, 0.02
 EVENTS, KEYS = 40, 100
 DEMO = ROOT / "scenarios/ecmp-against-spraying.yml"
 DEMO_LAB = "uec-spray"
-REPEATS = 3
+REPEATS = 5
 PROBES = (ROOT / "tests/support/console/probes.js").read_text()
 
 
@@ -119,7 +120,10 @@ def measured(directory: Path, name: str) -> Record:
     return load_record(found)
 
 
-def medians(record: Record) -> dict[tuple[str, str], float]:
+Medians = dict[tuple[str, str], float]
+
+
+def medians(record: Record) -> Medians:
     """What a report has at its top, by point and figure."""
     return {
         (point.name, one.name): one.median
@@ -129,7 +133,16 @@ def medians(record: Record) -> dict[tuple[str, str], float]:
     }
 
 
+def apart(one: Medians, others: Sequence[Medians]) -> Medians:
+    """How far figures are from the means of others, as a share of these."""
+    means = {key: statistics.mean(other[key] for other in others) for key in one if all(key in o for o in others)}
+    return {key: abs(one[key] / mean - 1) for key, mean in means.items()}
+
+
 def test_a_run_does_not_notice_who_looks(browser: Any, tmp_path: Path) -> None:
+    """The figures of the demo are those that it expects something of. Others are printed: marks and drops are few, and
+    two runs without a console have them apart by half.
+    """
     with destroyed(DEMO_LAB, tmp_path):
         before = medians(measured(tmp_path, "before"))
         with looking(browser, tmp_path, DEMO_LAB) as (address, context):
@@ -139,9 +152,10 @@ def test_a_run_does_not_notice_who_looks(browser: Any, tmp_path: Path) -> None:
         after = medians(measured(tmp_path, "after"))
     looked_at = medians(record)
     assert record.verdict.outcome is Outcome.PASS, record.verdict.reasons
-    assert looked_at.keys() == before.keys() and looked_at
-    apart = {key: abs(value / ((before[key] + after[key]) / 2) - 1) for key, value in looked_at.items()}
-    own = {key: abs(after[key] / before[key] - 1) for key in before}
-    worst = max(apart, key=apart.__getitem__)
-    print(f"apart most: {worst}; of two runs without a console: {max(own.values()):.1%}", file=sys.stderr)
-    judge(Figure("console: figures of the demo with it and without", apart[worst] * 100, at_most=APART * 100, unit="%"))
+    judged = {one.metric for one in record.expectations}
+    assert looked_at.keys() >= {(point.name, name) for point in record.points for name in judged}
+    differs, own = apart(looked_at, [before, after]), apart(after, [before])
+    for key in sorted(set(differs) & set(own)):  # two runs without a console are apart by as much as that
+        print(f"{' '.join(key)}: {differs[key]:.1%} apart; without a console {own[key]:.1%}", file=sys.stderr)
+    worst = max(value for (_, name), value in differs.items() if name in judged)
+    judge(Figure("console: figures of the demo with it and without", worst * 100, at_most=APART * 100, unit="%"))

@@ -1,4 +1,5 @@
-"""Programs of one's own on a lab of 8 hosts at 20 Mbit/s: a real MPI against the ideal of a ring, and what faults cost.
+"""Programs of one's own on a lab of 8 hosts at 20 Mbit/s: a real MPI against the ideal of a ring, what faults cost, and
+how soon all has ended whoever is killed.
 
 The library is MPICH of PyPI, with its ring, over the kernel's TCP. What is promised are ratios: of a step to the time
 that a ring of so many ranks takes at the rate of a NIC, and of a step to one before.
@@ -7,9 +8,13 @@ that a ring of so many ranks takes at the rate of a NIC, and of a step to one be
 from __future__ import annotations
 
 import importlib.util
+import os
+import signal
+import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,11 +22,14 @@ from statistics import median
 
 import pytest
 from figures import Figure, judge
+from launch_lab import marked, parent_of, python
 from rank_programs import STEPS
+from waiting import until
 
 from testbed.api import Lab, LinkChange
 from testbed.cli.nodes.launch_tables import uplink_rows
 from testbed.run.launch import LaunchOptions, LaunchOrder, LaunchResult, RankLine
+from testbed.run.launch.result import UNDONE
 
 pytestmark = [
     *(pytest.mark.bench, pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(900)),
@@ -48,6 +56,8 @@ RING = {
     "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": "ring",
     "MPIR_CVAR_DEVICE_COLLECTIVES": "none",
 }
+
+WAITS = "import time\nprint('up', flush=True)\ntime.sleep(600)"
 
 
 @contextmanager
@@ -199,3 +209,68 @@ def test_an_uplink_at_a_quarter_and_one_that_goes_down(lab: Lab) -> None:
         ),
         Figure("and steps after it over those before", median(down.seconds[6:]) / usual, at_most=1.15, ratio=True),
     )
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def part_of(launch: int, module: str) -> int:
+    """A process that serves a launch, by the module that it runs."""
+    return next(
+        child
+        for child in children(launch)
+        if module.encode() in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+    )
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("what", "transport", "code"),
+    [
+        ("a rank", "tcp", 137),
+        ("a shim", "tcp", UNDONE),
+        ("the launch", "tcp", -signal.SIGKILL),
+        ("a rank", "uet", 137),
+        ("the launch", "uet", -signal.SIGKILL),
+        ("the carrier", "uet", UNDONE),
+        ("the provider", "libfabric", UNDONE),
+    ],
+)
+def test_whoever_is_killed_all_ends_soon(lab: Lab, tmp_path: Path, what: str, transport: str, code: int) -> None:
+    mark = uuid.uuid4().hex
+    words = ["launch", "-n", lab.name, "--per-gpu", "--transport", transport, "--env", f"MARK={mark}"]
+    output = tmp_path / "out"
+    with output.open("wb") as stream:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "testbed", *words, "--", *python(WAITS)],
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+        )
+        try:
+            until(lambda: output.read_bytes().count(b"] up") == 16, "ranks are up")
+            rank = next(pid for pid, env in marked(mark).items() if env["RANK"] == "5")
+            victim = {
+                "a rank": lambda: rank,
+                "a shim": lambda: parent_of(rank),
+                "the launch": lambda: process.pid,
+                "the carrier": lambda: part_of(process.pid, "testbed.run.carrier"),
+                "the provider": lambda: part_of(process.pid, "testbed.endpoints.libfabric"),
+            }[what]()
+            helpers = children(process.pid)
+            begin = time.monotonic()
+            os.kill(victim, signal.SIGKILL)
+            assert process.wait(60) == code, output.read_text()
+            until(lambda: not marked(mark) and not any(map(is_there, helpers)), "all are gone")
+            took_s = time.monotonic() - begin
+        finally:
+            process.kill()
+            process.wait()
+    judge(Figure(f"launch over {transport}: kill -9 of {what}, all has ended", took_s, at_most=5, unit="s"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ SCENARIOS = Path(__file__).with_name("bad_scenarios")
 BAD_SCENARIOS = sorted(SCENARIOS.glob("*.yml"))
 
 
+@cache
 def scenario_problems_of(path: Path) -> SpecError:
     """What a file of the corpus is told: of itself, else of its points' topologies, else of itself on those."""
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ CORPUS = Path(__file__).with_name("bad")
 FILES = sorted(CORPUS.glob("*.yml"))
 
 
+@cache
 def problems_of(path: Path) -> SpecError:
     """What loading a file of the corpus raises. Raises `AssertionError` if it loads."""
     try:

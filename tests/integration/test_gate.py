@@ -19,10 +19,11 @@ import checks
 import pytest
 from _pytest.mark.expression import Expression
 from gate import Asked, _interrupt, main
+from long_files import LONG_FILES
 from progress import Progress
 from summary import Row
 from tier_run import TierRunner, exit_code
-from tiers import BY_NAME, FIRST, GATE, INTERPRETED, PARTS, Tier
+from tiers import BY_NAME, FIRST, GATE, INTERPRETED, PARTS, PURE, Tier
 from waiting import until
 
 pytestmark = pytest.mark.process
@@ -192,6 +193,16 @@ def is_over(stat: Path) -> bool:
         return True
 
 
+def test_what_is_not_compiled_is_told_and_no_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    refusal = ["sh", "-c", "echo no compiler >&2; exit 1"]
+    monkeypatch.setattr(checks, "commands", lambda root: {checks.COMPILING: refusal, "ruff": refusal})
+    assert [(row.name, row.failed) for row in checks.run_checks(tmp_path)] == [("compiling", 0), ("ruff", 1)]
+    assert capfd.readouterr().err.count("no compiler\n") == 2
+    assert [row.name for row in checks.run_checks(tmp_path, only=(checks.COMPILING,))] == ["compiling"]
+
+
 def test_an_interrupt_ends_the_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A check may have started others: all of its group end."""
     waits = [
@@ -253,7 +264,20 @@ def test_a_tier_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -
 
 # --- which tier has which tests ----------------------------------------------------------------------
 
-MARKS = ("process", "netns", "timed", "vm", "labvm", "docker", "bench", "soak", "scenarios", "thorough")
+MARKS = (
+    "process",
+    "netns",
+    "gate",
+    "timed",
+    "image",
+    "vm",
+    "labvm",
+    "docker",
+    "bench",
+    "soak",
+    "scenarios",
+    "thorough",
+)
 
 
 def test_every_test_is_in_one_tier_whatever_its_marks() -> None:
@@ -261,8 +285,15 @@ def test_every_test_is_in_one_tier_whatever_its_marks() -> None:
     for count in range(3):
         for marks in itertools.combinations(MARKS, count):
             having = [tier.name for tier in (*GATE, *PARTS) if tier is not INTERPRETED and _has(tier, set(marks))]
-            apart = {"vm", "labvm", "docker", "bench", "soak", "scenarios"} & set(marks)
+            apart = {"image", "vm", "labvm", "docker", "bench", "soak", "scenarios"} & set(marks)
             assert len(having) == 1 or (len(apart) == 2 and having), (marks, having)
+
+
+def test_long_files_are_there_and_in_the_gate_alone() -> None:
+    assert [file for file in LONG_FILES if not (Path(__file__).parents[2] / file).is_file()] == []
+    for mark in ("process", "netns"):
+        for tiers, has in ((FIRST, []), (GATE, [True])):
+            assert [True for tier in tiers if tier not in (PURE, INTERPRETED) and _has(tier, {mark, "gate"})] == has
 
 
 def test_what_takes_long_is_never_in_the_gate() -> None:
@@ -271,9 +302,11 @@ def test_what_takes_long_is_never_in_the_gate() -> None:
             assert not (_has(tier, set(marks)) and {"soak", "thorough", "bench"} & set(marks)), (tier.name, marks)
 
 
-def test_labs_and_docker_are_all_of_both() -> None:
+def test_labs_and_docker_are_all_of_both_and_the_image_that_the_vm_boots_next() -> None:
     joined, parts = BY_NAME["labs+docker"], (BY_NAME["labs"], BY_NAME["docker"])
-    for marks in itertools.chain(*(itertools.combinations(MARKS, count) for count in range(4))):
+    assert _has(joined, {"image"})
+    others = [mark for mark in MARKS if mark != "image"]
+    for marks in itertools.chain(*(itertools.combinations(others, count) for count in range(4))):
         assert _has(joined, set(marks)) == any(_has(part, set(marks)) for part in parts), marks
     assert all(any(place.startswith(whole) for whole in joined.places) for part in parts for place in part.places)
 
@@ -282,7 +315,7 @@ def test_every_tier_looks_where_its_tests_are() -> None:
     """A file that has a mark by which a tier is chosen lies in one of its directories."""
     root = Path(__file__).parents[2]
     files = {path: path.read_text() for path in (root / "tests").rglob("test_*.py") if path != Path(__file__)}
-    for mark in ("netns", "frr", "vm", "labvm", "docker", "bench", "soak", "scenarios"):
+    for mark in ("netns", "frr", "image", "vm", "labvm", "docker", "bench", "soak", "scenarios"):
         tiers = [tier for tier in (*GATE, *PARTS) if _has(tier, {mark}) or _has(tier, {mark, "thorough"})]
         places = {place for tier in tiers for place in tier.places}
         for path, text in files.items():

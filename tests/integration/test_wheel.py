@@ -40,12 +40,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of an empty environment with the wheel, and what it depends on."""
+    """The programs of an empty environment with the wheel, and what it depends on. Its pip is this one's."""
     directory = tmp_path_factory.mktemp("environment") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", str(directory)], check=True)
-    done = subprocess.run(
-        [str(directory / "bin/pip"), "install", "--quiet", str(wheel)], capture_output=True, text=True, check=False
-    )
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(directory / "bin/python"), "install", "--quiet", "--no-compile"]
+    done = subprocess.run([*pip, str(wheel)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return directory / "bin"
 

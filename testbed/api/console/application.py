@@ -29,6 +29,7 @@ from testbed.api.console.stream.events import FeedAnswer
 from testbed.api.console.stream.feed import Feed
 from testbed.api.console.view import ViewRoute, answer_call, get, post, put
 from testbed.base.errors import TestbedError
+from testbed.lab.core.deploy.records.labdir import INVENTORY_FILE
 
 _LIVE, _RECORDED = "/api/labs/{name}", "/api/runs/{directory}/{point:int}/{run:int}"
 _LONGEST_FORM = 4_096
@@ -148,7 +149,12 @@ def _write_file(call: Any) -> dict[str, str]:
 def _listed(console: Console, kind: str) -> list[Any]:
     if kind not in ("topology", "scenario"):
         raise RefusedRequest(400, f"kind={kind}: topology or scenario")
-    return [item for item in console.files.listed() if _is_scenario(console, item.path) is (kind == "scenario")]
+    wanted = kind == "scenario"
+    return [
+        item
+        for item in console.files.listed()
+        if item.name != INVENTORY_FILE and _is_scenario(console, item.path) is wanted
+    ]
 
 
 def _is_scenario(console: Console, path: str) -> bool:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import html
 import os
 import shutil
+import sys
 import tempfile
+import threading
 import webbrowser
+from collections.abc import Callable
 from pathlib import Path
 
 _PAGE = """<!doctype html>
@@ -30,8 +33,11 @@ class LinkFile:
     def __init__(self) -> None:
         self._directory: Path | None = None
 
-    def open(self, link: str) -> None:
-        """Have a browser follow a link. Where there is none, nothing happens: the link was printed as well."""
+    def open(self, link: str, tell: Callable[[str], None]) -> None:
+        """Have a browser follow a link, in a thread of its own: some are waited for until they end.
+
+        `tell` gets a sentence where there is none; the link was printed as well.
+        """
         self.remove()
         place = os.environ.get("XDG_RUNTIME_DIR", "")
         self._directory = Path(
@@ -41,10 +47,20 @@ class LinkFile:
         descriptor = os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(descriptor, "w", encoding="utf-8") as stream:  # noqa: PTH123 - it is open already
             stream.write(_PAGE.format(link=html.escape(link)))
-        webbrowser.open(page.as_uri())
+
+        def follow() -> None:
+            if not webbrowser.open(page.as_uri()):
+                tell("--open: no browser was found here that could be started; follow the link in one")
+
+        threading.Thread(target=follow, name="browser", daemon=True).start()
 
     def remove(self) -> None:
         """Remove the file; twice does nothing."""
         directory, self._directory = self._directory, None
         if directory is not None:
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def tell_on_standard_error(sentence: str) -> None:
+    """Print a sentence for who has started the console."""
+    print(sentence, file=sys.stderr, flush=True)

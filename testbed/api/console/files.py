@@ -30,7 +30,7 @@ class ChangedMeanwhile(RefusedRequest):
     """A file that is not as the page has read it."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(409, f"{path} was changed meanwhile", hint="reload it, and change it again", code="changed")
+        super().__init__(409, f"{path} was changed meanwhile", hint="load it anew, and change it again", code="changed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,9 @@ class TextFile:
 
 
 class StartDirectories:
-    """The directories that the console was started with. Paths of pages begin with the name of one of them."""
+    """The directories that the console was started with. Paths of pages begin with the name of one of them; others are
+    those that somebody types who thinks of the first.
+    """
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self._roots: dict[str, Path] = {}
@@ -147,24 +149,31 @@ class StartDirectories:
             os.close(file)
 
     def listed(self, suffixes: Sequence[str] = _TEXTS) -> list[ListedFile]:
-        """Return the files of some suffixes below the start directories, by their names; links are not followed."""
+        """Return the files of some suffixes below the start directories; links are not followed.
+
+        Those that lie higher come first: what is deep below is less often what somebody looks for, such as test data.
+        """
         found: list[ListedFile] = []
         for name, root in self._roots.items():
             for path, modified in _walk(root, MOST_DEPTH):
                 if path.suffix in suffixes and len(found) < MOST_LISTED:
                     shown = str(PurePosixPath(name, *path.relative_to(root).parts))
                     found.append(ListedFile(path=shown, name=path.name, modified=modified))
-        return sorted(found, key=lambda item: item.path)
+        return sorted(found, key=lambda item: (item.path.count("/"), item.path))
 
     def _split(self, text: str) -> tuple[Path, tuple[str, ...]]:
-        """Raises `RefusedRequest` for a path that does not begin with the name of a start directory."""
+        """Return the start directory that a path begins with, else the first of them, and the rest of the path.
+
+        Raises `RefusedRequest`.
+        """
         path = PurePosixPath(text)
         if "\0" in text or path.is_absolute() or ".." in path.parts or not path.parts:
             raise not_found(f"there is no file {text!r} below the directories of this console")
-        root = self._roots.get(path.parts[0])
-        if root is None:
-            raise not_found(f"there is no file {text!r}", f"paths begin with {', '.join(self._roots)}")
-        return root, path.parts[1:]
+        if (root := self._roots.get(path.parts[0])) is not None:
+            return root, path.parts[1:]
+        if not self._roots:
+            raise not_found(f"there is no file {text!r}")
+        return self.roots[0], path.parts
 
 
 class _descriptor:  # noqa: N801  # a context, as open is

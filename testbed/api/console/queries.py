@@ -14,6 +14,7 @@ from starlette.responses import Response
 from testbed.api.console.answers import RefusedRequest, encode, json_answer, not_found, number, whole_number
 from testbed.api.console.counters.history import PortSeries, thinned
 from testbed.api.console.counters.quantities import QUANTITIES
+from testbed.api.console.sources.recorded import DIGITS
 from testbed.api.console.sources.shape import LabShape
 from testbed.api.console.sources.source import Source
 from testbed.api.console.tables.registry import TABLES
@@ -166,7 +167,7 @@ def _total(call: ViewCall) -> object:
 def _series_json(call: ViewCall, series: PortSeries, widths: dict[str, int]) -> dict[str, Any]:
     points = whole_number(call.query.get("points", str(DEFAULT_POINTS)), "points", least=2, most=MOST_POINTS)
     series = thinned(series, points)
-    times = series.times.round(3).tolist()
+    times = series.times.round(3 if call.base.live else DIGITS).tolist()
     begin, end = (times[0], times[-1]) if times else (0.0, 0.0)
     columns = {
         name: [[None if value < 0 else value for value in column] for column in series.values[name].T.tolist()]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import signal
 import socket
-import sys
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,15 @@ from testbed.api.console.connections import BrowserConnection, BrowserWebSocket
 from testbed.api.console.console import Console, ConsoleSettings
 from testbed.api.console.files import StartDirectories
 from testbed.api.console.guard import ConsoleGuard, Names
-from testbed.api.console.listening import CannotListen, ListenAt, Tls, certificate_names, open_socket
+from testbed.api.console.listening import (
+    DEFAULT_BIND,
+    CannotListen,
+    ListenAt,
+    Tls,
+    certificate_names,
+    open_socket,
+    parse_bind,
+)
 from testbed.api.console.registry import PlayedRecords, load_actions, load_views
 from testbed.api.console.sessions import Sessions
 from testbed.api.console.sources.recorded import run_address
@@ -70,6 +78,8 @@ def serve_console(serving: ConsoleServing, tell: Callable[[str], None]) -> None:
         raise CannotListen(
             f"--of-lab asks nobody for a login, and this is no node of {serving.of_lab}", hint="leave --of-lab out"
         )
+    if serving.opens_browser and serving.bind.path is not None:
+        raise CannotListen("--open: no browser reaches a Unix socket by itself", hint="--bind 127.0.0.1:0 --open")
     managed = [] if serving.of_lab is None else [serving.bind.host]
     listener = open_socket(serving.bind, serving.tls, managed=managed)
     try:
@@ -167,8 +177,13 @@ class _Link:
         self._file = LinkFile()
         self._shown = 0
         bind, tls = serving.bind, serving.tls
+        self._is_at = "console"
         if bind.path is not None:
-            self._at = ""
+            whole, forwarded = bind.path.absolute(), parse_bind(DEFAULT_BIND)
+            self._is_at = (
+                f"console at {whole}; after `ssh -L {forwarded.port}:{shlex.quote(str(whole))} HOST` elsewhere"
+            )
+            self._at = f"http://{forwarded}/"
             self.names = Names(hosts=frozenset({"localhost", "127.0.0.1", "::1"}), port=None)
             name = f"unix-{bind.path.stem}"
         else:
@@ -187,17 +202,13 @@ class _Link:
 
     def show(self) -> None:
         """Tell where the console is, with a token."""
-        path = self._serving.bind.path
         token = "" if self.sessions is None else f"?token={self.sessions.new_token()}"
         first = self._shown == 0
         self._shown += 1
-        if path is not None:
-            self._tell(f"console at {path}, token {token.removeprefix('?token=')}" if first else f"token {token[7:]}")
-            return
-        what = "console" if first else "for another browser"
-        self._tell(f"{what}: {self._at}{token} (Ctrl-C ends it)" if first else f"{what}: {self._at}{token}")
+        link = f"{self._at}{token}"
+        self._tell(f"{self._is_at}: {link} (Ctrl-C ends it)" if first else f"for another browser: {link}")
         if first and self._serving.opens_browser:
-            self._file.open(f"{self._at}{token}")
+            self._file.open(link, self._tell)
 
     def used(self) -> None:
         """Show another link: this one is worth nothing any more."""
@@ -242,8 +253,3 @@ def opened(target: str | None, roots: Sequence[Path], state: StateDirectory) -> 
     if os.sep in target or path.exists():
         raise TestbedError(f"{target} has no record", hint="name a directory below results/, or a lab")
     raise state.not_found(target)
-
-
-def tell_on_standard_error(sentence: str) -> None:
-    """Print a sentence for who has started the console."""
-    print(sentence, file=sys.stderr, flush=True)

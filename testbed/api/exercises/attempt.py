@@ -83,9 +83,9 @@ class Attempt:
         note = _read_note(lab, state)
         if note is None:
             what = "is no exercise" if state.exists(lab) else "is not deployed"
-            raise LabNotFound(
-                f"{lab} {what}", hint="testbed exercise start NAME; `testbed exercise list` has the names"
-            )
+            others = [one for one in state.names() if _read_note(one, state) is not None]
+            hint = "testbed exercise start NAME; `testbed exercise list` has the names"
+            raise LabNotFound(f"{lab} {what}", hint=f"-n {' or '.join(others)}, which is" if others else hint)
         return cls(load_exercise(note.exercise), lab, state, note)
 
     @classmethod

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -59,7 +60,7 @@ class StationOrder:
     seats: Mapping[str, int]
 
 
-class MachineAtWork:
+class MachineAtWork(ABC):
     """A machine of a pool. It tells `on_end` when its station has ended, in a thread of its own."""
 
     def __init__(self, machine: PoolMachine) -> None:
@@ -77,13 +78,13 @@ class MachineAtWork:
         """Return the last lines that its station has said."""
         return "\n".join(self._said)
 
+    @abstractmethod
     def ask(self, *, probed: bool) -> AboutMachine:
         """Ask the machine what it is. Raises `TestbedError`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def put(self, archive: bytes, name: str) -> None:
         """Unpack an archive into a directory of this name beside its station."""
-        raise NotImplementedError
 
     def start(self, order: StationOrder, on_end: Callable[[MachineAtWork, str], None]) -> None:
         """Start its station; `on_end` is told when it has ended, and why."""
@@ -119,15 +120,16 @@ class MachineAtWork:
             self._station.join(timeout_s)
         return self._station is None or not self._station.is_alive()
 
+    @abstractmethod
     def close(self) -> None:
         """Let go of the machine: what still runs there is ended by its tether."""
 
     def _as_reached(self, order: StationOrder) -> StationOrder:
         return order
 
+    @abstractmethod
     def _run(self, source: BinaryIO) -> int:
         """Run the station until it ends; its exit code. Its input comes from `source`."""
-        raise NotImplementedError
 
     def _hear(self, content: bytes) -> None:
         self._said.extend(content.decode(errors="replace").splitlines())

@@ -52,7 +52,6 @@ INTERPRETED = (
     "testbed/run/simulated/faulty_links.py",
     "testbed/run/simulated/infiniband/execution.py",
     "testbed/run/simulated/infiniband/carrier.py",
-    "testbed/run/simulated/infiniband/counters.py",
     "testbed/run/simulated/infiniband/faults.py",
     "testbed/run/simulated/infiniband/subnets.py",
     "testbed/run/simulated/outlook.py",

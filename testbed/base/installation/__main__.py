@@ -80,7 +80,7 @@ def _command_line(environment: VirtualEnvironment, words: list[str]) -> NoReturn
     _set_up(environment, "run", "LABS" if installs else "")
     environment.is_looked_at()
     if demo or (words[:1] == ["run"] and "--dry-run" not in words):
-        environment.compile_modules(whole=False)
+        environment.compile_modules()
     _run(environment.program("testbed"), *words)
 
 
@@ -100,7 +100,8 @@ def _docs(environment: VirtualEnvironment) -> int:
 
 
 def _test(environment: VirtualEnvironment, words: list[str]) -> NoReturn:
-    """tests/support/gate/gate.py decides what is tested and reports the outcome; here is installed what that needs."""
+    """tests/support/gate/gate.py compiles, decides what is tested and reports the outcome; here is installed what that
+    needs."""
     root = os.geteuid() == 0
     level = "TESTS"
     if "--everything" in words:
@@ -112,7 +113,6 @@ def _test(environment: VirtualEnvironment, words: list[str]) -> NoReturn:
         _need_root("the slow tiers of the tests", f"test {' '.join(words)}")
     _set_up(environment, "dev", level if root else "")
     os.chdir(ROOT)
-    environment.compile_modules()
     _run(environment.program("python"), str(ROOT / "tests/support/gate/gate.py"), *words)
 
 

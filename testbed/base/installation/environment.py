@@ -118,11 +118,11 @@ class VirtualEnvironment:
             self.log.show_end()
             raise InstallationError(f"python3 -m venv failed (above: the end of {self.log.path})")
 
-    def compile_modules(self, *, whole: bool = True) -> None:
+    def compile_modules(self) -> None:
         """Compile the transports where that has not been done for the sources as they are: some minutes, once.
 
-        Where they need not be `whole`, a few modules that have changed since are interpreted instead, beside the others
-        as they were compiled. What hinders it is no reason not to go on: the same sources run interpreted.
+        A few modules that have changed since are interpreted instead, beside the others as they were compiled. What
+        hinders it is no reason not to go on: the same sources run interpreted.
         """
         if os.environ.get("TESTBED_PURE", "0") != "0":
             return
@@ -130,7 +130,7 @@ class VirtualEnvironment:
 
         with self.log.path.open("ab") as log:
             process = subprocess.Popen(
-                [self.program("python"), "-m", "testbed.base.compiled", *([] if whole else ["--quick"])],
+                [self.program("python"), "-m", "testbed.base.compiled", "--quick"],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.PIPE,

@@ -284,7 +284,7 @@ PACKAGES = (
     _tests("freeradius", "/usr/sbin/freeradius", units="freeradius.service"),
     # Programs over libfabric: what the provider is compiled with, and what lists it.
     _tests("libfabric-dev", "/usr/include/rdma/fi_tagged.h"),
-    _tests("libfabric-bin", "fi_info"),
+    _tests("libfabric-bin", "fi_info", images=(_HOST,)),
     _tests("libpam-radius-auth", "/usr/lib/*/security/pam_radius_auth.so"),
     # InfiniBand: the subnet manager, what it manages, and its tools.
     _tests("opensm", "/usr/sbin/opensm", units="opensm.service"),

@@ -6,6 +6,7 @@ Formats: struct rtnl_link_stats64 of linux/if_link.h, struct gnet_stats_queue of
 from __future__ import annotations
 
 import struct
+import sys
 
 from testbed.base.linux import rtnetlink
 from testbed.base.linux.port_counters import PlainQueue, PortCounters
@@ -26,12 +27,15 @@ def read_counters(route: RouteSocket) -> dict[str, PortCounters]:
     for body in route.dump(rtnetlink.RTM_GETLINK, _REQUEST):
         name = ""
         up = False
+        mtu_bytes = 0
         values: tuple[int, ...] = ()
         for kind, payload in rtnetlink.attributes(body, 16):
             if kind == rtnetlink.IFLA_IFNAME:
                 name = bytes(payload).rstrip(b"\0").decode()
             elif kind == rtnetlink.IFLA_OPERSTATE:
                 up = payload[0] == OPERSTATE_UP
+            elif kind == rtnetlink.IFLA_MTU:
+                mtu_bytes = int.from_bytes(payload, sys.byteorder)
             elif kind == rtnetlink.IFLA_STATS64:
                 values = _STATS.unpack_from(payload)
         if not values:
@@ -45,6 +49,7 @@ def read_counters(route: RouteSocket) -> dict[str, PortCounters]:
             rx_dropped=rx_dropped,
             tx_dropped=tx_dropped,
             up=up,
+            mtu_bytes=mtu_bytes,
         )
     return found
 

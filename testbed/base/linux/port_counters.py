@@ -17,6 +17,8 @@ class PortCounters:
     tx_dropped: int = 0
     up: bool = True
     """Administratively up and with carrier at the time of reading."""
+    mtu_bytes: int = 0
+    """The longest packet that it sends, at the time of reading; 0: not known."""
 
     def since(self, before: PortCounters) -> PortCounters:
         """Return what was counted after `before`, which must be an earlier reading of the same port."""
@@ -28,6 +30,7 @@ class PortCounters:
             rx_dropped=self.rx_dropped - before.rx_dropped,
             tx_dropped=self.tx_dropped - before.tx_dropped,
             up=self.up,
+            mtu_bytes=self.mtu_bytes,
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import ValidationError
@@ -50,7 +51,8 @@ def validate_model(model_class: type[Model], document: Document, path: Path = ()
     try:
         return model_class.model_validate(document.get(path))
     except ValidationError as error:
-        places = [_Place.of(model_class, document, path, detail) for detail in _details(error)]
+        levels: _Levels = {}
+        places = [_Place.of(model_class, document, path, detail, levels) for detail in _details(error)]
     places.sort(key=lambda place: _order(place.position))
     problems = [place.problem() for place in places[:_MOST_LOOKED_AT]]
     raise SpecError(ready_to_show(problems, left_out=len(places) - len(problems)))
@@ -146,9 +148,13 @@ class _Place:
     around: tuple[type[SpecModel], ...]
     root: type[SpecModel]
     """The model of all that was read."""
+    levels: _Levels
+    """The sections below those of the file, which all its errors share."""
 
     @classmethod
-    def of(cls, model_class: type[SpecModel], document: Document, base: Path, detail: ErrorDetails) -> _Place:
+    def of(
+        cls, model_class: type[SpecModel], document: Document, base: Path, detail: ErrorDetails, levels: _Levels
+    ) -> _Place:
         location = detail["loc"]
         is_key = bool(location) and location[-1] == "[key]"
         path: list[str | int] = list(base)
@@ -177,6 +183,7 @@ class _Place:
             field=field,
             around=around,
             root=model_class,
+            levels=levels,
         )
 
     @property
@@ -288,9 +295,8 @@ class _Place:
         """Return in which sections an unknown key belongs: those nearest below this one that have it, else of all."""
         if key in self.root.model_fields and self.root not in self.around and self.position is not None:
             return f"{key} is a section of its own: write it at the begin of a line"
-        data = self.document.get(self.path[:-1])
-        for models, below, written in ((self.around, True, data), ((self.root,), False, self.document.get(()))):
-            sections = _sections_with(key, models, written)
+        for models, below, path in ((self.around, True, self.path[:-1]), ((self.root,), False, ())):
+            sections = self._sections_with(key, models, path)
             value = self.detail["input"]
             section, model = next(iter(sections.items()), (("NAME",), self.root))
             if len(sections) == 1 and below and "NAME" not in section and not isinstance(value, dict | list):
@@ -301,6 +307,18 @@ class _Place:
             if 0 < len(sections) <= _MOST_SECTIONS:
                 return f"it is a key of {' and of '.join('.'.join(section) for section in sections)}"
         return None
+
+    def _sections_with(
+        self, key: str, models: tuple[type[SpecModel], ...], path: Path
+    ) -> dict[tuple[str, ...], type[SpecModel]]:
+        """The sections nearest below these, of which the file has one at `path`, that have a key, by their paths."""
+        levels = self.levels.get((models, path))
+        if levels is None:
+            levels = self.levels[models, path] = _levels_below(models, self.document.get(path))
+        for level in levels:
+            if found := {below: model for below, model, _ in level if key in model.model_fields}:
+                return found
+        return {}
 
     def _description(self) -> str:
         """Return what the key's description says of it, as the end of a sentence."""
@@ -325,33 +343,39 @@ def _known_keys(models: Iterable[type[SpecModel]]) -> list[str]:
     return sorted({name for model in models for name in model.model_fields})
 
 
-def _sections_with(
-    key: str, models: Iterable[type[SpecModel]], written: object
-) -> dict[tuple[str, ...], type[SpecModel]]:
-    """The sections nearest below these that have a key, by path; NAME stands for what a file calls entries of one.
-
-    `written` is what the file has there. A section whose keys depend on its kind has those of the kind that is written,
-    or of all kinds.
-    """
-    level: list[_Below] = [((), model, written) for model in models]
-    for _ in range(_DEEPEST):
-        level = [below for one in level for below in _sections_below(*one)]
-        if found := {path: model for path, model, _ in level if key in model.model_fields}:
-            return found
-    return {}
-
-
 _Below = tuple[tuple[str, ...], type[SpecModel], object]
-"""A section below another: its path, its model, and what the file has there."""
+"""A section below another: its path, in which NAME stands for what a file calls entries of one, its model, and what the
+file has there."""
+_Levels = dict[tuple[tuple[type[SpecModel], ...], Path], list[list[_Below]]]
+"""The sections below those that models read at a path of the file, by their depth."""
+
+
+def _levels_below(models: Iterable[type[SpecModel]], written: object) -> list[list[_Below]]:
+    """The sections below some, by their depth. `written` is what the file has there.
+
+    A section whose keys depend on its kind has those of the kind that is written, or of all kinds.
+    """
+    levels: list[list[_Below]] = [[((), model, written) for model in models]]
+    for _ in range(_DEEPEST):
+        levels.append([below for one in levels[-1] for below in _sections_below(*one)])
+    return levels[1:]
 
 
 def _sections_below(path: tuple[str, ...], model: type[SpecModel], written: object) -> Iterator[_Below]:
+    for name, named, steps in _steps_below(model):
+        inner = written.get(name) if isinstance(written, dict) and not named else None
+        yield from (((*path, name, *(["NAME"] if named else [])), one, inner) for one in _models_for(steps, inner))
+
+
+@cache
+def _steps_below(model: type[SpecModel]) -> list[tuple[str, bool, tuple[Any, ...]]]:
+    """Each key of a section with whether entries of its value have names or places, and what may stand there."""
+    found = []
     for name, field in model.model_fields.items():
         for step in _unwrapped(_annotation(field)):
             named = get_origin(step) in (dict, list)
-            inner = written.get(name) if isinstance(written, dict) and not named else None
-            steps = _unwrapped(get_args(step)[-1]) if named else (step,)
-            yield from (((*path, name, *(["NAME"] if named else [])), one, inner) for one in _models_for(steps, inner))
+            found.append((name, named, tuple(_unwrapped(get_args(step)[-1])) if named else (step,)))
+    return found
 
 
 def _models_for(steps: Iterable[Any], written: object) -> Iterator[type[SpecModel]]:

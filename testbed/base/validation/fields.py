@@ -15,7 +15,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from testbed.base.names import check_lab_name, check_node_name, fitting_name, nearest
+from testbed.base.names import check_lab_name, check_node_name, first_few, fitting_name, nearest
 from testbed.base.units import COUNT, NUMBER, PERCENT, SHARE, ByteCount, Duration, Measure, QuantityError, Rate
 from testbed.base.validation.model import SpecModel, refusal
 from testbed.base.yaml.paths import quote
@@ -26,6 +26,8 @@ MAX_RATE = Rate.parse("1000T")
 MAX_DURATION = Duration.parse("24h")
 _MOST_LISTED = 15
 """The most words that a hint lists beside the one that was probably meant: more are no help."""
+_MOST_MEANT = 4
+"""The most words that a hint names as those that may be meant, because what is written is a part of them."""
 
 TYPE_NAME = "x-type"
 """The key under which a schema has the name of its type, until `schema.model_schema` has used it."""
@@ -176,6 +178,8 @@ class OneOf(Checked):
     noun: str = ""
     hints: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Hints that say which word to write instead of one that other tools have."""
+    lists: str = ""
+    """The command that lists the words, where they are too many for a hint."""
 
     def check(self, value: object) -> str | int:
         value = written_switch(value, self.values)
@@ -189,8 +193,11 @@ class OneOf(Checked):
         meant = nearest(value.lower(), words) if isinstance(value, str) else None
         within = [known for known in words if isinstance(value, str) and value.lower() in known.split("_")]
         if self.noun and isinstance(value, str):
-            hint: str | None = f"did you mean {', '.join(within) or meant}?" if meant or within else ""
-            if not meant or len(self.values) <= _MOST_LISTED:
+            likely = first_few(within, _MOST_MEANT) or meant
+            hint: str | None = f"did you mean {likely}?" if likely else ""
+            if self.lists:
+                hint = f"{hint} `{self.lists}` lists them all".lstrip()
+            elif not meant or len(self.values) <= _MOST_LISTED:
                 hint = f"{hint} known are {self._listed()}".lstrip()
             hint = self.hints.get(value, hint)
             raise refusal(f"unknown-{self.noun.split()[-1]}", f"there is no {self.noun} {quote(value)}", hint)

@@ -100,7 +100,7 @@ def _writer(lab: "RunningLab", form: options.Format) -> "Callable[[LabEvent], No
         print(f"{place}  {detail:{_DETAIL_WIDTH}}  {by}".rstrip())
 
     def print_event(event: "LabEvent") -> None:
-        time = event.time[:23].replace("T", " ")
+        time = event.time.partition("+")[0][:23].replace("T", " ")
         line(time, event.node, event.kind, event.subject, event.detail, event.by)
 
     line(*_COLUMNS)

@@ -20,7 +20,14 @@ FORMATS = ("containerlab", "netlab", "drawio", "mermaid", "dot")
 @options.topology
 @option("--to", help=f"Of a topology: {', '.join(FORMATS)}.")
 @option("--series", metavar="NAME,...", help="Of a record: only these of queue,cwnd,rate,alpha,rtt.")
-@option("-o", "--output", metavar="FILE", type=PATH, help="File to write; of a record x.csv or x.parquet.")
+@option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=PATH,
+    callback=options.parse_output,
+    help="File to write; of a record x.csv or x.parquet.",
+)
 @option("-n", "--name", help="Lab name to write; default: that of the file.")
 @options.settings
 @options.format_option

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from testbed.base.errors import TestbedError
 from testbed.cli import options
-from testbed.cli.command import PATH, argument, command, option
+from testbed.cli.command import argument, command, option
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class DesignRow:
 @argument("design", required=False, metavar="[DESIGN]", help="A design; default: list them.")
 @options.settings
 @option("-n", "--name", default="lab", help="Lab name to write.")
-@option("-o", "--output", type=PATH, help="File to write; default: print.")
+@options.output
 @options.format_option
 def generate(design: str | None, set: tuple[str, ...], name: str, output: Path | None, format: options.Format) -> None:
     """Write a topology file for a design; without DESIGN, list the designs."""

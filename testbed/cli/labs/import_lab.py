@@ -8,12 +8,12 @@ from pathlib import Path
 
 from testbed.base.errors import TestbedError
 from testbed.cli import options
-from testbed.cli.command import PATH, argument, command, option
+from testbed.cli.command import argument, command, option
 
 
 @command("import")
 @argument("file", metavar="FILE", help="A topology of containerlab or netlab, '-' for standard input.")
-@option("-o", "--output", type=PATH, help="File to write; default: print.")
+@options.output
 @option("-n", "--name", help="Lab name; default: that of the file.")
 @option("--runtime", default="docker", help="Nodes with an image: docker keeps it, netns leaves it out.")
 @options.format_option

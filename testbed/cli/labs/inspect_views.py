@@ -60,10 +60,11 @@ class LinkRow:
     kind: str
     rate: str
     lab_rate: str
-    mtu: int
+    mtu: int | str
     delay: str
     declared_rate: str = column(in_table=False)
     declared_lab_rate: str = column(in_table=False)
+    declared_mtu: int = column(in_table=False)
     declared_delay: str = column(in_table=False)
     changes: Sequence[str]
 
@@ -73,6 +74,7 @@ class LinkRow:
             self,
             rate=_beside(self.rate, self.declared_rate),
             lab_rate=_beside(self.lab_rate, self.declared_lab_rate),
+            mtu=_beside(str(self.mtu), str(self.declared_mtu)),
             delay=_beside(self.delay, self.declared_delay),
         )
 
@@ -255,7 +257,8 @@ def _links(lab: RunningLab, nodes: Nodes, form: Format) -> None:
                 kind=link.kind.value,
                 rate=str(now.rate),
                 lab_rate=str(now.lab_rate),
-                mtu=link.mtu_bytes,
+                mtu=link.mtu_bytes if now.mtu_bytes is None else now.mtu_bytes,
+                declared_mtu=link.mtu_bytes,
                 delay=declared_delay if now.delay is None else str(now.delay),
                 declared_rate=str(now.declared_rate),
                 declared_lab_rate=str(now.declared_lab_rate),

@@ -35,9 +35,10 @@ def console(
     if of_lab is not None and (write or also):
         raise TestbedError("--of-lab only looks at one lab: leave --write and --also out")
     try:
+        from testbed.api.console.browser import tell_on_standard_error
         from testbed.api.console.console import ConsoleSettings
         from testbed.api.console.listening import Tls, parse_bind
-        from testbed.api.console.start import ConsoleServing, opened, roots_of, serve_console, tell_on_standard_error
+        from testbed.api.console.start import ConsoleServing, opened, roots_of, serve_console
     except ModuleNotFoundError as error:
         raise extra_missing("console", "the console", error) from error
     from testbed.lab.core.deploy.records.state import StateDirectory

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 import socket
-import sys
 import threading
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
-from testbed.api.console.browser import LinkFile
+from testbed.api.console.browser import LinkFile, tell_on_standard_error
 from testbed.api.console.listening import ListenAt, open_socket, parse_bind
 from testbed.base.errors import TestbedError
 from testbed.vm.errors import ConnectionLost
@@ -81,18 +80,18 @@ class _Link:
     def _tell(self, line: str) -> None:
         match = _LINK.fullmatch(line)
         if match is None:
-            print(line, file=sys.stderr, flush=True)
+            tell_on_standard_error(line)
             return
         if not self._forwards:
             self._forwards = True
             port = int(match["at"].rpartition(":")[2])
             threading.Thread(target=_accept, args=(self._session, self._listener, port), daemon=True).start()
         link = f"http://{self._here}{match['path']}"
-        print(f"{match['what']} of {self._session.login}: {link}{match['rest']}", file=sys.stderr, flush=True)
+        tell_on_standard_error(f"{match['what']} of {self._session.login}: {link}{match['rest']}")
         self._file.remove()  # the link before was used
         if self._opens:
             self._opens = False
-            self._file.open(link)
+            self._file.open(link, tell_on_standard_error)
 
     def close(self) -> None:
         """Leave nothing of a link behind."""

@@ -77,6 +77,7 @@ def show(port: str | None, name: str | None, format: options.Format) -> None:
         direction_rows,
         plane_document,
         plane_rows,
+        read_conditions,
         subnet_sentence,
     )
     from testbed.cli.output import emit
@@ -102,7 +103,10 @@ def show(port: str | None, name: str | None, format: options.Format) -> None:
         for sentence in cut:
             print(sentence)
         if not directions and not links:
-            if not cut:
+            by_hand = [words for now in read_conditions(lab).values() for words in now.changes]
+            for words in by_hand:
+                print(f"changed by hand: {words}")
+            if not cut and not by_hand:
                 print("every link is as declared; `testbed link show NODE:IF` shows one")
             return
     rows = [row for item in directions for row in direction_rows(item, everything=port is not None)]

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import TestbedError
+from testbed.base.linux.port_counters import PortCounters
 from testbed.base.units import SHARE, Duration, QuantityError, Rate, split_quantity
 from testbed.lab.core.deploy.links.changes import (
     LinkChange,
@@ -241,13 +242,10 @@ _ROUNDING = 0.001
 
 def read_conditions(lab: RunningLab) -> dict[str, LinkCondition]:
     """The condition of every link by its lower end, "node:interface". Rates are those that the kernel has."""
-    states = lab.link_states()
+    ports = lab.counters()
     changes = read_link_state(lab.state_directory).changes
     with LinkControl(lab) as control:
-        return {
-            str(link.a): _condition(lab, control, link, changes, up=all(states.get(end, False) for end in _ends(link)))
-            for link in lab.model.links
-        }
+        return {str(link.a): _condition(lab, control, link, changes, ports) for link in lab.model.links}
 
 
 def _ends(link: Link) -> tuple[tuple[str, str], tuple[str, str]]:
@@ -255,10 +253,14 @@ def _ends(link: Link) -> tuple[tuple[str, str], tuple[str, str]]:
 
 
 def _condition(
-    lab: RunningLab, control: LinkControl, link: Link, changes: dict[str, WireChange], *, up: bool
+    lab: RunningLab,
+    control: LinkControl,
+    link: Link,
+    changes: dict[str, WireChange],
+    ports: Mapping[tuple[str, str], PortCounters],
 ) -> LinkCondition:
     declared_bps = lab.port(*_ends(link)[0]).rate_bps
-    words, rates, delays = [], [], []
+    words, rates, delays, mtus = [], [], [], []
     for end, other in ((link.a, link.b), (link.b, link.a)):
         change = changes.get(str(end), WireChange())
         now = _now(control, str(end), declared_values(lab.port(end.node, end.interface)), change)
@@ -267,12 +269,17 @@ def _condition(
         said = list(changed_words(replace(change, up=None)))
         if now.rate_bps != (declared_bps if change.rate_bps is None else change.rate_bps):
             said.insert(0, f"rate in the lab {Rate(now.rate_bps)}")
+        port = ports.get((end.node, end.interface), PortCounters(up=False))
+        if port.mtu_bytes not in (0, lab.port(end.node, end.interface).mtu_bytes):
+            mtus.append(port.mtu_bytes)
+            said.append(f"MTU {port.mtu_bytes}")
         if said:
             words.append(f"{end} -> {other}: {', '.join(said)}")
     slowest, k = min(rates), 1.0 if lab.port(*_ends(link)[0]).out_of_band else lab.record.k
     delayed = any(changes.get(str(end), WireChange()).delay_ns is not None for end in (link.a, link.b))
     return LinkCondition(
-        up=up,
+        up=all(end in ports and ports[end].up for end in _ends(link)),
+        mtu_bytes=min(mtus, default=None),
         rate=link.rate if slowest == declared_bps else Rate(round(slowest * k)),
         lab_rate=Rate(slowest),
         declared_rate=link.rate,

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 exercise = Group("exercise", help="Find out what is broken in a lab, and mend it.")
 WIDTH = 100
 """Columns of a story."""
-lab_option = option("-n", "--name", default="exercise", help="Name of the exercise's lab.")
+USUAL_NAME = "exercise"
+lab_option = option("-n", "--name", default=USUAL_NAME, help="Name of the exercise's lab.")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +69,7 @@ def start(exercise_name: str, name: str, timeout: float, quiet: bool) -> None:
     print(f"{chosen.file.title}\n")
     print(_filled(chosen.file.story))
     print(f"\nThe lab is {name}, and its file {attempt.topology}.")
-    print("`./lab exercise hint` helps on, `./lab exercise check` tells whether it is mended.")
+    print(f"`{_command('hint', name)}` helps on, `{_command('check', name)}` tells whether it is mended.")
 
 
 @exercise.command("hint")
@@ -107,6 +108,11 @@ def solve(name: str) -> None:
     print(f"\n{_filled(attempt.exercise.file.solution.explanation)}")
 
 
+def _command(verb: str, lab: str) -> str:
+    """Return a command line for the exercise of a lab, which has to be named where it is not called as usual."""
+    return f"./lab exercise {verb}" + ("" if lab == USUAL_NAME else f" -n {lab}")
+
+
 def _opened(name: str) -> "Attempt":
     from testbed.api.exercises.attempt import Attempt
     from testbed.cli.lab_choice import require_sight
@@ -119,7 +125,8 @@ def _opened(name: str) -> "Attempt":
 def _print_results(attempt: "Attempt", results: "list[GoalResult]", *, solved: bool) -> None:
     if solved:
         print(f"{attempt.exercise.name}: solved")
-        print("`./lab exercise solve` tells what it was, `./lab destroy -n " + attempt.lab + "` removes the lab.")
+        remove = f"./lab destroy -n {attempt.lab}"
+        print(f"`{_command('solve', attempt.lab)}` tells what it was, `{remove}` removes the lab.")
         return
     open_goals = [result for result in results if not result.reached]
     print(f"{attempt.exercise.name}: not solved yet, {len(open_goals)} of {len(results)} goals open")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from testbed.daemons.subnetd.description import WiresDescription
 from testbed.daemons.subnetd.errors import WiresError, WiresMissing
 from testbed.daemons.subnetd.process import DESCRIPTION_NAME, SOCKET_NAME, SUBNET_NAME
 from testbed.protocols.infiniband import binding
+from testbed.protocols.infiniband.data_path import PortReading
 from testbed.protocols.infiniband.subnet import Subnet
 
 _DAEMON = ReadyDaemon(
@@ -26,6 +28,35 @@ _DAEMON = ReadyDaemon(
     absent="no wires of the subnet answer",
     many=True,
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WiresReading:
+    """The counters of wires at a moment, `at_ns` by CLOCK_MONOTONIC."""
+
+    at_ns: int
+    engine: str
+    """The routing engine whose tables are in force."""
+    frames: int
+    """Frames that were put on a link, anywhere."""
+    stuck: int
+    """Frames none of which can move any more: each waits for the buffer of another one."""
+    still_ns: int
+    """For how long they have been stuck."""
+    lost: Mapping[str, int]
+    """Frames that went nowhere, by the counter that has them."""
+    late: Mapping[str, int]
+    """How often, how much in all and how much at most (ns) something was done late, since counters began anew."""
+    ports: Sequence[PortReading]
+
+    def since(self, before: WiresReading) -> WiresReading:
+        """Return what was counted after `before`."""
+        return replace(
+            self,
+            frames=self.frames - before.frames,
+            lost={name: count - before.lost.get(name, 0) for name, count in self.lost.items()},
+            ports=[now.since(then) for now, then in zip(self.ports, before.ports, strict=True)],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +101,17 @@ class SubnetWires:
         """Put the tables of a subnet in force."""
         self._write(subnet)
         self._ask("tables")
+
+    def counters(self, *, anew: bool = False) -> WiresReading:
+        """Return what all ports have counted; with `anew` peaks are those from now on."""
+        told = self._ask("counters", anew=anew)
+        ports = [
+            PortReading(
+                node=one["node"], port=one["port"], counters=one["counters"], lanes=dict(enumerate(one["lanes"]))
+            )
+            for one in told.pop("ports")
+        ]
+        return WiresReading(**told, ports=ports)
 
     def subnet(self) -> Subnet:
         """Return the subnet whose tables they were told last. Raises `WiresMissing`."""

@@ -1,7 +1,8 @@
 """The process of a subnet's wires: frames of HCAs through the native data path, tables as they are told, counters for
 whoever asks.
 
-It ends on SIGTERM, SIGINT or when it is asked to. Commands are `status`, `set_link`, `tables` and `shutdown`.
+It ends on SIGTERM, SIGINT or when it is asked to. Commands are `status`, `counters`, `set_link`, `tables` and
+`shutdown`.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import resource
 import select
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from testbed.daemons.kit import configuration
 from testbed.daemons.kit.control import ControlServer, remove_socket
-from testbed.daemons.subnetd.adapters import LONGEST_FRAME, Adapter, Adapters
+from testbed.daemons.subnetd.adapters import LONGEST_FRAME, Adapters, Connection
 from testbed.daemons.subnetd.description import WiresDescription
 from testbed.daemons.subnetd.errors import WiresError
 from testbed.daemons.subnetd.questions import PERFORMANCE_SOCKET, Questions
@@ -46,10 +48,26 @@ _COUNTED = (
 
 @dataclass(slots=True)
 class _UnderWay:
-    adapter: Adapter
+    connection: Connection
     frame: bytes
     waits: bool = True
-    """It is in the queue of its HCA."""
+    """It is in the queue of its connection."""
+
+
+@dataclass(slots=True)
+class Lateness:
+    """How late what was due was done. What a frame does within the fabric has its own time all the same; late is what
+    programs are told and given."""
+
+    turns: int = 0
+    sum_ns: int = 0
+    most_ns: int = 0
+
+    def note(self, late_ns: int) -> None:
+        """Count a turn."""
+        self.turns += 1
+        self.sum_ns += late_ns
+        self.most_ns = max(self.most_ns, late_ns)
 
 
 def tables_digest(subnet: Subnet) -> str:
@@ -76,7 +94,7 @@ class WiresProcess:
         self._directory = os.open(run_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._epoll = select.epoll()
         self._control = ControlServer(self._directory, SOCKET_NAME, self._handle, self._epoll)
-        hellos = {hca.name: self._hello(hca.name) for hca in self._subnet.hcas}
+        hellos = {hca.name: partial(self._hello, hca.name) for hca in self._subnet.hcas}
         self._adapters = Adapters(self._directory, hellos, self._epoll, self._send)
         self._agent = PerformanceAgent(self._path.nodes, self._counters)
         self._questions = Questions(self._directory, self._agent.answer, self._epoll)
@@ -84,6 +102,11 @@ class WiresProcess:
         self._lost: dict[str, int] = {}
         self._token = 0
         self._changes = 0
+        self._due: int = binding.NEVER
+        """When something was to be done next, as it was known last."""
+        self._moved_ns = time.monotonic_ns()
+        """When something was done last."""
+        self._late = Lateness()
         self._since_ns = time.monotonic_ns()
 
     def _read_subnet(self) -> Subnet:
@@ -97,6 +120,7 @@ class WiresProcess:
             "rate_bps": self._rates.get((hca, 1), 0),
             "time_scale": self._description.time_scale,
             "pkeys": list(keys),
+            "lanes": list(self._subnet.sl2vl),
             "sls": {
                 str(to): sl for (source, to), sl in self._subnet.sls.items() if source == self._subnet.nodes[hca].lid
             },
@@ -121,34 +145,41 @@ class WiresProcess:
 
     def _turn(self) -> int:
         """Do what is due; when the next thing is comes back."""
-        due = self._path.run(time.monotonic_ns(), stops=False)
+        self._advance(time.monotonic_ns())
         for notice in self._path.notices():
             one = self._under_way.get(notice.token)
             if one is None:
                 continue
             if one.waits:  # it has left, or was lost before it did
                 one.waits = False
-                self._adapters.left(one.adapter)
+                self._adapters.left(one.connection)
             if notice.kind == binding.DELIVERED:
                 del self._under_way[notice.token]
                 self._adapters.deliver(notice.node, self._arrived(one.frame, notice.fecn))
             elif notice.kind == binding.LOST:
                 del self._under_way[notice.token]
                 self._lost[notice.cause] = self._lost.get(notice.cause, 0) + 1
-        return due
+        return self._due
 
-    def _send(self, adapter: Adapter, frame: bytes) -> None:
+    def _advance(self, now: int) -> None:
+        if self._due <= now:
+            self._late.note(now - self._due)
+            self._moved_ns = now
+        self._due = self._path.run(now, stops=False)
+
+    def _send(self, connection: Connection, frame: bytes) -> None:
         """Let an HCA send what its program gave it, where its own address is in it."""
+        adapter = connection.adapter
         lid = self._subnet.nodes[adapter.name].lid
         if len(frame) > LONGEST_FRAME or int.from_bytes(frame[_SLID_AT : _SLID_AT + 2], "big") != lid:
             adapter.counts["refused"] += 1
             return
         self._token += 1
         adapter.counts["sent"] += 1
-        adapter.queued += 1
-        self._under_way[self._token] = _UnderWay(adapter, frame)
+        connection.queued += 1
+        self._under_way[self._token] = _UnderWay(connection, frame)
         header, size, now = frame[: binding.HEADER_BYTES], len(frame) + VCRC_BYTES, time.monotonic_ns()
-        self._path.run(now, stops=False)  # what was due before comes before
+        self._advance(now)  # what was due before comes before
         self._path.offer(adapter.name, header, size, self._token, now)
 
     def _arrived(self, frame: bytes, fecn: bool) -> bytearray:
@@ -182,6 +213,8 @@ class WiresProcess:
         match request:
             case {"command": "status"}:
                 return self._status()
+            case {"command": "counters", "anew": bool(anew)}:
+                return self._read_all(anew)
             case {"command": "set_link", "node": str(node), "port": int(port), "up": bool(up)}:
                 return self._set_link(node, port, up)
             case {"command": "tables"}:
@@ -191,6 +224,29 @@ class WiresProcess:
                 return {}
             case _:
                 raise WiresError("no such command, or not with these fields")
+
+    def _read_all(self, anew: bool) -> dict[str, Any]:
+        """Return the counters of all ports; with `anew` the peaks begin at what is there now."""
+        due = self._turn()
+        now = time.monotonic_ns()
+        self._path.pass_time(now)
+        if anew:
+            self._path.forget_peaks()
+            self._late = Lateness()
+        stuck = self._path.in_flight if due == binding.NEVER else 0
+        return {
+            "at_ns": now,
+            "engine": self._subnet.engine,
+            "frames": self._path.hops,
+            "stuck": stuck,
+            "still_ns": now - self._moved_ns if stuck else 0,
+            "lost": self._path.lost(),
+            "late": asdict(self._late),
+            "ports": [
+                {"node": one.node, "port": one.port, "counters": one.counters, "lanes": list(one.lanes.values())}
+                for one in self._path.readings()
+            ],
+        }
 
     def _set_link(self, node: str, port: int, up: bool) -> Mapping[str, Any]:
         try:
@@ -232,7 +288,7 @@ class WiresProcess:
             "hops": self._path.hops,
             "lost": dict(sorted(self._lost.items())),
             "hcas": {
-                adapter.name: adapter.counts | {"open": adapter.program is not None}
+                adapter.name: adapter.counts | {"open": bool(adapter.connections)}
                 for adapter in self._adapters.by_name.values()
             },
         }

@@ -50,6 +50,28 @@ class Datagram:
     payload: bytes
 
 
+def open_adapter(path: Path, timeout_s: float | None = None) -> tuple[socket.socket, dict[str, Any]]:
+    """Connect to the HCA whose socket is at `path`, and return the socket with what the HCA says of itself. A process
+    may connect several times: a send queue each, and what comes in comes by the first.
+
+    Raises `AdapterError` where another program has it, or the subnet has no wires.
+    """
+    item = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+    try:
+        item.settimeout(timeout_s)
+        connect_in(item, path.parent, path.name)
+        hello: dict[str, Any] = json.loads(item.recv(_HELLO_BYTES) or b"{}")
+    except BaseException as error:
+        item.close()
+        if isinstance(error, OSError):
+            raise AdapterError(f"{path.name} cannot be opened: {error.strerror or error}") from error
+        raise
+    if "lid" not in hello:
+        item.close()
+        raise AdapterError(f"{path.name} cannot be opened: another program has it")
+    return item, hello
+
+
 class HostAdapter:
     """An open HCA, of which a program has one at a time. To be closed, or used in a `with`."""
 
@@ -58,19 +80,7 @@ class HostAdapter:
 
         Raises `AdapterError` where another program has it, or the subnet has no wires.
         """
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-        try:
-            self._socket.settimeout(timeout_s)
-            connect_in(self._socket, path.parent, path.name)
-            hello: dict[str, Any] = json.loads(self._socket.recv(_HELLO_BYTES) or b"{}")
-        except BaseException as error:
-            self._socket.close()
-            if isinstance(error, OSError):
-                raise AdapterError(f"{path.name} cannot be opened: {error.strerror or error}") from error
-            raise
-        if "lid" not in hello:
-            self._socket.close()
-            raise AdapterError(f"{path.name} cannot be opened: another program has it")
+        self._socket, hello = open_adapter(path, timeout_s)
         self.lid = int(hello["lid"])
         self.rate_bps = int(hello["rate_bps"])
         """The rate of its link in this lab: `time_scale` times less than the real fabric's."""

@@ -154,9 +154,12 @@ class FabricSpec(SpecModel):
 
     ELSEWHERE = {  # noqa: RUF012  # a ClassVar of the base
         "qos": "the section qos stands beside fabric, not in it",
-        "startup-config": "write topology: {roles: {rail: {startup-config: own.conf}}}, or give it to a kind or node",
+        "startup-config": "write topology: {roles: {rail: {startup-config: rail.conf}}}, or give a kind or a node one",
         **dict.fromkeys(("nvlink", "nvswitch", "scaleup"), "write scale_up: {preset: h100}"),
         "oversubscription": "choose spines, uplink: {rate: 400G} and uplink: {count: 1}; validate prints what it is",
+        **dict.fromkeys(("gpus_per_host", "gpus_per_node", "gpus_per_server", "nics"), "write gpus: 8: each has a NIC"),
+        **dict.fromkeys(("servers", "nodes", "hosts_per_segment", "hosts_per_leaf"), "write hosts: 4, of a segment"),
+        **dict.fromkeys(("rate", "speed", "bandwidth", "nic_rate"), "write nic: {rate: 400G}, uplink: {rate: 400G}"),
         **dict.fromkeys(("leaves", "leafs"), "write segments: 4: each has rail switches, which are its leaves"),
         **{key: f"{key} belongs to a class: qos: {{classes: {{rdma: {{{key}: ...}}}}}}" for key in ("ecn", "pfc")},
         **{

@@ -151,7 +151,8 @@ class ImportedLab:
         """Add a node by its name in the file; it is renamed where a node here cannot be called so."""
         node = ImportedNode(name=self._node_name(there), there=there, path=path, is_switch=is_switch)
         if node.name != there:
-            self.remarks.changed("names of nodes", f"{there} is {node.name}", path, "names here are in small letters")
+            to_do = "names here are small letters, digits and -, a letter first"
+            self.remarks.changed("names of nodes", f"{there} is {node.name}", path, to_do)
         self.nodes[there] = node
         return node
 

@@ -25,16 +25,19 @@ _DOTTED = re.compile(r"[A-Za-z_][\w-]*(?:\.[A-Za-z_0-9][\w-]*)+")
 _MOST_OF_A_TIER = 128
 """Leaves or spines that the plugin "fabric" is taken at its word for."""
 _HOSTS = frozenset({"linux", "dnsmasq", "haproxy", "none", "unknown", "ubuntu"})
-_GROUP_KEYS = frozenset({"members", "vars", "config", "type", "_auto_create", "node_data"})
+_GROUP_KEYS = frozenset({"members", "type", "_auto_create", "node_data"})
 _CONTAINER_KEYS = frozenset({"image", "box", "cpu", "memory"})
 """Keys of a node that are read with those of a container."""
 _PLANNED = "addresses are planned: `testbed inspect` shows them"
+_NO_REFLECTORS = "nothing reflects routes: neighbours here are in different AS numbers, and speak eBGP (RFC 7938)"
 _TO_DO: Mapping[str, str] = {
+    "bgp.rr": _NO_REFLECTORS,
     "id": _PLANNED,
     "loopback": "loopbacks are planned",
     "mgmt": without_removal(str(foreign.NODE_KEYS["mgmt"])),
     "config": "routing is planned; exec lists commands that run after that",
     "config_templates": "routing is planned; exec lists commands that run after that",
+    "vars": "they are for configuration of netlab's own; env gives a node's programs variables",
 }
 _ROUTING = frozenset({"ospf", "isis", "eigrp", "ripv2", "routing"})
 _READ = frozenset(
@@ -72,8 +75,8 @@ class _Reader:
     def read(self) -> None:
         fabric = self._fabric()
         nodes = {**{name: {} for name in fabric}, **self._nodes()}
-        for name, own in self._with_groups(nodes):
-            self._read_node(name, own, fabric.get(name))
+        for name, own, places in self._with_groups(nodes):
+            self._read_node(name, own, places, fabric.get(name))
         self._number()
         LinkReader(self.lab, self.document).read(self._fabric_links(fabric))
         self._read_rest()
@@ -94,8 +97,11 @@ class _Reader:
                 self.lab.remarks.left_out("node", shown(one), ("nodes", number), "give it a name")
         return found
 
-    def _with_groups(self, nodes: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Every node with what its groups say of it, the node's own word last; members that groups create, too."""
+    def _with_groups(
+        self, nodes: Mapping[str, Mapping[str, Any]]
+    ) -> Iterator[tuple[str, dict[str, Any], dict[str, KeyPath]]]:
+        """Every node with what its groups say of it, the node's own word last, and where each key of that stands;
+        members that groups create, too."""
         groups = {name: group for name, group in _mapping(self.data.get("groups")).items() if name != "_auto_create"}
         create_all = _mapping(self.data.get("groups")).get("_auto_create")
         members = {name: self._members(name, groups, ()) for name in groups}
@@ -113,14 +119,29 @@ class _Reader:
             mine += [one for one in (named if isinstance(named, list) else [named]) if isinstance(one, str)]
             mine.sort(key=lambda group: -len(members.get(group, ())))  # the innermost group has the last word
             merged: dict[str, Any] = {}
+            places: dict[str, KeyPath] = {}
             for group in mine:
                 settings = _mapping(groups.get(group))
+                data = _mapping(settings.get("node_data"))
                 inner = {key: value for key, value in settings.items() if key not in _GROUP_KEYS}
-                merged = _merged(merged, {**_mapping(settings.get("node_data")), **inner})
+                merged = _merged(merged, {**data, **inner})
+                places |= {key: ("groups", group, "node_data", key) for key in data}
+                places |= {key: ("groups", group, key) for key in inner}
             merged = _merged(merged, own)
+            places |= {key: (*self._place(name, mine), key) for key in own}
             if mine:
                 merged["group"] = mine[-1]
-            yield name, merged
+            yield name, merged, {"": self._place(name, mine), **places}
+
+    def _place(self, name: str, groups: Sequence[str]) -> KeyPath:
+        """Return where a node stands: among the nodes, or else in the group or the plugin that makes it."""
+        written = self.data.get("nodes")
+        if isinstance(written, Mapping) and name in written:
+            return ("nodes", name)
+        for number, one in enumerate(written if isinstance(written, list) else ()):
+            if name == (one if isinstance(one, str) else _mapping(one).get("name")):
+                return ("nodes", number)
+        return ("groups", groups[-1]) if groups else ("fabric",)
 
     def _members(self, name: str, groups: Mapping[str, Any], above: tuple[str, ...]) -> list[str]:
         """The nodes of a group, those of groups in it among them."""
@@ -134,8 +155,8 @@ class _Reader:
                 found.append(str(one))
         return found
 
-    def _read_node(self, name: str, own: Mapping[str, Any], tier: int | None) -> None:
-        path: KeyPath = ("nodes", name) if self.document.has(("nodes", name)) else ("nodes",)
+    def _read_node(self, name: str, own: Mapping[str, Any], places: Mapping[str, KeyPath], tier: int | None) -> None:
+        path = places[""]
         device = str(own.get("device") or _mapping(self.data.get("defaults")).get("device") or "frr")
         role = own.get("role")
         is_switch = role in ("router", "bridge", "gateway") or (role != "host" and device not in _HOSTS)
@@ -152,7 +173,7 @@ class _Reader:
         usable = not is_switch or device == "frr" or has_frr(keys.get("image"))
         self._remark_device(node, device, role, path, usable=usable)
         self.keys.read(node, keys, usable=usable, paths=dict.fromkeys(keys, path))
-        self._remark_keys(node, own, path)
+        self._remark_keys(node, own, places)
 
     def _container_keys(self, own: Mapping[str, Any]) -> dict[str, Any]:
         """The keys that containerlab is given: those below `clab`, and the image by its other names."""
@@ -174,21 +195,28 @@ class _Reader:
         elif node.is_switch and not usable:
             remarks.changed(f"device: {device}", node.there, path, "it runs FRR, with BGP as it is planned")
 
-    def _remark_keys(self, node: ImportedNode, own: Mapping[str, Any], path: KeyPath) -> None:
+    def _remark_keys(self, node: ImportedNode, own: Mapping[str, Any], places: Mapping[str, KeyPath]) -> None:
         """Say which keys of a node nothing here has."""
         done = {"name", "device", "role", "group", "clab", "module", "bgp", "provider", *_CONTAINER_KEYS}
-        for key, value in own.items():
+        of_bgp = {f"bgp.{key}": value for key, value in _mapping(own.get("bgp")).items() if key != "as"}
+        for key, value in [*own.items(), *of_bgp.items()]:
             if key in done or value is None:
                 continue
             hint = _TO_DO.get(key) or foreign.NODE_KEYS.get(key) or foreign.FILE_KEYS.get(key)
             to_do = without_removal(hint) if isinstance(hint, str) else "nothing here says the same"
-            self.lab.remarks.left_out(f"nodes: {key}", node.there, (*path, key), to_do)
+            self.lab.remarks.left_out(f"nodes: {key}", node.there, places.get(key.partition(".")[0], places[""]), to_do)
 
     def _number(self) -> None:
         """AS numbers that the file gives all nodes, or lists by number."""
         bgp = _mapping(self.data.get("bgp"))
         for number, settings in _mapping(bgp.get("as_list")).items():
             members = _mapping(settings).get("members")
+            for key in _mapping(settings):
+                if key != "members":
+                    to_do = _TO_DO.get(f"bgp.{key}", "nothing here says the same")
+                    self.lab.remarks.left_out(
+                        f"bgp.as_list: {key}", str(number), ("bgp", "as_list", number, key), to_do
+                    )
             for name in members if isinstance(members, list) else ():
                 if (node := self.lab.nodes.get(str(name))) is not None and node.is_switch:
                     node.asn = node.asn or _as_number(number)

@@ -203,12 +203,14 @@ def _number(lab: ImportedLab, roles: Roles, among: Mapping[str, set[str]], speak
     planned = {name: _planned(name, roles) for name in among}
     if given:
         numbers: dict[str, object] = {**planned, **given}
-        if all(numbers[a] != numbers[b] for a in among for b in among[a]) and _reaches(among, numbers, speaking):
+        differ = all(numbers[a] != numbers[b] for a in among for b in among[a])
+        if differ and _reaches(among, numbers, speaking):
             roles.asns = given
             return
-        place = next(iter(given))
-        to_do = "AS numbers are planned: neighbours here are in different ones (RFC 7938)"
-        lab.remarks.left_out("bgp.as", place, lab.nodes[place].path, to_do)
+        why = "a path through a switch's own number is refused" if differ else "neighbours here are in different ones"
+        for place in given:
+            to_do = f"AS numbers are planned: {why} (RFC 7938)"
+            lab.remarks.left_out("bgp.as", place, lab.nodes[place].path, to_do)
     if _reaches(among, planned, speaking):
         return
     if len(among) > _OWN_ASNS:

@@ -193,7 +193,7 @@ def _remark_ports(lab: ImportedLab) -> None:
         for there, here in node.ports.items():
             if there != here:
                 where = f"{node.there}:{there} is {here}"
-                to_do = "names of interfaces are in small letters, at most 15"
+                to_do = "names of interfaces are small letters, digits, _, . and -, at most 15"
                 lab.remarks.changed("names of ports", where, node.path, to_do)
 
 

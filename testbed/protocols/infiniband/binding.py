@@ -139,6 +139,7 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("ib_fabric_forget_notices", None, (c_void_p,)),
     ("ib_fabric_counters", POINTER(NativePortCounters), _WHERE),
     ("ib_fabric_lane", POINTER(LaneCounters), (*_WHERE, c_uint32)),
+    ("ib_fabric_forget_peaks", None, (c_void_p,)),
     ("ib_fabric_in_flight", c_uint64, (c_void_p,)),
     ("ib_fabric_hops", c_uint64, (c_void_p,)),
     ("ib_fabric_is_broken", c_bool, (c_void_p,)),

@@ -22,6 +22,8 @@ MANAGEMENT_FRAMES: Final = 8
 """The frames of VL15 that an input has room for."""
 UNLIMITED: Final = 255
 """The limit of a high-priority table that has none."""
+FULL_PACKET_BYTES: Final = 4096 + 16
+"""The bytes of a packet, BTH to ICRC, in the middle of a message of the longest MTU."""
 _FULL_FRAME_BYTES: Final = 4096 + 40
 _MOST_LIDS: Final = 0xC000
 
@@ -83,6 +85,30 @@ class FrameNotice:
     fecn: bool
     cause: str
     """The counter that a frame is in that was lost, "" of another one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortReading:
+    """The counters of a port, and of each of its VLs, by the names of `binding`."""
+
+    node: str
+    port: int
+    counters: Mapping[str, int]
+    lanes: Mapping[int, Mapping[str, int]]
+
+    def since(self, before: PortReading) -> PortReading:
+        """Return what was counted after `before`. The most that was in a buffer is no count, and stays."""
+        return PortReading(
+            node=self.node,
+            port=self.port,
+            counters={name: value - before.counters[name] for name, value in self.counters.items()},
+            lanes={
+                vl: {
+                    name: value if name == "deepest" else value - before.lanes[vl][name] for name, value in lane.items()
+                }
+                for vl, lane in self.lanes.items()
+            },
+        )
 
 
 class SubnetDataPath:
@@ -291,6 +317,23 @@ class SubnetDataPath:
         if not found:
             raise UsageError(f"{node} has no port {port} with VL {vl}")
         return {name: int(getattr(found.contents, name)) for name in binding.LANE_COUNTERS}
+
+    def readings(self) -> list[PortReading]:
+        """Return the counters of all ports."""
+        return [
+            PortReading(
+                node=node.name,
+                port=port,
+                counters=self.counters(node.name, port),
+                lanes={vl: self.lane(node.name, port, vl) for vl in range(self.vls)},
+            )
+            for node in self.nodes
+            for port in range(1, node.ports + 1)
+        ]
+
+    def forget_peaks(self) -> None:
+        """Let the most that was in each buffer be what is in it now."""
+        self._native.ib_fabric_forget_peaks(self._handle)
 
     def lost(self) -> Mapping[str, int]:
         """Return the frames that went nowhere, by the counter that has them, of the whole fabric."""

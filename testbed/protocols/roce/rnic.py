@@ -30,7 +30,7 @@ from testbed.protocols.roce.packets.headers import (
     decode_bth,
     unpack_bth,
 )
-from testbed.protocols.roce.packets.icrc import ICRC_BYTES, Icrc
+from testbed.protocols.roce.packets.icrc import ICRC_BYTES, Icrc, LaterIcrc
 from testbed.protocols.roce.packets.opcodes import LAYOUTS, REQUESTS, Layout, Opcode, Operation, Service
 from testbed.protocols.roce.qp import QueuePair
 from testbed.protocols.roce.states import QpState
@@ -50,8 +50,6 @@ _MOST_CONTROL: Final = 1 << 14
 """Answers that wait to be sent; who makes us want to send more loses them."""
 _VOID_TIMERS: Final = 4
 """Entries of the heap of timers for each queue pair before those that have been made void are thrown out."""
-_BURST: Final = 16
-"""Packets of one queue pair before the next one's turn."""
 _IS_REQUEST: Final = bytes(layout is not None and layout.operation in REQUESTS for layout in LAYOUTS)
 """By opcode."""
 _MIDDLE: Final = (
@@ -73,7 +71,8 @@ _ATOMIC_ACKNOWLEDGE: Final = Operation.ATOMIC_ACKNOWLEDGE
 class Rnic:
     """Raises nothing for anything that arrives; what is wrong is dropped and counted in `counters`."""
 
-    def __init__(self, address: str, config: RoceConfig, random: Random, now: int) -> None:
+    def __init__(self, address: str, config: RoceConfig, random: Random, now: int, *, later_icrc: bool = False) -> None:
+        """`later_icrc`: its port makes and checks ICRCs."""
         self.address: str = address
         self.config: Final[RoceConfig] = config
         self.counters: Counter[str] = Counter()
@@ -93,8 +92,8 @@ class Rnic:
         self._answering: list[QueuePair] = []
         self._timers: list[tuple[int, int, QueuePair]] = []
         self._timer_number: int = 0
-        self._sent: Final = Icrc()
-        self._arrived: Final = Icrc()
+        self._sent: Final[Icrc] = LaterIcrc() if later_icrc else Icrc()
+        self._arrived: Final[Icrc] = LaterIcrc() if later_icrc else Icrc()
         self.dynamic: DynamicConnections | None = None
         """Its dynamic connections, if it has any."""
         self.lanes: dict[str, int] = {}
@@ -349,7 +348,8 @@ class Rnic:
         self.room_at = now
 
     def transmit(self, now: int, limit: int = 64) -> list[Outgoing]:
-        """Return what is to be sent now, at most `limit` datagrams; answers first, then queue pairs in turn.
+        """Return what is to be sent now, at most `limit` datagrams; answers first, then queue pairs in turn by the
+        packet, as NICs arbitrate between them.
 
         One short message goes before the answers: somebody waits for it, and nobody for them so urgently as to notice a
         single small packet. Fewer than `limit`: there is nothing more for the time being.
@@ -371,13 +371,13 @@ class Rnic:
             if self.full_lanes and self._waits_for_lane(qp):
                 continue
             qp.queued = False
-            for _ in range(min(_BURST, limit - len(sent))):
-                datagram = qp.pull(now)
-                if datagram is None:
-                    break
+            datagram = qp.pull(now)
+            while datagram is not None:
                 sent.append(datagram)
-            else:
-                self.wake(qp)
+                if ready or self._answering or len(sent) >= limit:
+                    self.wake(qp)
+                    break
+                datagram = qp.pull(now)
             if self._answering:  # what waited for a response
                 self._answer(now)
                 while control and len(sent) < limit:

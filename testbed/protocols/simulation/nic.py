@@ -1,7 +1,8 @@
 """A NIC with the endpoint behind it, which its port asks for a packet as the line becomes free; it obeys pauses.
 
-Where `NIC_PACKETS` wait in a NIC whose class is paused, its endpoint is asked for no more but what is urgent: that may
-ride in a class which is not.
+While a class is paused, and while what waited in a pause is being sent, packets wait in the NIC: rate limiters go on at
+their rates. Where `NIC_PACKETS` wait, the endpoint is asked for no more but what is urgent, which may ride in a class
+that is not paused.
 """
 
 from __future__ import annotations
@@ -93,6 +94,11 @@ class NicHost(Actor):
     `completions` are those of its endpoint: as long as there are any, `on_completions` is called after it acted.
     """
 
+    full = False
+    """As many packets wait in it as it takes, since their class is paused or was."""
+    _held = False
+    """Packets wait in it whose class is paused, or was."""
+
     def __init__(
         self,
         number: int,
@@ -144,8 +150,6 @@ class NicHost(Actor):
         self._numbers = numbers
         self._events = events
         self._waking = False
-        self._full = False
-        """As many packets wait in it as it takes, since their class is paused or was."""
         self._armed: i64 = -1
         """Time of the timer event that counts, others are out of date; -1: none does."""
         self._timers_at: i64 = -1
@@ -276,10 +280,7 @@ class NicHost(Actor):
             return
         port = self.port
         assert port is not None
-        while not port.draining and port.free <= now and (port.waiting < NIC_PACKETS or self._urgent()):
-            if self._full and port.waiting < NIC_PACKETS:
-                self._full = False
-                self._on_room(now)
+        while self._takes(port, now):
             batch = self._transmit(now)
             if not batch:
                 return
@@ -289,7 +290,21 @@ class NicHost(Actor):
             if frame is not None:
                 port.offer(now, frame, None)
         if port.waiting >= NIC_PACKETS:
-            self._full = True
+            self.full = True
+
+    def _takes(self, port: OutputPort, now: i64) -> bool:
+        """Tell whether its only port takes a packet: the line is free, or what a pause has held is not sent yet."""
+        waiting = port.waiting
+        idle = not port.draining and port.free <= now
+        self._held = waiting > 0 and (idle or self._held)
+        if not idle and not self._held:
+            return False
+        if waiting >= NIC_PACKETS:
+            return self._urgent() > 0
+        if self.full:
+            self.full = False
+            self._on_room(now)
+        return True
 
     def _pull_by_flows(self, now: i64) -> None:
         """Do that with several ways, of which each flow takes one, or with that of another NIC; all are dead ends where
@@ -298,8 +313,8 @@ class NicHost(Actor):
         while any(not port.draining and port.free <= now for port in ways) and (
             max(port.waiting for port in ways) < NIC_PACKETS or self._urgent()
         ):
-            if self._full and max(port.waiting for port in ways) < NIC_PACKETS:
-                self._full = False
+            if self.full and max(port.waiting for port in ways) < NIC_PACKETS:
+                self.full = False
                 self._on_room(now)
             batch = self._transmit(now)
             if not batch:
@@ -308,7 +323,7 @@ class NicHost(Actor):
             if frame is not None:
                 self.way_of(frame).offer(now, frame, None)
         if max(port.waiting for port in ways) >= NIC_PACKETS:
-            self._full = True
+            self.full = True
 
     def _frame_of(self, outgoing: Outgoing) -> Frame | None:
         """Make a frame of a datagram; None for one to an address that is not in the network."""

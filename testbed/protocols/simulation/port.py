@@ -341,6 +341,9 @@ class OutputPort(Actor):
             frame.account = None
             account.discharge(now, size)
         self._send(now, queue, frame, size)
+        host = self.host
+        if host is not None and host.full:
+            host.ask(now)
 
     def _send(self, now: i64, queue: ClassQueue, frame: Frame, size: i64) -> None:
         queue.out_packets += 1

@@ -55,7 +55,8 @@ class UetConfig:
     fifth more than its share easily, which cost a tenth of a permutation's tail where 256 cost nothing."""
     packets_per_entropy: int = 4
     """Fresh packets that leave in one burst share an entropy value up to this number, or an eighth of the window: what
-    one ACK covers. The kernel sends and receives them as one; a packet that leaves alone chooses for itself."""
+    one ACK covers. The kernel sends and receives them as one; a packet that leaves alone chooses for itself. After so
+    many it is another peer's turn."""
     recycled_entropy_uses: int = 1
     """The number of times that REPS chooses an entropy value that came back without a mark; each choice may be for a
     burst (`packets_per_entropy`). Once, as in its paper. As often as one ACK covers packets (4), fewer choices are left

@@ -53,8 +53,6 @@ _NO_HEADER: Final = NextHeader.NONE
 _DEFAULT_RESPONSE: Final = int(ResponseOpcode.DEFAULT_RESPONSE)
 _MOST_CONTROL: Final = 1 << 14
 """Acknowledgements and the like that wait to be sent; who makes us want to send more loses them."""
-_BURST: Final = 16
-"""Packets of one PDC before the next one's turn."""
 
 
 class Fep:
@@ -379,7 +377,8 @@ class Fep:
         return len(self._control)
 
     def transmit(self, now: int, limit: int = 64) -> list[Outgoing]:
-        """Return what is to be sent now, at most `limit` datagrams; acknowledgements first, then PDCs in turn.
+        """Return what is to be sent now, at most `limit` datagrams; acknowledgements first, then PDCs in turn, by as
+        many packets as share an entropy value.
 
         One short message goes before the acknowledgements: somebody waits for it, and nobody for them so urgently as
         to notice a single small packet.
@@ -395,11 +394,12 @@ class Fep:
             out.append(control.popleft())
         self._rudi.transmit(now, out, limit)
         ready = self._ready
+        burst = self.config.packets_per_entropy
         while ready and len(out) < limit:
             pdc = ready.popleft()
             if pdc.ended:
                 continue
-            room = min(len(out) + _BURST, limit)
+            room = min(len(out) + burst, limit) if ready else limit
             pdc.transmit(now, out, room)
             if len(out) >= room and pdc.sender.has_work:
                 ready.append(pdc)

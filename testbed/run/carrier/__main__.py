@@ -35,11 +35,11 @@ class CarrierProcess:
         """
         self._agent = agent
         self._started_ns = time.process_time_ns()
+        # A thousand queue pairs of RoCE take minutes instead of seconds where what arrives is left for a while.
+        agent.loop.set_tick(configuration.tick_ns, gathers=configuration.kind == "uet")
         self._gateway = Gateway(configuration, agent.loop, _opener(configuration, agent))
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._gateway.limit_descriptors(soft)
-        # A thousand queue pairs of RoCE take minutes instead of seconds where what arrives is left for a while.
-        agent.loop.set_tick(configuration.tick_ns, gathers=configuration.kind == "uet")
         self._commands = CommandLines(self._answer, rest)
         agent.loop.watch(self._commands.fileno(), self._commands.on_event, touches=False)
 

@@ -25,10 +25,6 @@ from testbed.lab.core.plan.user_space.uet import (
 )
 from testbed.protocols.roce.config import MTUS
 
-TICKS_PER_RTT = 20
-"""Processes look for what has come and is due so often in a base round trip, and no more than every half millisecond.
-What is due waits for half of that on average, each way: it makes round trips 5 % longer. With twice as many an endpoint
-is asked a quarter more often for each packet; a scenario's workers look five times as often."""
 _ROCE_HEADER_BYTES = IPV4_BYTES + UDP_BYTES + 12 + 16 + 4
 
 
@@ -66,10 +62,9 @@ class LabEndpoints:
         """The round trip of a full packet and its answer over the longest way, or the one that `qos.base_rtt` says."""
         return self._times.base_rtt_ns
 
-    @property
-    def tick_ns(self) -> int:
-        """The least time between two turns of a process that drives endpoints; 0 where a round trip is short."""
-        return self._times.tick_ns(TICKS_PER_RTT)
+    def tick_ns(self, nics: Sequence[PortPlan]) -> int:
+        """The least time between two turns of a process that drives these endpoints; 0 where a round trip is short."""
+        return self._times.serving_tick_ns(nics)
 
     def bdp_bytes(self, nic: PortPlan) -> int:
         """The bytes that a NIC sends in a base round trip."""

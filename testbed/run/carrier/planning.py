@@ -55,6 +55,7 @@ def configure(lab: RunningLab, nics: Sequence[PortPlan], kind: str) -> list[Carr
     settings = endpoints.settings(kind, nics)
     payload = min(endpoints.payload_bytes(nic, kind) for nic in nics)
     window, data_bytes = sizes(max(endpoints.bdp_bytes(nic) for nic in nics), payload)
+    tick_ns = endpoints.tick_ns(nics)
     hosts = list(dict.fromkeys(nic.node for nic in nics))
     count = min(len(os.sched_getaffinity(0)), len(hosts))
     job_id = 1 + secrets.randbelow(_JOBS - 1)
@@ -76,7 +77,7 @@ def configure(lab: RunningLab, nics: Sequence[PortPlan], kind: str) -> list[Carr
                 owners=owners,
                 namespaces={host: str(NETNS_DIRECTORY / lab.namespace(host)) for host in own},
                 endpoints={address_of(nic): settings[address_of(nic)] for nic in nics if nic.node in own},
-                tick_ns=endpoints.tick_ns,
+                tick_ns=tick_ns,
                 window_bytes=window,
                 data_bytes=data_bytes,
                 patience_ns=round(PATIENCE_S * 1e9),

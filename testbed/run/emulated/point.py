@@ -75,6 +75,8 @@ class EmulatedPoint(PointRuns):
         self.canary = canary
         self.on_progress = on_progress
         self.directory = directory
+        self.running = whole if isinstance(whole, RunningLab) else None
+        """The lab where it is really there, whose state, links and changes by others are known."""
         self.lead_s = LEAD_S
         """The time that workers have to hear of the common start."""
         self._share = 0.0
@@ -102,13 +104,16 @@ class EmulatedPoint(PointRuns):
                     break
         if idle is not None and runs[-1].goes_on:
             self._judge_idle_rtt(idle, runs)
-        return self.with_state(self.outcome(runs, approximations(self.whole, self.scenario)))
+        return self.with_state(self.outcome(runs, self._approximations()))
+
+    def _approximations(self) -> list[str]:
+        return approximations(self.whole, self.scenario)
 
     def with_state(self, outcome: PointOutcome) -> PointOutcome:
         """Say which state of its file the lab is in: it may have been changed since it was deployed."""
-        if not isinstance(self.whole, RunningLab):
+        if self.running is None:
             return outcome
-        record = self.whole.record
+        record = self.running.record
         lab = replace(outcome.result.lab, state=state_of(record.model), revision=record.revision)
         return replace(outcome, result=replace(outcome.result, lab=lab))
 
@@ -259,9 +264,9 @@ class EmulatedPoint(PointRuns):
             if probes is not None:
                 measured.probes = probes.report(self._unqueued_s + measured.observation.longest_wait_s())
             measured.ports = read_ports(self.lab, measured.observation)
-            if isinstance(self.whole, RunningLab):
+            if self.running is not None:
                 seen = measured.observation
-                measured.touches = read_touches(self.whole, seen.begin_ns, seen.elapsed_s)
+                measured.touches = read_touches(self.running, seen.begin_ns, seen.elapsed_s)
         if timeline is not None:
             timeline.require_whole()
 
@@ -269,9 +274,9 @@ class EmulatedPoint(PointRuns):
         """The scenario's faults on this lab; None where it has none. Raises `ScenarioError` without a real lab."""
         if not self.scenario.faults:
             return None
-        if not isinstance(self.whole, RunningLab):
+        if self.running is None:
             raise ScenarioError("faults need a lab that is really there")
-        return FaultTimeline(self.whole, self.scenario.faults, kill_worker=self._kill_worker)
+        return FaultTimeline(self.running, self.scenario.faults, kill_worker=self._kill_worker)
 
     def _kill_worker(self, host: str) -> None:
         """Ends the worker of a host at once, or the ranks of a program there. Raises `ScenarioError` where the host has

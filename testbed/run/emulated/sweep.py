@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from testbed.base.interrupt import Interrupt
+from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.record.journal import KeptRecord
 from testbed.record.record import Record
@@ -20,7 +21,7 @@ from testbed.run.emulated.workers import SharedWorkers
 from testbed.run.emulated.workload_runner import WorkloadRunner
 from testbed.run.faults.kills import AgentKill
 from testbed.run.machine.canary import Canary
-from testbed.run.placed.lab import LiveLab
+from testbed.run.placed.lab import LiveLab, go_over_subnet
 from testbed.run.programs.needs import check_needs
 from testbed.run.schema.model import Scenario, TopologyRef
 from testbed.run.sweep.beside_record import keep_labs
@@ -86,8 +87,7 @@ def run_recorded(
     An interrupt returns a record whose `incomplete` says so. Raises `ScenarioStopped`, after writing what was measured,
     when a run fails or a lab breaks.
     """
-
-    check_needs(sweep)
+    _check_needs(sweep)
     journal = options.journal(sweep.points)
     keep_labs(options.directory, sweep.labs.values())
 
@@ -130,7 +130,7 @@ def run_on_own_labs(
     What stops the scenario on the way is handed back as `failure` beside the record, so that the caller can still show
     what was measured; errors before anything was measured are raised.
     """
-    check_needs(sweep)
+    _check_needs(sweep)
     failure: ScenarioStopped | None = None
     with ScenarioLabs(sweep, state, lab_options) as labs:
         try:
@@ -138,6 +138,20 @@ def run_on_own_labs(
         except ScenarioStopped as stopped:
             record, failure = stopped.record, stopped
     return SweepOutcome(record=record, kept=labs.kept, failure=failure)
+
+
+def _check_needs(sweep: Sweep) -> None:
+    """Refuse what no lab could carry, and what this machine lacks, before any lab is brought up.
+
+    Raises `ScenarioError`, `CapabilityError`.
+    """
+    check_needs(sweep)
+    for point in sweep.points:
+        if go_over_subnet(point.scenario.transports):
+            from testbed.run.emulated.subnet_point import check_subnet_faults  # most labs have none
+            from testbed.run.placed.subnet_lab import require_wires
+
+            check_subnet_faults(point.scenario, require_wires(sweep.lab_of(point)))
 
 
 class EmulatedPoints:
@@ -196,9 +210,15 @@ class _LabsInTurn:
         self._on_progress(
             Progress(phase=Phase.LAB, run=0, runs=0, done=0, total=0, point=number, points=total, message=one.message)
         )
-        return EmulatedPoint(
+        lab = self._labs(one.point.scenario.topology)
+        make = EmulatedPoint
+        if go_over_subnet(one.point.scenario.transports) and isinstance(lab, RunningLab):
+            from testbed.run.emulated.subnet_point import SubnetPoint
+
+            make = SubnetPoint
+        return make(
             one.point,
-            self._labs(one.point.scenario.topology),
+            lab,
             interrupt=interrupt,
             workload_runners=self._runners,
             canary=self._canary,

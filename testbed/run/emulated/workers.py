@@ -33,6 +33,7 @@ HELLO_TIMEOUT_S = PATIENCE_S
 STOP_TIMEOUT_S = 2.0
 DEATH_GRACE_S = 0.3
 """The time for which a worker is looked for whose death is the reason why connections broke."""
+_ON_LOSS = "`testbed check` tells whether every NIC reaches every other of its rail, and every GPU its planes"
 _CHUNK = 1 << 20
 _LEAVE = {"do": "leave"}
 _TRACEBACK = "Traceback (most recent call last):"
@@ -44,19 +45,18 @@ class WorkerFailed(ScenarioError):
 
     exit_code = ExitCode.INVALID
 
-    def __init__(self, host: str, reason: str, *, is_death: bool = False, trace: str = "") -> None:
-        super().__init__(f"{host}: {reason}", hint=None if is_death else _hint(reason))
+    def __init__(
+        self, host: str, reason: str, *, is_death: bool = False, trace: str = "", on_loss: str | None = _ON_LOSS
+    ) -> None:
+        """`on_loss` is what to do where it may be the lab that does not carry its packets."""
+        full = status_name(Status.CAPACITY_EXCEEDED) in reason
+        hint = "a larger capacity of the target, or less to write" if full else on_loss
+        super().__init__(f"{host}: {reason}", hint=None if is_death else hint)
         self.trace = trace
         self.host = host
         self.reason = reason
         self.is_death = is_death
         """Says that the worker's process has ended."""
-
-
-def _hint(reason: str) -> str:
-    if status_name(Status.CAPACITY_EXCEEDED) in reason:
-        return "a larger capacity of the target, or less to write"
-    return "`testbed check` tells whether every NIC reaches every other of its rail, and every GPU its planes"
 
 
 class PipedProcess(Protocol):

@@ -129,8 +129,9 @@ class LabFault(ABC):
         if self.of_scale_up:
             site.links.prepare(f"{self.target}:planes" if self.place in _WHOLE else self.target)
         elif self.place is FaultPlace.LINK:
-            node, _, interface = self.target.partition(":")
-            site.lab.port(node, interface)
+            if not site.links.is_beside(self.target):
+                node, _, interface = self.target.partition(":")
+                site.lab.port(node, interface)
             site.links.prepare(self.target)
         else:
             site.lab.node(self.target)
@@ -194,9 +195,10 @@ def _node_findings(lab: Lab, place: FaultPlace, name: str, kinds: Sequence[NodeK
         names = [node.name for node in lab.nodes if node.kind in kinds]
         yield _unknown(code, place, f"{lab.name} has no {wanted}", name, names)
     elif found.kind not in kinds:
-        hint = None
-        if found.kind is NodeKind.STORAGE:
-            hint = f"agent: {name}, kill: true ends what serves it; link: {name}:PORT, down: true cuts it off"
+        hint = f"node: {name}, kill: true takes its power" if found.kind is NodeKind.SWITCH else None
+        if found.kind in (NodeKind.HOST, NodeKind.STORAGE):
+            ended = "moves its traffic" if found.kind is NodeKind.HOST else "serves it"
+            hint = f"agent: {name}, kill: true ends what {ended}; link: {name}:PORT, down: true cuts it off"
         yield Finding(
             code=code,
             keys=(place.value,),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from testbed.daemons.kit import lock
 from testbed.daemons.kit.line_process import LineProcess, stop_all
 from testbed.endpoints.libfabric.library import FILE_NAME, provider_library
 from testbed.endpoints.libfabric.settings import HostSettings, ProviderSettings, RailSettings
+from testbed.lab.core.deploy.node_files import libfabric_directory
 from testbed.lab.core.model import NETNS
 from testbed.lab.core.plan.user_space.uet import UetEndpointSettings
 from testbed.run.launch.options import LaunchRefused
@@ -36,9 +38,6 @@ PROVIDER = "uet"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 5.0
-TICKS_PER_RTT = 40
-"""The processes look for what has come and is due so often in a base round trip, and no more than every half
-millisecond: what is due waits for half of that on average, each way, and small messages are taken many at a time."""
 _JOBS = 1 << 24
 _SENT_AGAIN = "packets-again"
 _MODULE, _NAME, _LOG = "testbed.endpoints.libfabric", "process of the libfabric provider", "provider.log"
@@ -48,22 +47,16 @@ _MODULE, _NAME, _LOG = "testbed.endpoints.libfabric", "process of the libfabric 
 def serve_provider(lab: RunningLab, nics: Sequence[PortPlan]) -> Iterator[ServedProvider]:
     """Serve programs on the hosts of some NICs by endpoints at these NICs; leaving it ends them.
 
-    Raises `CapabilityError` for hosts that are containers, and where clang or libfabric's headers are missing;
+    Raises `CapabilityError` for containers that do not see it, and where clang or libfabric's headers are missing;
     `LaunchRefused` where others have the endpoints of this lab, or no path leads from one NIC to another;
     `DriverError` where an endpoint cannot be opened.
     """
-    for nic in nics:
-        if lab.node(nic.node).runtime != NETNS:
-            raise CapabilityError(
-                f"{nic.node} is a container: programs in it do not see the socket of the libfabric provider",
-                missing="a host that is a network namespace",
-                hint="the transports tcp, uet and roce reach containers, too",
-            )
     library = provider_library()
     with _own_directory(lab) as directory:
         provider = directory / "provider"
         provider.mkdir(mode=0o755, exist_ok=True)
         shutil.copy(library, provider / FILE_NAME)
+        _require_containers_see(lab, nics, provider / FILE_NAME)
         processes: list[LineProcess] = []
         try:
             for settings in _settings(lab, nics, directory):
@@ -83,8 +76,7 @@ def serve_provider(lab: RunningLab, nics: Sequence[PortPlan]) -> Iterator[Served
 @contextlib.contextmanager
 def _own_directory(lab: RunningLab) -> Iterator[Path]:
     """The directory of the sockets. One launch has it at a time: each NIC has one endpoint."""
-    directory = lab.processes_directory / "libfabric"
-    directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+    directory = libfabric_directory(lab.processes_directory)
     held = lock.hold(directory / "lock", create=True)
     if held is None:
         raise LaunchRefused(
@@ -94,6 +86,23 @@ def _own_directory(lab: RunningLab) -> Iterator[Path]:
         yield directory
     finally:
         os.close(held)
+
+
+def _require_containers_see(lab: RunningLab, nics: Sequence[PortPlan], file: Path) -> None:
+    """Raise `CapabilityError` for a container without our directory, as those of an older testbed's deploy are."""
+    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    asked = {
+        node: lab.spawn(node, ["test", "-e", str(file)], **quiet)
+        for node in dict.fromkeys(nic.node for nic in nics)
+        if lab.node(node).runtime != NETNS
+    }
+    blind = [node for node, process in asked.items() if process.wait()]
+    if blind:
+        raise CapabilityError(
+            f"{blind[0]} is a container that does not see {file}, the provider of libfabric",
+            missing="a container that was started by this testbed",
+            hint="deploy the lab again; or use another transport (tcp, uet, roce)",
+        )
 
 
 def _settings(lab: RunningLab, nics: Sequence[PortPlan], directory: Path) -> list[ProviderSettings]:
@@ -126,13 +135,14 @@ def _settings(lab: RunningLab, nics: Sequence[PortPlan], directory: Path) -> lis
     ]
     count = min(len(os.sched_getaffinity(0)), len(served))
     job_id = 1 + randbelow(_JOBS - 1)
+    tick_ns = plan.times.serving_tick_ns(nics)
     return [
         ProviderSettings(
             hosts=tuple(served[number::count]),
             job_id=job_id,
             dscp=plan.dscp,
             control_dscp=plan.control_dscp,
-            tick_ns=plan.times.tick_ns(TICKS_PER_RTT),
+            tick_ns=tick_ns,
         )
         for number in range(count)
     ]

@@ -90,6 +90,9 @@ class Measured:
     """When each flow of programs began, where they are to run together; None where they run one after the other."""
     lateness: Lateness | None = None
     softnet: tuple[SoftnetCounts, SoftnetCounts] = (SoftnetCounts(dropped=0, squeezed=0),) * 2
+    wires_late: Mapping[str, int] | None = None
+    """How often, how much in all and how much at most (ns) the wires of a subnet did something late; None where no
+    wires carried the run."""
     machines: MachinesCompared | None = None
     """The comparison of the lab's machines; None where one has all of it."""
     unresolved: Sequence[str] | None = None

@@ -12,13 +12,13 @@ from testbed.base.errors import Problem
 from testbed.base.names import choice_hint, known_names_hint
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, quote
-from testbed.lab.core.model import Lab, ScaleUpBy
+from testbed.lab.core.model import Lab, NodeKind, ScaleUpBy
 from testbed.run.schema.model import Expectation, Scalar, Scenario, Within, is_point_of, same_value
 from testbed.run.schema.spec import ExpectationSpec
 from testbed.run.schema.transports import TRANSPORTS
 from testbed.run.schema.values import parse_bound, parse_tolerance
 from testbed.workload.metrics import BY_TENANT, CATALOGUE, Better, MetricUnit
-from testbed.workload.registry import INDEPENDENT, workload_kind
+from testbed.workload.registry import WITH_BATCHES, WITH_COLLECTIVES, WITH_REQUESTS, workload_kind
 
 Matrix = Mapping[str, tuple[Scalar, ...]]
 Result = TypeVar("Result")
@@ -26,7 +26,9 @@ _OF_QUEUES = ("QueueCounts", "QueueDepths", "PauseCounts", "MarkingCurves")
 _OF_FAULTS = ("FaultCurve", "LostProbes", "Detection")
 _OF_PROGRAMS = ("ProgramSteps", "ProgramBytes", "ProgramExit")
 _OF_COLLECTIVES = ("CollectiveSpeed", "CollectiveTimes", "CheckedElements")
-_OF_REQUESTS = ("RequestTimes", "RequestCounts", "BatchTimes")
+_OF_REQUESTS = ("RequestTimes", "RequestCounts")
+_OF_PERFTEST = {"Latencies": True, "CompletedMessages": False}
+"""Samples of perftest's pairs, and whether they are of its latency tests."""
 _NEVER_NEGATIVE = (
     MetricUnit.COUNT,
     MetricUnit.PACKETS,
@@ -62,7 +64,7 @@ def unknown_selections(document: Document, point: Scenario, lab: Lab) -> Iterato
             yield document.problem("unknown-tenant", (*path, "tenant"), message, hint=hint)
         elif tenant and not network and tenant not in working:
             message = f"the workload {point.workload.kind} has no tenant {quote(tenant)}"
-            hint = known_names_hint(tenant, working)
+            hint = known_names_hint(tenant, list(working))
             yield document.problem("unknown-tenant", (*path, "tenant"), message, hint=hint)
 
 
@@ -71,51 +73,102 @@ def unmeasured_metrics(document: Document, point: Scenario, lab: Lab) -> Iterato
     for index, expectation in enumerate(point.expect):
         if not is_point_of(point.values, expectation.where):
             continue
-        lacks, hint = _lack(CATALOGUE[expectation.metric].needs, point, lab)
+        lacks, hint = _lack(CATALOGUE[expectation.metric].needs, point, lab, expectation.tenant)
         if lacks:
             message = f"no run measures {expectation.metric}: {lacks}"
             yield document.problem("not-measured", ("expect", index, "metric"), message, hint=hint)
 
 
-def _lack(samples: str, point: Scenario, lab: Lab) -> tuple[str, str]:
+def _lack(samples: str, point: Scenario, lab: Lab, tenant: str) -> tuple[str, str]:
     """Say why no run of a point has such samples ("" where it may), and what would give them."""
-    kind = workload_kind(point.workload.kind)
     if samples in _OF_QUEUES:
         queues = any(lab.qos_of(network) is not None for network in lab.network_names) or _over_subnet(point)
         return "" if queues else f"{lab.name} has no qos", "qos: {preset: uec} in the topology"
     if samples in _OF_FAULTS:
         lacks = "" if point.faults else "the scenario has no faults"
         return lacks, 'faults: [{at: 1s, link: "NODE:PORT", down: true}]'
-    if samples == "SubnetCarried":
-        beside = bool(point.tenant_transports) or _over_subnet(point)
-        lacks = "" if beside else f"the transport {point.transport.kind.value} is none of InfiniBand"
-        return lacks, "transport: {kind: ib}"
+    if samples == "UplinkLoads":
+        switches = {node.name for node in lab.nodes if node.kind in (NodeKind.SWITCH, NodeKind.ROUTER)}
+        joined = any(link.a.node in switches and link.b.node in switches for link in lab.links)
+        return "" if joined else f"no switch of {lab.name} has an uplink", "fabric: {spines: 2} in the topology"
     if samples == "ScaleUpCarried":
         lacks = "" if lab.scale_up.by is ScaleUpBy.PACKETS else f"the scale-up domains of {lab.name} have no packets"
         return lacks, "fabric: {scale_up: {preset: h100, by: packets}} in the topology"
-    if samples in _OF_PROGRAMS:
-        lacks = "" if kind.is_program else f"the workload {kind.name} is no program of your own"
-        return lacks, "workload: {kind: program}"
-    independent = f"transfers of the workload {kind.name} are parts of no" if kind.name in INDEPENDENT else ""
-    if samples in _OF_COLLECTIVES:
-        return independent and f"{independent} collective", "workload: {kind: all-reduce}"
-    if samples in _OF_REQUESTS:
-        return independent and f"{independent} request", "workload: {kind: inference-requests}"
+    lacks, hint = _lack_of_transport(samples, point)
+    return (lacks, hint) if lacks else _lack_of_workload(samples, _kinds_of(point, tenant))
+
+
+def _lack_of_transport(samples: str, point: Scenario) -> tuple[str, str]:
+    """Say why no transport of a point gives such samples ("" where one may), and which would."""
+    kinds = list(dict.fromkeys(one.kind.value for one in point.transports))
+    named = f"the transport {kinds[0]}" if len(kinds) == 1 else f"none of the transports {', '.join(kinds)}"
+    no = "no " if len(kinds) == 1 else ""
+    if samples == "SubnetCarried":
+        lacks = "" if any(TRANSPORTS[kind].over_subnet for kind in kinds) else f"{named} is none of InfiniBand"
+        return lacks, "transport: {kind: ib}"
+    if samples == "IoJobs":
+        lacks = "" if any(TRANSPORTS[kind].by_fio for kind in kinds) else f"{named} has {no}jobs of fio"
+        return lacks, "transport: {kind: nbd}, or nfs"
+    if samples in _OF_PERFTEST:
+        latency = _OF_PERFTEST[samples]
+        wanted = "{kind: rdma, test: latency}" if latency else "{kind: rdma}, and workload: {duration: 5s}"
+        if "rdma" not in kinds:
+            return f"{named} has {no}pairs of perftest", f"transport: {wanted}"
+        if latency is not any(one.measures_latency for one in point.transports):
+            other = "bandwidth, and not latency" if latency else "latency, and not what was completed"
+            return f"its pairs of perftest measure {other}", f"transport: {wanted}"
+        lacks = "" if latency or point.by_programs else "bytes of workloads without a duration are no pairs of perftest"
+        return lacks, f"transport: {wanted}"
+    if samples == "LateArrivals":
+        silent = all(kind == "rdma" or TRANSPORTS[kind].by_fio for kind in kinds)
+        return f"{named} does not tell what came late" if silent else "", "transport: {kind: roce}, tcp or uet"
+    if samples == "PacketsSent":
+        silent = kinds == ["rdma"] and point.by_programs
+        return "perftest does not count packets" if silent else "", "retransmits, which counts those sent again"
     return "", ""
+
+
+def _lack_of_workload(samples: str, kinds: Sequence[str]) -> tuple[str, str]:
+    """Say why none of the kinds of workloads gives such samples ("" where one may), and which would."""
+    of_one = len(kinds) == 1
+    named = f"the workload {kinds[0]}" if of_one else f"the workloads {', '.join(kinds)}"
+    if samples in _OF_PROGRAMS:
+        lacks = (
+            "" if any(workload_kind(kind).is_program for kind in kinds) else f"{named} {'is' if of_one else 'are'} no"
+        )
+        return lacks and f"{lacks} program of your own", "workload: {kind: program}"
+    if samples in _OF_COLLECTIVES:
+        lacks = "" if WITH_COLLECTIVES.intersection(kinds) else f"transfers of {named} are parts of no collective"
+        return lacks, "workload: {kind: all-reduce}"
+    if samples in _OF_REQUESTS:
+        lacks = "" if WITH_REQUESTS.intersection(kinds) else f"transfers of {named} are parts of no request"
+        return lacks, "workload: {kind: inference-requests}"
+    if samples == "BatchTimes":
+        lacks = "" if WITH_BATCHES.intersection(kinds) else f"nobody computes on batches that {named} reads"
+        return lacks, "workload: {kind: dataset-streaming}"
+    return "", ""
+
+
+def _kinds_of(point: Scenario, tenant: str) -> list[str]:
+    """The kinds of what a point sends: of each tenant of its workload, or of the one that is named."""
+    tenants = _tenants_of(point)
+    chosen = [tenants[tenant]] if tenant in tenants else tenants.values()
+    return list(dict.fromkeys(chosen)) or [point.workload.kind]
 
 
 def _over_subnet(point: Scenario) -> bool:
     return TRANSPORTS[point.transport.kind.value].over_subnet
 
 
-def _tenants_of(point: Scenario) -> list[str]:
-    """The names of a workload's tenants, those of its default among them."""
+def _tenants_of(point: Scenario) -> dict[str, str]:
+    """The tenants of a workload by name, those of its default among them, with the kinds of what they send."""
     if point.workload.kind != "tenants":
-        return []
+        return {}
     from testbed.workload.kinds.tenants import DEFAULT_TENANTS, tenant_names
 
     written = point.workload.parameters.get("tenants")
-    return tenant_names(DEFAULT_TENANTS if written is None else cast(Sequence[Mapping[str, Any]], written))
+    entries = cast(Sequence[Mapping[str, Any]], DEFAULT_TENANTS if written is None else written)
+    return dict(zip(tenant_names(entries), (entry["workload"]["kind"] for entry in entries), strict=True))
 
 
 class ExpectationReader:

@@ -90,7 +90,7 @@ class RepeatSpec(SpecModel):
 class ExpectationSpec(SpecModel):
     """An entry of `expect:`."""
 
-    metric: Annotated[str, OneOf(tuple(CATALOGUE), noun="metric")] = Field(
+    metric: Annotated[str, OneOf(tuple(CATALOGUE), noun="metric", lists="testbed metrics")] = Field(
         description="Names the metric that is measured."
     )
     network: Written[Annotated[str, Text(64)]] = Field(

@@ -7,11 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from testbed.lab.core.model.tcp import DEFAULT_TCP_CC, FALLBACK_TCP_CC
 from testbed.workload.parameters import Parameter, flag, number
 
 ATOMIC_BYTES = 8
 """The size of an atomic operation (InfiniBand volume 1, section 9.4.5)."""
 ATOMIC_VERBS = ("fetch-and-add", "compare-and-swap")
+NVME_BLOCK_BYTES = 512
+"""The block of a target's namespace."""
 ROCE_MTUS = (4096, 2048, 1024, 512, 256)
 """The payloads of a full RoCE packet (InfiniBand volume 1, section 9.4.3), largest first."""
 
@@ -132,6 +135,34 @@ def infiniband_conflicts(values: Values) -> Iterator[Conflict]:
         if values.get(key) not in (None, False):
             message = f"{key} is of connections, and datagrams (service: ud) have none"
             yield Conflict(key=key, message=message, hint="remove the key, or service: rc", of_key=True)
+
+
+_OF_KERNELS = (None, DEFAULT_TCP_CC, FALLBACK_TCP_CC, "dctcp", "bbr")
+"""Congestion controls that TCP has: of any other name the registries of our transports are asked."""
+
+
+def tcp_conflicts(values: Values) -> Iterator[Conflict]:
+    """Find a congestion control that is of one of our transports, and of no kernel's TCP."""
+    cc = values.get("cc")
+    if cc in _OF_KERNELS:
+        return
+    from testbed.protocols.congestion.registry import CONTROLLERS as OF_ROCE
+    from testbed.protocols.uet.congestion.registry import CONTROLLERS as OF_UET
+
+    for kind, known in (("roce", OF_ROCE), ("uet", OF_UET)):
+        if cc in known and cc != "none":
+            hint = f"transport: {{kind: {kind}, cc: {cc}}}; TCP's are the kernel's, such as {DEFAULT_TCP_CC}"
+            yield Conflict(key="cc", message=f"{cc} is a congestion control of {kind}, not of TCP", hint=hint)
+            return
+
+
+def nvme_conflicts(values: Values) -> Iterator[Conflict]:
+    """Find what does not go together of NVMe/TCP."""
+    yield from tcp_conflicts(values)
+    size = values.get("io_bytes")
+    if size is not None and size % NVME_BLOCK_BYTES:
+        message = f"must be a multiple of {NVME_BLOCK_BYTES}, not {size}"
+        yield Conflict(key="io_bytes", code="unknown-value", message=message, hint="io_bytes: 1048576")
 
 
 _LARGEST_PARAMETER = 1e13

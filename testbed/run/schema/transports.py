@@ -24,8 +24,10 @@ from testbed.run.schema.transport_rules import (
     cc_parameters,
     infiniband_conflicts,
     no_conflict,
+    nvme_conflicts,
     path_mtu_conflicts,
     roce_conflicts,
+    tcp_conflicts,
 )
 from testbed.workload.parameters import Parameter, choice, flag, text, whole
 
@@ -169,6 +171,7 @@ _TCP = TransportDeclaration(
         ),
     },
     timed=True,
+    conflicts=tcp_conflicts,
     timed_conflicts=_timed_tcp_conflicts,
 )
 
@@ -231,7 +234,7 @@ def _uet() -> TransportDeclaration:
             whole(
                 "packets_per_entropy",
                 None,
-                "Says how many packets of a burst share an entropy; the default is 4.",
+                "Says how many packets of a burst share an entropy, and are a peer's turn; the default is 1.",
                 high=64,
             ),
             whole(
@@ -489,17 +492,6 @@ def _ib() -> TransportDeclaration:
 
 # --- NVMe/TCP --------------------------------------------------------------------------------------------
 
-NVME_BLOCK_BYTES = 512
-"""The block of a target's namespace."""
-
-
-def _nvme_conflicts(values: Values) -> Iterator[Conflict]:
-    size = values.get("io_bytes")
-    if size is not None and size % NVME_BLOCK_BYTES:
-        message = f"must be a multiple of {NVME_BLOCK_BYTES}, not {size}"
-        yield Conflict(key="io_bytes", code="unknown-value", message=message, hint="io_bytes: 1048576")
-
-
 _NVME_TCP = TransportDeclaration(
     kind=TransportKind.NVME_TCP,
     to_targets=True,
@@ -541,7 +533,7 @@ _NVME_TCP = TransportDeclaration(
         flag("digests", "Says whether PDUs have header and data digests (CRC32C)."),
     ),
     names={"traffic_class": TRAFFIC_CLASS_RULE, "cc": _TCP.names["cc"]},
-    conflicts=_nvme_conflicts,
+    conflicts=nvme_conflicts,
 )
 
 # --- by fio ----------------------------------------------------------------------------------------------

@@ -56,6 +56,7 @@ SETTLE_RTTS = 4
 QUEUED_RTTS = 8
 """So many times longer it may take until all queues are empty."""
 TOLD_EVERY_S = 0.2
+_ON_LOSS = "a fault may have taken its last path: `until:` ends a fault"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -127,6 +128,7 @@ class Execution:
         self._told_at = time.monotonic()
         self._bytes = 0
         self._seconds = 0.0
+        self._on_loss: str | None = None
 
     def run(self, beside: Beside) -> SimulatedRun:
         try:
@@ -137,6 +139,7 @@ class Execution:
             self._domains.close()
 
     def _run(self, beside: Beside) -> SimulatedRun:
+        self._on_loss = _ON_LOSS if beside.faults else None
         plans = self._compile()
         domains = Domains(self._domains)
         for host, plan in plans.items():
@@ -335,7 +338,7 @@ class Execution:
         if failed is None:
             return None
         host = next(name for name, program in self._programs.items() if program is failed)
-        return WorkerFailed(host, failed.failure)
+        return WorkerFailed(host, failed.failure, on_loss=self._on_loss)
 
     def _look(self) -> bool:
         """Show how far the run is, if that is due; whether it is to end here."""

@@ -3,7 +3,7 @@
 Eight hosts on one switch send to each other at a pace at which every packet finds all its processes asleep, as it is in
 labs, over links that have a delay. Counted is the CPU time of the workers, so that what else the machine does does not
 count; it includes both ends, acknowledgements, and waiting for what is due. What switches take is counted by
-the hop (`lab.core.drivers.probing.calibration`).
+the hop (`lab.core.drivers.probing.calibration`); those of InfiniBand are one process, whose time is counted in.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.drivers.probing.machine_probe import clock
 from testbed.lab.core.model import Delay, End, Lab, Link, LinkKind, Node, NodeKind, Role, Scale
 from testbed.lab.core.plan.lab_plan import PortPlan
+from testbed.run.placed.lab import LiveLab, go_over_subnet, lab_of_transports
 from testbed.run.schema.model import Transport
 from testbed.run.transports.registry import transport_class
 from testbed.workload.steps import Transfer, Workload
@@ -74,8 +76,18 @@ def measure_packet_us(transport: Transport, state: StateDirectory) -> float:
     from testbed.run.emulated.workers import SharedWorkers
     from testbed.run.emulated.workload_runner import WorkloadRunner
 
-    model = _small_lab(f"cost-{os.getpid()}")
-    with tempfile.TemporaryDirectory(prefix="testbed-cost-") as directory, _deployed(model, state, directory) as lab:
+    model = _small_lab(f"cost-{os.getpid()}", transport)
+    with (
+        tempfile.TemporaryDirectory(prefix="testbed-cost-") as directory,
+        _deployed(model, state, directory) as running,
+    ):
+        lab: LiveLab = running
+        others: list[int] = []
+        if model.infiniband is not None:
+            from testbed.run.placed.subnet_lab import SubnetLab
+
+            lab = subnet = SubnetLab(running)
+            others.append(int(subnet.wires.status()["pid"]))
         nics = [nic for host in lab.plan.hosts for nic in host.nics]
         steps = tuple(
             Transfer(number=rank, source=rank, destination=(rank + 1) % HOSTS, size_bytes=MESSAGE_BYTES)
@@ -84,18 +96,19 @@ def measure_packet_us(transport: Transport, state: StateDirectory) -> float:
         workload = Workload(name="packet cost", steps=steps, ranks=HOSTS)
         hosts = [host.node for host in lab.plan.hosts]
         with SharedWorkers() as shared, WorkloadRunner(lab, transport, hosts=hosts, shared=shared) as runner:
-            return min(_measure(runner, workload, nics) for _ in range(TRIES))
+            return min(_measure(runner, workload, nics, others) for _ in range(TRIES))
 
 
-def _measure(runner: WorkloadRunner, workload: Workload, nics: Sequence[PortPlan]) -> float:
-    """Run the workload once, and return the CPU time of its workers by data packet in us. Raises `TestbedError`."""
+def _measure(runner: WorkloadRunner, workload: Workload, nics: Sequence[PortPlan], others: Sequence[int]) -> float:
+    """Run the workload once, and return the CPU time of its workers, and of `others`, by data packet in us. Raises
+    `TestbedError`."""
     from testbed.run.emulated.workload_runner import WorkloadRunOptions
 
     spent: list[float] = []
 
     @contextlib.contextmanager
     def around() -> Iterator[None]:
-        pids = {pid for nic in nics if (pid := runner.pid(nic.node)) is not None}
+        pids = {*others, *(pid for nic in nics if (pid := runner.pid(nic.node)) is not None)}
         before = sum(map(_cpu_s, pids))
         yield
         spent.append(sum(map(_cpu_s, pids)) - before)
@@ -122,7 +135,7 @@ def _deployed(model: Lab, state: StateDirectory, directory: str) -> Iterator[Run
         destroy_lab(model.name, state)
 
 
-def _small_lab(name: str) -> Lab:
+def _small_lab(name: str, transport: Transport) -> Lab:
     hosts = [f"h{number}" for number in range(1, HOSTS + 1)]
     nodes = [Node(name="s1", kind=NodeKind.SWITCH, role=Role.RAIL)] + [
         Node(name=one, kind=NodeKind.HOST) for one in hosts
@@ -138,7 +151,10 @@ def _small_lab(name: str) -> Lab:
         )
         for number, one in enumerate(hosts, start=1)
     ]
-    return Lab(name=name, nodes=tuple(nodes), links=tuple(links), scale=Scale(time=K))
+    lab = Lab(name=name, nodes=tuple(nodes), links=tuple(links), scale=Scale(time=K))
+    if not go_over_subnet([transport]):
+        return lab
+    return replace(lab_of_transports(lab, [transport]), nodes=tuple(lab.hosts), links=())
 
 
 def _variant(transport: Transport) -> Transport:

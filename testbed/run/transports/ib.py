@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from testbed.base.errors import CapabilityError
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.protocols.congestion.ccti import TIMER_UNIT_US
 from testbed.protocols.congestion.registry import NONE
 from testbed.protocols.errors import UsageError
-from testbed.protocols.infiniband.local_routing import LRH_BYTES, VCRC_BYTES
+from testbed.protocols.infiniband.local_routing import DEFAULT_PKEY, LRH_BYTES, VCRC_BYTES
 from testbed.protocols.roce.packets.headers import BTH_BYTES, DETH_BYTES, IMMEDIATE_BYTES, RETH_BYTES
 from testbed.protocols.roce.packets.icrc import ICRC_BYTES
 from testbed.run.schema.model import Scalar, Transport
 from testbed.run.schema.transport_rules import CC_PREFIX
-from testbed.run.transports.lab_transport import PathChoice
+from testbed.run.transports.lab_transport import PathChoice, address_of
 from testbed.run.transports.roce import Roce
-from testbed.run.transports.user_space import NicPair
+from testbed.run.transports.user_space import NicPair, pairs_by_host
 from testbed.workload.oracles.serialisation import Framing
 
 if TYPE_CHECKING:
@@ -41,12 +40,12 @@ class Ib(Roce):
 
     @classmethod
     def check_machine(cls, transport: Transport) -> None:
-        """Raise `CapabilityError`: no machine has wires that an emulated lab's InfiniBand could go over."""
-        raise CapabilityError(
-            "transport: kind ib goes over a fabric in virtual time, and an emulated lab has none",
-            missing="--backend simulation",
-            hint="run it with --backend simulation",
-        )
+        """Raise `CapabilityError` where this machine lacks the subnet manager, or a compiler for the wires."""
+        from testbed.lab.features.infiniband.plane import require_programs
+        from testbed.protocols.infiniband.binding import build
+
+        require_programs()
+        build()
 
     def check_config(self, nic: PortPlan) -> None:
         super().check_config(nic)
@@ -86,13 +85,47 @@ class Ib(Roce):
 
         of_roce = super().worker_settings(placement)
         service = "ud" if self._sends_datagrams else "rc"
+        hcas_of = self._live_hcas(placement)
 
         def settings(host: str) -> IbSettings:
             found = of_roce(host)
             assert isinstance(found, RoceSettings)
-            return IbSettings(**{one.name: getattr(found, one.name) for one in fields(found)}, service=service)
+            of_host = hcas_of(host)
+            return IbSettings(
+                **{one.name: getattr(found, one.name) for one in fields(found)}, service=service, **of_host
+            )
 
         return settings
+
+    def _live_hcas(self, placement: PlacedWorkload) -> Callable[[str], dict[str, Any]]:
+        """Return what tells the HCAs of a host and their peers, by the host's name; nothing in virtual time. Raises
+        `ScenarioError` for ranks that are in no partition together, or not in the subnet."""
+        from testbed.run.placed.subnet import pkey_between, require_lids
+        from testbed.run.placed.subnet_lab import SubnetLab
+
+        lab = self.lab
+        if not isinstance(lab, SubnetLab):
+            return lambda host: {}
+        subnet = lab.wires.subnet()
+        names = {address_of(nic): f"{nic.node}:{nic.name}" for nic in placement.ranks}
+        require_lids(subnet, names.values())
+        pairs = pairs_by_host(placement.ranks, placement.channels)
+        wires = lab.wires
+
+        def tell(host: str) -> dict[str, Any]:
+            hcas: dict[str, str] = {}
+            lids: dict[str, int] = {}
+            pkeys: dict[str, dict[str, int]] = {}
+            for a, b in pairs.get(host, ()):
+                own, other = address_of(a), address_of(b)
+                hcas[own] = str(wires.adapter(names[own]))
+                lids[other] = subnet.nodes[names[other]].lid
+                key = pkey_between(subnet, names[own], names[other])
+                if key != DEFAULT_PKEY:
+                    pkeys.setdefault(own, {})[other] = key
+            return {"hcas": hcas, "lids": lids, "pkeys": pkeys}
+
+        return tell
 
     def own_nic_and_delays(self, pairs: Sequence[NicPair]) -> tuple[PortPlan | None, dict[str, dict[str, int]]]:
         return (pairs[0][0] if pairs else None), {}

@@ -77,6 +77,25 @@ def check_delays(counters: Mapping[str, float], base_rtt_ns: int) -> Iterator[Ch
     )
 
 
+MAX_WIRES_LATE = 0.5
+"""How late the wires of a subnet may be, in times of a full frame, on average: an HCA has eight that wait."""
+
+
+def check_wires(late: Mapping[str, int], frame_ns: float) -> Iterator[Check]:
+    """Judges how late the process that carries the frames of a subnet told HCAs of them; `frame_ns` is the time of a
+    full frame on their links."""
+    turns = late.get("turns", 0)
+    mean_ns = late.get("sum_ns", 0) / turns if turns else 0.0
+    yield Check.at_most(
+        name="wires",
+        title="The wires of the subnet were on time",
+        value=mean_ns / frame_ns,
+        limit=MAX_WIRES_LATE,
+        message=f"frames were handed to HCAs {mean_ns / 1e6:.3f} ms late on average, {late.get('most_ns', 0) / 1e6:.2f}"
+        f" ms at most, and one takes {frame_ns / 1e6:.2f} ms on its link",
+    )
+
+
 MAX_WAKE_NS = 5_000_000
 """The lateness with which a real-time thread may wake, as its 99th percentile: ten times what an undisturbed machine
 needs."""

@@ -6,6 +6,7 @@ CoNEXT 2012. In a lab with `qos:` no lossless packet is dropped, and every pause
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -54,7 +55,7 @@ def check_rates(seen: Observation, mtu_of: Mapping[int, int], disturbed: Collect
     for port, backlog in depth.items():
         if paused[port] or table.place(port) in disturbed:
             continue
-        deviation = _deviation(times, backlog, sent[port], table.rate_bps[port], LEAST_BACKLOG_PACKETS * mtu_of[port])
+        deviation = _deviation(times, backlog, sent[port], table.rate_bps[port], mtu_of[port])
         if deviation is None:
             continue
         judged += 1
@@ -90,26 +91,33 @@ def _deviation(
     backlog: NDArray[np.float64],
     sent: NDArray[np.float64],
     rate_bps: float,
-    least_bytes: float,
+    mtu: float,
 ) -> float | None:
     """The share by which a port missed its rate, over all windows in which something always waited; None for few.
 
-    Between two samples something waited if the first one saw at least what the port sends until the second.
+    Between two samples something waited if the first one saw at least what the port sends until the second. A packet
+    counts as sent all at once, so a stretch of windows may lack one of up to `mtu` bytes, or have one too many: that
+    much of a difference is none of the port's.
     """
     carried = lasted = 0.0
-    windows = begin = 0
+    windows = stretches = begin = 0
+    follows = False
     for index in range(1, len(times)):
-        if backlog[index - 1] < max(least_bytes, rate_bps / 8 * (times[index] - times[index - 1])):
-            begin = index
+        waiting = max(LEAST_BACKLOG_PACKETS * mtu, rate_bps / 8 * (times[index] - times[index - 1]))
+        if backlog[index - 1] < waiting:
+            begin, follows = index, False
             continue
         if times[index] - times[begin] >= WINDOW_S:
             carried += sent[index] - sent[begin]
             lasted += times[index] - times[begin]
             windows += 1
-            begin = index
+            stretches += not follows
+            begin, follows = index, True
     if windows < LEAST_WINDOWS:
         return None
-    return 8 * carried / lasted / float(rate_bps) - 1
+    due = lasted * rate_bps / 8
+    missed = carried - due
+    return math.copysign(max(0.0, abs(missed) - stretches * mtu), missed) / due
 
 
 def reset_reactions(lab: LiveLab) -> None:

@@ -8,13 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.protocols.infiniband.data_path import FULL_PACKET_BYTES, frame_bytes
 from testbed.record.record import Check
 from testbed.run.faults.registry import lab_fault
 from testbed.run.measuring.touches import check_touches
 from testbed.run.probes.planning import is_single_path
 from testbed.run.trust.evidence import Evidence
 from testbed.run.trust.ideals import ahead_bytes, check_ideals
-from testbed.run.trust.machine import check_backlogs, check_delays, check_lateness, check_machine, check_start_skew
+from testbed.run.trust.machine import (
+    check_backlogs,
+    check_delays,
+    check_lateness,
+    check_machine,
+    check_start_skew,
+    check_wires,
+)
 from testbed.run.trust.machines import check_machines
 from testbed.run.trust.ports import check_balance, check_domains, check_lossless, check_rates, check_reaction
 from testbed.run.trust.programs import check_fabric_used
@@ -36,6 +45,9 @@ TRUST_CHECKS: tuple[TrustCheck, ...] = (
     lambda run: check_lateness(run.measured.lateness),
     lambda run: check_backlogs(*run.measured.softnet),
     lambda run: [] if run.measured.machines is None else check_machines(run.measured.machines, run.base_rtt_ns),
+    lambda run: (
+        [] if run.measured.wires_late is None else check_wires(run.measured.wires_late, full_frame_ns(run.lab.plan))
+    ),
     lambda run: check_request_lateness(run.measured.counters),
     lambda run: check_delays(run.measured.counters, run.base_rtt_ns),
     lambda run: (
@@ -70,6 +82,12 @@ TRUST_CHECKS: tuple[TrustCheck, ...] = (
 def judge_run(run: Evidence) -> list[Check]:
     """Return what all checks say of a run."""
     return [check for judge in TRUST_CHECKS for check in judge(run)]
+
+
+def full_frame_ns(plan: LabPlan) -> float:
+    """The time of a full frame of InfiniBand on the link of the fastest HCA of a lab, ns."""
+    rate_bps = max((nic.rate_bps for host in plan.hosts for nic in host.nics), default=1)
+    return 8e9 * frame_bytes(FULL_PACKET_BYTES) / rate_bps
 
 
 def mtus_of(run: Evidence) -> dict[int, int]:

@@ -123,8 +123,14 @@ def read_bytes(path: Path, limit: int = MAX_TEXT_BYTES) -> bytes:
     """The bytes of a regular file. Raises `SpecError` when it cannot be read or has more than `limit` bytes."""
     faults = Faults(str(path))
     try:
+        if not path.exists():
+            faults.stop("unreadable", "there is no such file", hint="a path begins at the folder of the scenario")
+        if path.is_dir():
+            first = min((one.name for one in path.glob("*.et*")), default="FILE")
+            hint = f"name a file of it, such as {path / first}; of ranks that have one each, any of them"
+            faults.stop("unreadable", "this is a folder", hint=hint)
         if not path.is_file():
-            faults.stop("unreadable", "there is no such file" if not path.exists() else "this is no regular file")
+            faults.stop("unreadable", "this is no regular file")
         with path.open("rb") as stream:
             data = stream.read(limit + 1)
     except (OSError, ValueError) as error:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from testbed.base.errors import WorkloadError
+from testbed.base.errors import SpecError, WorkloadError
 from testbed.base.units import Duration
 from testbed.workload.draws import draw_below
 from testbed.workload.formats import FileFormat, ImportOptions, load_workload, on_ranks, parse_comm_groups
@@ -56,6 +56,9 @@ TENANT_FIELDS = (
         default=None,
     ),
 )
+
+_NOT_FOUND = ("unreadable", "no-traces")
+"""What readers of files call one that is not there."""
 
 WorkloadBuilder = Callable[[str, Mapping[str, Any], FabricView], Workload]
 """Makes a workload of any kind: its name, the parameters that were written, and where it runs."""
@@ -179,14 +182,26 @@ def _trace(values: Values, fabric: FabricView) -> Workload:
         ranks=fabric.ranks,
         groups=None
         if groups is None
-        else parse_comm_groups(decode_text(read_bytes(Path(groups)), groups), file=groups),
+        else parse_comm_groups(decode_text(_found("groups", lambda: read_bytes(Path(groups))), groups), file=groups),
         unbounded_bytes=values.bytes("unbounded_bytes") if unbounded else None,
         peak_ops_per_s=operations,
         scale=Fraction(values.number("scale")).limit_denominator(10**6),
         passes=values.whole("passes"),
     )
-    workload = load_workload(values.text("file"), values.optional_text("format"), options=options)
+    file, file_format = values.text("file"), values.optional_text("format")
+    workload = _found("file", lambda: load_workload(file, file_format, options=options))
     return on_ranks(workload, fabric.ranks)
+
+
+def _found(field: str, read: Callable[[], T]) -> T:
+    """Read a file. One that is not there is what the parameter `field` is wrong about, and raises `WorkloadError`."""
+    try:
+        return read()
+    except SpecError as error:
+        first = error.problems[0]
+        if first.code not in _NOT_FOUND:
+            raise
+        raise WorkloadError(f"{first.file}: {first.message}", field=field, hint=first.hint) from error
 
 
 KINDS = (

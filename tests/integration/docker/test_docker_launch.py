@@ -6,6 +6,7 @@ import os
 import signal
 import time
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +15,10 @@ from rank_programs import DAEMON, RING
 from sandbox import Sandbox
 from waiting import until
 
+from testbed.base.datapath.build import compile_c
 from testbed.base.errors import CapabilityError
 from testbed.base.interrupt import Interrupt
+from testbed.lab.core.deploy import node_files
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.run.launch import LaunchOptions, LaunchResult, RankLine, launch_ranks
 from testbed.run.launch.result import INTERRUPTED, UNDONE
@@ -26,19 +29,30 @@ TOPOLOGY = """
 name: {name}
 fabric: {{design: rail-optimized, hosts: 2, gpus: 1, segments: 2, spines: 2}}
 topology:
-  kinds: {{host: {{runtime: docker, env: {{COLOUR: green}}}}}}
+  kinds: {{host: {{runtime: docker, env: {{COLOUR: green}}, binds: ["PROGRAMS:PROGRAMS:ro"]}}}}
   nodes:
     p1-s1-h2: {{runtime: netns}}
 """
 SIZE = 300_000
+FABRIC_CHECK = Path(__file__).parents[2] / "support" / "libfabric" / "fabric_check.c"
 ENDS_WITHIN_S = 30.0
 """What waits here waits for minutes; an end takes a second or two, and others use this machine, too."""
+needs_libfabric = pytest.mark.skipif(
+    not Path("/usr/include/rdma/fi_tagged.h").exists(),
+    reason="libfabric's headers are not installed: apt-get install libfabric-dev",
+)
 WAITS = f"{DAEMON}\nprint('up', flush=True)\ntime.sleep(600)"
 
 
 @pytest.fixture(scope="module")
-def lab(engine: Any, shared_sandbox: Sandbox) -> RunningLab:
-    return shared_sandbox.lab(TOPOLOGY, k=1000.0)
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that containers see where it is here."""
+    return tmp_path_factory.mktemp("programs")
+
+
+@pytest.fixture(scope="module")
+def lab(engine: Any, shared_sandbox: Sandbox, programs: Path) -> RunningLab:
+    return shared_sandbox.lab(TOPOLOGY.replace("PROGRAMS", str(programs)), k=1000.0)
 
 
 def launched(lab: RunningLab, code: str, *words: str, **options: Any) -> tuple[LaunchResult, list[str]]:
@@ -70,9 +84,28 @@ print(dict(zip(*rows))["InDatagrams"])
     assert all(int(new) - int(old) > SIZE / 4096 for old, new in zip(before, after, strict=True)), (before, after)
 
 
-def test_the_provider_of_libfabric_does_not_reach_into_containers(lab: RunningLab) -> None:
-    with pytest.raises(CapabilityError, match="p1-s1-h1 is a container"):
+@needs_libfabric
+@pytest.mark.parametrize("other", ["p1-s2-h1", "p1-s1-h2"], ids=["container", "namespace"])
+def test_the_provider_of_libfabric_reaches_into_containers(lab: RunningLab, programs: Path, other: str) -> None:
+    """All that an endpoint can do, by the container's own libfabric."""
+    check = programs / "fabric_check"
+    if not check.exists():
+        compile_c([FABRIC_CHECK], check, ("-std=gnu11", "-O1", "-lfabric"), what="the check of libfabric")
+    lines: list[RankLine] = []
+    chosen = LaunchOptions(hosts=("p1-s1-h1", other), transport="libfabric", timeout_s=120.0)
+    result = launch_ranks(lab, [str(check)], chosen, on_line=lines.append)
+    assert result.exit_code == 0, (result.failure, lines)
+    assert [line.text for line in lines].count("ok all") == 2
+    assert result.rail_bytes > 2 << 20, "the bytes crossed the rails"
+
+
+@needs_libfabric
+def test_a_container_that_does_not_see_the_provider_is_named(lab: RunningLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one that an older testbed has started."""
+    monkeypatch.setattr(node_files, "LIBFABRIC_DIRECTORY", ".elsewhere")
+    with pytest.raises(CapabilityError, match="p1-s1-h1 is a container that does not see") as refused:
         launched(lab, RING, transport="libfabric")
+    assert refused.value.hint is not None and refused.value.hint.startswith("deploy the lab again")
 
 
 def test_a_container_has_its_own_environment_with_the_ranks(lab: RunningLab) -> None:

@@ -23,7 +23,7 @@ from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.observe.port_table import tabulate_ports
 from testbed.lab.observe.reconcile import Balance, reconcile
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(300)]
 
 LOSSLESS = {
     "dscp": [26],

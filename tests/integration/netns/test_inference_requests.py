@@ -25,7 +25,7 @@ from testbed.workload.requests.inference_requests import InferenceRequests, gene
 from testbed.workload.steps import Workload
 from testbed.workload.tenants import Tenant, mix_tenants
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
 K = 1000.0
 RUN_S = 120.0

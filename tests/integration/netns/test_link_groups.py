@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+from collections import Counter
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ from open_vswitch import BRIDGE, OpenVSwitch
 from outages import ports_down, short_outage, switch_gone
 from waiting import until
 
+from testbed.base.linux.namespaces import in_namespace
 from testbed.base.linux.processes import kill_processes
 from testbed.base.names import namespace_name
 from testbed.daemons.lag.node import LagNodeStatus
@@ -27,6 +31,7 @@ HOST = ("p1-s1-h1", "192.168.1.2")
 BESIDE = ("p1-s1-h2", "192.168.1.3")
 FAR = ("p1-s1-h3", "192.168.3.2")
 PRIMARY, SECONDARY = "fe-leaf1", "fe-leaf2"
+ETH_P_ALL = 3
 LIMIT_S = 0.3
 """Of the time without service by link state."""
 
@@ -83,6 +88,41 @@ def test_a_broadcast_arrives_once_and_never_comes_back(lab: Any) -> None:
     got = {host: _received(lab, host) - before[host] for host in before}
     assert asked <= got[BESIDE[0]] < 2 * asked
     assert got[HOST[0]] < asked
+
+
+def test_a_connection_keeps_its_member_after_a_time_out(lab: Any) -> None:
+    """The kernel gives the packets of a TCP socket another hash each time one was not answered (sk_rethink_txhash)."""
+    nowhere, connections, tries = "192.168.3.250", 16, 3
+    members: dict[int, set[str]] = {}
+    seen: Counter[int] = Counter()
+    with ExitStack() as stack:
+        for leaf in (PRIMARY, SECONDARY):
+            lab.run(leaf, ["ip", "route", "add", "blackhole", nowhere])
+            stack.callback(lab.run, leaf, ["ip", "route", "del", "blackhole", nowhere])
+
+        def socket_of(*kind: int) -> socket.socket:
+            return stack.enter_context(in_namespace(namespace_name(lab.name, HOST[0]), lambda: socket.socket(*kind)))
+
+        taps = {}
+        for member in ("fe1", "fe2"):
+            taps[member] = socket_of(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.htons(ETH_P_ALL))
+            taps[member].bind((member, ETH_P_ALL))
+        for _ in range(connections):
+            socket_of(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK).connect_ex((nowhere, 9))
+
+        def all_tried() -> bool:
+            for member, tap in taps.items():
+                with suppress(BlockingIOError):
+                    while frame := tap.recv(2048):
+                        if frame[30:34] == socket.inet_aton(nowhere):
+                            source = int.from_bytes(frame[34:36])
+                            members.setdefault(source, set()).add(member)
+                            seen[source] += 1
+            return len(seen) == connections and min(seen.values()) >= tries
+
+        until(all_tried, "each connection was tried three times")
+    assert {len(used) for used in members.values()} == {1}
+    assert set.union(*members.values()) == {"fe1", "fe2"}
 
 
 @pytest.mark.timed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -164,9 +165,16 @@ def test_views_of_links_show_them_as_they_are(
     with LinkControl(lab) as control:
         control.set(NIC, LinkChange(rate_share=0.25))
         control.set(OTHER, LinkChange(up=False))
+    node, _, interface = NIC.partition(":")
+    narrow = ["ip", "-n", lab.namespace(node), "link", "set", interface, "mtu"]
+    mtu_bytes = lab.port(node, interface).mtu_bytes
+    subprocess.run([*narrow, "1400"], check=True)
     show_view("links", lab.name, None, None, chosen_nodes(None), Format.JSON)
     rows = {row["a"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows[NIC]["rate"] == str(Rate(declared.bps // 4)) and rows[NIC]["declared_rate"] == str(declared)
+    assert (rows[NIC]["mtu"], rows[NIC]["declared_mtu"], rows[OTHER]["mtu"]) == (1400, mtu_bytes, mtu_bytes)
+    assert rows[NIC]["changes"][0].endswith("MTU 1400")
+    subprocess.run([*narrow, str(mtu_bytes)], check=True)
     assert rows[NIC]["lab_rate"] != rows[NIC]["declared_lab_rate"] and rows[NIC]["changes"][0].startswith(f"{NIC} -> ")
     assert (rows[NIC]["state"], rows[OTHER]["state"], rows[OTHER]["changes"]) == ("up", "down", [])
     show_view("links", lab.name, None, None, chosen_nodes(None), Format.TABLE)

@@ -21,7 +21,7 @@ from testbed.workload.steps import Workload
 from testbed.workload.storage import Checkpoint, generate_checkpoint
 from testbed.workload.tenants import Tenant, mix_tenants
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
 TEXT = """name: {name}
 scale: {{time: 2000}}

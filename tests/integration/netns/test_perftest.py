@@ -26,7 +26,7 @@ from tshark_output import run_tshark
 from testbed.protocols.roce.packets.opcodes import Opcode
 from testbed.protocols.uet.packets.codes import PdsType
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(120), pytest.mark.timed]
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(120)]
 
 TOPOLOGY = """
 name: perftest

@@ -25,7 +25,7 @@ from testbed.lab.observe.telemetry import take_snapshot
 from testbed.run.probes.traffic import PROBE_PORT, ProbeFlow, ProbeTraffic
 from testbed.run.trust.traffic import check_order
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
 RATE_PPS = 100.0
 SILENCE_S = 1.0

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from checks import run_checks
+from checks import COMPILING, run_checks
 from progress import Progress
 from summary import Row, print_table
 from tier_run import TierRunner, exit_code
@@ -98,6 +98,8 @@ def main(arguments: Sequence[str]) -> int:
     os.environ["TESTBED_TEST_ALONE"] = "1"  # what is left behind is ours (tests/conftest.py)
     try:
         rows: list[Row] = run_checks(ROOT) if asked.checked else []
+        if not asked.checked:
+            run_checks(ROOT, only=(COMPILING,))
     except KeyboardInterrupt as interrupt:
         return exit_code(interrupt)
     tiers = [tier_of_arguments(asked.tiers, asked.pytest)] if asked.pytest else asked.tiers

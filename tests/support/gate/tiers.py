@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 CPUS = os.cpu_count() or 1
 KERNEL = "netns or frr"
 """Markers of tests that make labs, or parts of them, on this machine."""
-APART = "docker or vm or labvm or soak or bench or scenarios"
+APART = "docker or image or vm or labvm or soak or bench or scenarios"
 """Markers of tests that have a tier of their own, whatever else they need."""
 PLACES_OF_LABS = ("tests/browser", "tests/contract", "tests/golden", "tests/integration")
 
@@ -97,7 +97,7 @@ TIMED = Tier(
     name="timed",
     summary="labs that measure: ports, pauses, rates, shares",
     marks=f"({KERNEL}) and timed and not ({APART} or thorough)",
-    minutes=4,
+    minutes=2,
     places=PLACES_OF_LABS,
 )
 VM = Tier(
@@ -118,8 +118,8 @@ DOCKER = Tier(
 )
 LABS_AND_DOCKER = Tier(
     name="labs+docker",
-    summary="both of these, beside each other: tests of containers wait, too, and have a process of their own",
-    marks=f"({LABS.marks}) or ({DOCKER.marks})",
+    summary="both of these, and the image of the lab VM, beside each other: containers have a process of their own",
+    marks=f"({LABS.marks}) or ({DOCKER.marks}) or (image and not (bench or soak or thorough))",
     minutes=11,
     places=PLACES_OF_LABS,
     beside=LABS.beside + 1,
@@ -133,7 +133,13 @@ SCENARIOS = Tier(
     places=("tests/integration/scenarios",),
 )
 
-FIRST: tuple[Tier, ...] = (PURE, PROCESS, INTERPRETED, LABS)
+
+def quick(tier: Tier, minutes: float) -> Tier:
+    """Return the tier without what the gate alone has."""
+    return replace(tier, marks=f"({tier.marks}) and not gate", minutes=minutes)
+
+
+FIRST: tuple[Tier, ...] = (PURE, quick(PROCESS, 2), INTERPRETED, quick(LABS, 5))
 """`./lab test`."""
 GATE: tuple[Tier, ...] = (PURE, PROCESS, INTERPRETED, LABS_AND_DOCKER, TIMED, VM, SCENARIOS)
 """`./lab test --all`, which CI runs."""
@@ -177,7 +183,7 @@ PARTS: tuple[Tier, ...] = (
     Tier(
         name="long-vm",
         summary="the lab VM, other releases and `vagrant up`: what takes long",
-        marks="vm and thorough",
+        marks="(vm or image) and thorough",
         minutes=30,
         places=("tests/integration/vm",),
         beside=2,

@@ -363,6 +363,7 @@ def describe_ports(maps: LabMaps, plan: LabPlan) -> Iterator[tuple[str, str]]:
     owner = {index: buffer.node for index, buffer in enumerate(plan.tables.buffers)}
     ingress = maps.by_port("ingress")
     used = np.flatnonzero(maps.ports["ifindex"]).tolist()
+    profiles = {int(index): str(maps.profiles[index].tolist()) for index in {*maps.ports["profile"][used].tolist()}}
     for number in used:
         record, account = maps.ports[number], ingress[number]
         buffer = int(record["buffer"])
@@ -370,7 +371,7 @@ def describe_ports(maps: LabMaps, plan: LabPlan) -> Iterator[tuple[str, str]]:
         yield f"{name} port", _text({field: int(record[field]) for field in _PORT_FIELDS})
         yield f"{name} peer", names.get(int(record["peer"]), "nobody")
         yield f"{name} buffer", f"{owner.get(buffer)} {maps.buffers[buffer]['size_bytes']}"
-        yield f"{name} profile", str(maps.profiles[int(record["profile"])].tolist())
+        yield f"{name} profile", profiles[int(record["profile"])]
         kept = {field: account[field].tolist() for field in ("xoff_bytes", "xon_bytes", "limit_bytes")}
         yield f"{name} thresholds", _text(kept)
     for number, port in names.items():

@@ -14,12 +14,13 @@ NETNS, VM, DOCKER = "tests/integration/netns", "tests/integration/vm", "tests/in
 CONSOLE = "tests/browser/console/"
 """Tests of one lab, one console and one browser, which the first of them starts."""
 DOCS = f"{NETNS}/test_docs.py"
-BEGUN_FIRST = (DOCKER, f"{VM}/test_vagrant_up.py", DOCS)
+IMAGE = f"{VM}/test_image.py"
+BEGUN_FIRST = (DOCKER, IMAGE, f"{VM}/test_vagrant_up.py", DOCS)
 """Files and directories that take longest: begun last, they would run on when all others have ended."""
 NEVER_BESIDE_EACH_OTHER = tuple(f"{NETNS}/test_{name}.py" for name in ("interrupts", "lifecycle", "port_cleanup"))
 """Files that kill labs at every point of their life, many times over, and count what the machine has left."""
-OTHER_MACHINES = (f"{VM}/test_debian_13.py", f"{VM}/test_vagrant")
-"""Machines that are not the lab VM, which is booted once for all its tests: with a second one beside it, daemons of FRR
+OTHER_MACHINES = (IMAGE, f"{VM}/test_debian_13.py", f"{VM}/test_vagrant")
+"""What is not the lab VM, which is booted once for all its tests: with a second one beside it, daemons of FRR
 in there may get too little of the CPU to keep their sessions up."""
 PAGES_OF_THE_DEMO = (
     "README.md",

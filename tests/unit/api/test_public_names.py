@@ -11,7 +11,9 @@ import testbed
 
 
 def test_the_public_api_is_listed() -> None:
-    assert set(testbed.__all__) <= set(dir(testbed))
+    assert [name for name in dir(testbed) if not name.startswith("__")] == [
+        name for name in testbed.__all__ if not name.startswith("__")
+    ]
     assert all(getattr(testbed, name) is not None for name in testbed.__all__)
     with pytest.raises(AttributeError, match="no attribute 'labs'"):
         _ = testbed.labs  # type: ignore[attr-defined]

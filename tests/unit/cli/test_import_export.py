@@ -95,3 +95,19 @@ def test_export_writes_the_files_that_nodes_need_beside(tmp_path: Path) -> None:
 def test_export_names_its_formats() -> None:
     assert "--to containerlab, netlab, drawio, mermaid, dot" in refused("export", "-t", DEMO)
     assert "cannot export to 'visio'" in refused("export", "-t", DEMO, "--to", "visio")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["import", str(CORPUS / "ring.clab.yml")],
+        ["generate", "rail-only"],
+        ["export", "-t", DEMO, "--to", "netlab"],
+        ["graph", "-t", DEMO, "-k", "dot"],
+    ],
+    ids=lambda argv: argv[0],
+)
+def test_a_dash_is_standard_output(argv: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(*argv, "-o", "-")[0] == run(*argv)[0] != ""
+    assert not list(tmp_path.iterdir()), "no file is called -"

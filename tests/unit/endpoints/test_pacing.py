@@ -30,6 +30,35 @@ def test_an_idle_nic_takes_some_packets_and_asks_again_when_half_are_gone() -> N
     assert due is not None and pacer.room(due) == AHEAD_PACKETS // 2
 
 
+@pytest.mark.parametrize(
+    ("packet_us", "tick_us", "ahead"),
+    [
+        (1, 0, 8),
+        (1_680, 0, 8),
+        (3_350, 0, 5),
+        (3_350, 2_400, 6),
+        (6_710, 0, 3),
+        (6_710, 2_400, 3),
+        (6_710, 7_200, 5),
+        (13_400, 0, 2),
+        (100_000, 2_400, 2),
+    ],
+)
+def test_a_slow_line_is_given_no_more_than_keeps_it_busy_while_a_turn_is_late(
+    packet_us: int, tick_us: int, ahead: int
+) -> None:
+    """Half of it is there when the endpoint is asked again: for a tick and 5 ms more, which timers are late in valid
+    runs."""
+    pacer = Pacer(RATE_BPS // packet_us, PACKET, tick_us * US)
+    assert pacer.room(0) == ahead
+    pacer.sent([datagram("10.0.0.1", size=PACKET)] * ahead, 0)
+    pacer.held_back = True
+    due = pacer.next_due()
+    assert due == pytest.approx(ahead / 2 * packet_us * US, rel=0.001, abs=2)
+    assert packet_us == 1 or ahead * packet_us * US - due > (tick_us + 5_000) * US
+    assert pacer.room(due) in (ahead // 2, -(-ahead // 2)) and pacer.room(ahead * packet_us * US + US) == ahead
+
+
 def test_what_the_line_did_not_use_is_gone() -> None:
     pacer = Pacer(RATE_BPS, PACKET)
     pacer.sent([datagram("10.0.0.1", size=PACKET)], 0)
@@ -72,8 +101,11 @@ def test_the_loop_keeps_to_the_rate_and_lets_acknowledgements_pass() -> None:
         assert sender.pulls < count
 
 
-@pytest.mark.parametrize(("gathers", "sent"), [(False, AHEAD_PACKETS), (True, 50)])
-def test_small_packets_leave_many_at_a_time_where_the_loop_gathers(gathers: bool, sent: int) -> None:
+@pytest.mark.parametrize(
+    ("gathers", "rate_bps", "sent"), [(False, 8 * 10**6, AHEAD_PACKETS), (True, 8 * 10**6, 50), (False, 8 * 10**5, 8)]
+)
+def test_small_packets_leave_many_at_a_time_where_the_loop_gathers(gathers: bool, rate_bps: int, sent: int) -> None:
+    """A packet of 58 bytes takes 58 us or 0.58 ms, a full one 1 or 10 ms."""
     with ExitStack() as cleanup:
         loop = Loop()
         cleanup.callback(loop.close)
@@ -82,7 +114,7 @@ def test_small_packets_leave_many_at_a_time_where_the_loop_gathers(gathers: bool
         loop.set_tick(0, gathers=gathers)
         endpoint = FakeEndpoint(sockets.address)
         endpoint.outbox = [datagram(sockets.address, number, 16) for number in range(200)]
-        loop.add(endpoint, sockets, pacer=Pacer(8 * 10**6, PACKET))  # a packet of 58 bytes takes 58 us, a full one 1 ms
+        loop.add(endpoint, sockets, pacer=Pacer(rate_bps, PACKET))
         loop.serve()
         assert 200 - len(endpoint.outbox) == sent
 

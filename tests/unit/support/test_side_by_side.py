@@ -53,7 +53,7 @@ def test_a_file_shares_a_process_and_what_kills_labs_does_so_altogether() -> Non
 def test_the_lab_vm_is_booted_once_and_other_machines_run_beside_it() -> None:
     files = {path.name: scope_of(f"{VM}/{path.name}::test_x") for path in (ROOT / VM).glob("test_*.py")}
     beside = {name for name, scope in files.items() if scope != "the lab VM"}
-    assert beside == {"test_debian_13.py", "test_vagrant_up.py", "test_vagrantfile.py"}
+    assert beside == {"test_image.py", "test_debian_13.py", "test_vagrant_up.py", "test_vagrantfile.py"}
 
 
 def labs_of(page: Path, directory: Path) -> set[str]:

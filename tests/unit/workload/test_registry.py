@@ -17,7 +17,14 @@ from testbed.base.units import ByteCount, Duration
 from testbed.workload import kinds
 from testbed.workload.kinds.kind import FabricView
 from testbed.workload.parameters import Parameter, ParameterType
-from testbed.workload.registry import KINDS, build_workload, workload_kind
+from testbed.workload.registry import (
+    KINDS,
+    WITH_BATCHES,
+    WITH_COLLECTIVES,
+    WITH_REQUESTS,
+    build_workload,
+    workload_kind,
+)
 from testbed.workload.steps import Compute, Workload
 
 RATE_BPS = 400_000_000_000
@@ -48,6 +55,32 @@ def test_every_kind_builds_with_its_defaults_on_eight_ranks(kind: str) -> None:
     assert sum(transfer.size_bytes for transfer in workload.transfers) < 2 * 10**9, "nobody waits for more"
     check_local(workload)
     assert build(kind) == workload, "one seed, one workload"
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_what_a_kind_has_is_what_its_metrics_are_of(kind: str) -> None:
+    """What is said of a kind by its name refuses expectations: nobody may refuse what its workload has."""
+    workload = build(kind)
+    if kind not in ("tenants", "program"):  # tenants have what theirs have, and nobody sends what a program states
+        assert bool(workload.collectives) == (kind in WITH_COLLECTIVES) or kind == "trace"
+    assert bool(workload.requests or workload.first_tokens) == (kind in WITH_REQUESTS)
+    assert any(isinstance(step, Compute) and step.is_batch for step in workload.steps) == (kind in WITH_BATCHES)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "field", "said"),
+    [
+        ({"file": "nope.txt"}, "file", "there is no such file"),
+        ({"file": "torch.et"}, "file", "there is no trace torch.et.0.et"),
+        ({"file": str(TRACE)}, "file", "this is a folder"),
+        ({"groups": "nope.json"}, "groups", "there is no such file"),
+    ],
+)
+def test_a_file_that_is_not_there_is_wrong_where_it_is_named(parameters: dict[str, Any], field: str, said: str) -> None:
+    with pytest.raises(WorkloadError, match=said) as refused:
+        build("trace", parameters)
+    assert refused.value.field == field
+    assert refused.value.hint
 
 
 @pytest.mark.parametrize("kind", ALL)

@@ -55,7 +55,7 @@ class PortFrame:
 
     def to_json(self) -> dict[str, Any]:
         """Return what the page gets of it."""
-        return {"t": round(self.t, 3), "columns": dict(self.columns)}
+        return {"t": round(self.t, 9), "columns": dict(self.columns)}
 
 
 def nothing_known(t: float, ports: int) -> PortFrame:

@@ -20,14 +20,20 @@ from testbed.api.console.sources.shape import LabShape, digest, shape_of
 from testbed.api.console.sources.source import Moment, Source
 from testbed.api.console.sources.state import LinkWord, SeenState
 from testbed.base.errors import RecordError
+from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.record.port_samples import read_port_samples, samples_path
-from testbed.record.record import PointResult, Record, RunResult
+from testbed.record.record import Backend, PointResult, Record, RunResult
 from testbed.record.samples import RunEvent
 from testbed.record.store import RECORD_FILE, load_record
 
 STEPS = 200
 """Moments of a run of which only curves are there."""
+DIGITS = 9
+"""Decimals of a moment of a run, in seconds: one that is simulated may take microseconds."""
+_SHORTEST_S = 1e-6
+_SLACK_S = 10**-DIGITS
 UNDONE = "undone-"
 _CHANGES = ("link-set", "plane-set")
 _DOWN = ("link-down", "link-flap", "carrier-lost")
@@ -79,7 +85,7 @@ class RecordedLab(Source):
         if run not in of_number:
             raise not_found(f"point {point} has no run {run}", hint=f"it has {', '.join(map(str, of_number))}")
         lab = find_lab(record, found, directory, topologies)
-        plan = plan_lab(lab, k=found.lab.k)
+        plan = _plan(lab, record.environment.backend, k=found.lab.k)
         revision = digest(directory, point, run, record.finished)
         started = of_number[run].started
         shape = shape_of(lab, plan, k=found.lab.k, revision=revision, created=started)
@@ -97,14 +103,14 @@ class RecordedLab(Source):
         return self._moment(0)
 
     def moment(self, t: float) -> Moment | None:
-        place = int(np.searchsorted(self._times, t + 1e-3, side="right")) - 1
+        place = int(np.searchsorted(self._times, t + _SLACK_S, side="right")) - 1
         return self._moment(place) if place >= 0 else None
 
     def _moment(self, place: int) -> Moment:
         t = float(self._times[place])
         dt = t - float(self._times[place - 1]) if place else 0.0
         columns = {name: self._columns[name][place] for name in QUANTITIES}
-        state = next((state for at, state in reversed(self._states) if at <= t + 1e-3), self._states[0][1])
+        state = next((state for at, state in reversed(self._states) if at <= t + _SLACK_S), self._states[0][1])
         return Moment(frame=PortFrame(t=t, dt=dt, columns=columns), state=state)
 
     def series(self, names: Sequence[str], ports: Sequence[int], begin: float, end: float) -> PortSeries:
@@ -161,6 +167,15 @@ class RecordedLab(Source):
         return None if found is None or not len(found.at_s) else (found.at_s, found.ports, found.columns)
 
 
+def _plan(lab: Lab, backend: Backend, *, k: float) -> LabPlan:
+    """Plan the lab of a record as its backend did: a simulated switch obeys pauses at once, and needs less buffer."""
+    if backend is Backend.EMULATION:
+        return plan_lab(lab, k=k)
+    from testbed.run.simulated.fabric import planned_lab
+
+    return planned_lab(lab, k).plan
+
+
 def _later(started: str, seconds: float) -> str:
     try:
         return (datetime.fromisoformat(started) + timedelta(seconds=seconds)).isoformat(timespec="milliseconds")
@@ -198,7 +213,7 @@ def _columns(
 
 def _columns_of_curves(run: RunResult, shape: LabShape) -> tuple[NDArray[np.float64], Columns, bool]:
     """Make columns of a run without samples: the curves that its record has, and totals for all other ports."""
-    length = max(run.elapsed_s, *(series.at_s[-1] for series in run.series if series.at_s), 0.1)
+    length = max(run.elapsed_s, *(series.at_s[-1] for series in run.series if series.at_s), _SHORTEST_S)
     times = np.linspace(0.0, length, STEPS)
     found: Columns = {name: np.full((STEPS, shape.ports), UNKNOWN, np.int32) for name in QUANTITIES}
     for port in run.ports:

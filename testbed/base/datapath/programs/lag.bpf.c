@@ -1,7 +1,8 @@
 // A link aggregation group where the kernel has no bonding driver, and the split horizon of two leaves that are one.
 //
 // to_member (ingress of the inner end of a host's aggregate): what the host sends leaves by one of the members that
-// distribute, chosen by the hash of its flow, so that no flow is reordered.
+// distribute, chosen by the hash of its flow, so that no flow is reordered. It is that of the packet's headers: the one
+// that a TCP socket gives its packets is another after each time-out (sk_rethink_txhash), and would reorder them.
 // from_member (ingress of a member): what arrives goes to the aggregate, but for slow protocols (LACP) and LLDP, which
 // are the port's own. A member that does not collect drops (IEEE 802.1AX, 6.2.6).
 // split_horizon (egress of a leaf's port, or of a VXLAN device): what came over the peer link is kept from a port whose
@@ -57,6 +58,7 @@ int to_member(struct __sk_buff *skb)
 
     if (!count || !*count)
         return TC_ACT_SHOT;
+    bpf_set_hash_invalid(skb);
     key = 2 + bpf_get_hash_recalc(skb) % *count;
     out = bpf_map_lookup_elem(&members, &key);
     return out ? bpf_redirect(*out, 0) : TC_ACT_SHOT;

@@ -55,7 +55,7 @@ class AgentHosting:
         if not isinstance(loop, Loop):
             raise TrafficError("this worker was started for another transport: its loop does not know datagrams")
         self._loop = loop
-        self.agent = Agent(seed=_agent_seed(program), loop=loop)
+        self.agent = Agent(seed=agent_seed(program), loop=loop)
         loop.set_tick(tick_ns)
 
     def now(self) -> int:
@@ -100,6 +100,6 @@ class AgentHosting:
         self.agent.close(patience_ns=0)
 
 
-def _agent_seed(program: Program) -> int:
+def agent_seed(program: Program) -> int:
     """Each host draws other numbers."""
     return program.seed << 20 | min(program.own, default=0)

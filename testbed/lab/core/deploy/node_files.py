@@ -30,6 +30,8 @@ DIRECTORY = ".etc"
 """In the lab's run directory, among directories that have the names of nodes: no node's name has a dot."""
 MEMORY_DIRECTORY = ".shm"
 """Beside it: the shared memory of nodes."""
+LIBFABRIC_DIRECTORY = ".libfabric"
+"""Beside both: the provider of libfabric and its sockets, while a launch has them. Hosts that are containers see it."""
 HOSTS = Path("/etc/hosts")
 HOSTNAME = Path("/etc/hostname")
 _LOCALHOST = ("127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback")
@@ -40,6 +42,13 @@ Address = IPv4Address | IPv6Address
 def hosts_path(run: Path) -> Path:
     """Return where the names and addresses of all nodes are, in the run directory of a lab."""
     return run / DIRECTORY / "hosts"
+
+
+def libfabric_directory(run: Path) -> Path:
+    """Return where programs on hosts find the provider of libfabric, made if it is not there yet."""
+    directory = run / LIBFABRIC_DIRECTORY
+    directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+    return directory
 
 
 def hosts_text(plan: LabPlan) -> str:

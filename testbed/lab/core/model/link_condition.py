@@ -17,6 +17,8 @@ class LinkCondition:
     lab_rate: Rate
     declared_rate: Rate
     declared_lab_rate: Rate
+    mtu_bytes: int | None = None
+    """The MTU of the narrower end, where an end has another one than declared."""
     delay: Duration | None = None
     """The delay in the real fabric, the longer of both directions, where a direction has another one than declared."""
     changes: tuple[str, ...] = ()

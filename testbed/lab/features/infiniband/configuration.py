@@ -24,9 +24,12 @@ HIGHEST_PRIORITY = 13
 POLLING_MS, POLLS = 1000, 3
 """A standby manager asks for the master so often, and takes over after so many polls without an answer. OpenSM's own
 10 s and 4 make it a minute."""
-AT_START = frozenset({"routing_engine", "nue_max_num_vls", "max_wire_smps", "max_wire_smps2"})
+AT_START = frozenset({"routing_engine", "nue_max_num_vls"})
 """The settings that OpenSM takes when it starts. It reads all others anew, and partitions, before each sweep of the
 whole subnet (opensm/osm_subnet.c, `opt_tbl` and `osm_subn_rescan_conf_files`; opensm(8), SIGHUP)."""
+ON_THE_WIRE = 32
+"""The datagrams that a manager has on their way. With OpenSM's own 4, its threads and ibsim sleep for nearly each of
+them: of 1,024 HCAs that is twice as many switches between threads."""
 _MEMBERS_OF_LINE = 8
 
 
@@ -141,9 +144,6 @@ def manager_settings(
     """OpenSM's settings. What it writes goes into `directory`: its dumps go to /var/log otherwise, and its log, which
     commands wait for, is written when a buffer is full. `lanes`: where one lane is for all, it writes its own tables of
     lanes, which nodes have at their start (but that those of ibsim name 15 lanes, of which links have 8).
-
-    Of several managers each has one datagram on its way: ibsim leads the answer of another manager to whoever sent a
-    datagram of its number last, and an answer that is lost so has OpenSM wait for ever.
     """
     settings = subnet.settings
     values = {
@@ -156,11 +156,11 @@ def manager_settings(
         "polling_retry_number": str(POLLS),
         "partition_config_file": str(partitions),
         "qos": "TRUE" if settings.has_lanes or lanes else "FALSE",
+        "max_wire_smps": str(ON_THE_WIRE),
+        "max_wire_smps2": str(ON_THE_WIRE),
     }
     if "nue" in settings.routing:
         values["nue_max_num_vls"] = str(settings.vls)
-    if len(settings.sm_hosts) > 1:
-        values |= {"max_wire_smps": "1", "max_wire_smps2": "1"}
     if settings.has_lanes:
         values |= {
             "qos_max_vls": str(settings.vls),

@@ -128,10 +128,14 @@ class Manager:
         try:
             self.write(subnet)
             command = ["opensm", "-F", str(self.settings), "-f", str(self.log), "-D", LOG_FLAGS]
+            before = None
+            if len(subnet.managers) > 1:
+                before = self.plane.write_library("manager_mads", "what keeps managers' answers in ibsim")
             with (self.plane.directory / f"opensm-{self.node.identifier.lower()}.out").open("ab") as output:
                 return self.plane.start(
                     command,
                     self.node.identifier,
+                    before=before,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,

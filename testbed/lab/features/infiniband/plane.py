@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from testbed.base.datapath.build import compiled, source_texts
 from testbed.base.errors import CapabilityError, DriverError
+from testbed.base.files import write_atomically
 from testbed.base.installation.packages import KnownProgram, installation_of, missing_programs
 from testbed.base.linux.namespaces import in_namespace
 
@@ -35,6 +37,7 @@ UNPRIVILEGED = (
 """The beginning of the command of a program that is to run as nobody, where we are root."""
 ENDING = ("setpriv", "--pdeathsig", "KILL", "--")
 """The beginning of the command of a program that is to end with the thread that starts it, even by SIGKILL."""
+_LIBRARY_FLAGS = ("-std=gnu11", "-O2", "-Wall", "-shared", "-fPIC")
 LIBRARIES = "/usr/lib/*/umad2sim/libumad2sim.so*"
 
 
@@ -74,22 +77,38 @@ class Plane:
         self.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         self.own(self.work)
 
+    def write_library(self, source: str, what: str) -> Path:
+        """Compile a library of `native/` that programs load, and write it to where nobody may read it; its path.
+
+        Raises `OSError`, and `CapabilityError` where there is no compiler, which `what` is told by.
+        """
+        texts = {f"{source}.c": source_texts("testbed.lab.features.infiniband", "native")[f"{source}.c"]}
+        made = compiled(source.replace("_", "-"), ".so", texts, _LIBRARY_FLAGS, what=what)
+        target = self.directory / f"{source}.so"
+        write_atomically(target, made.read_bytes(), durable=False)
+        target.chmod(0o755)
+        return target
+
     def own(self, path: Path) -> None:
         """Make a directory that the programs may write to. Raises `OSError`."""
         path.mkdir(mode=0o755, exist_ok=True)
         if os.geteuid() == 0:
             os.chown(path, NOBODY, NOBODY)
 
-    def command(self, argv: Sequence[str], identifier: str = "", *, unprivileged: bool = True) -> list[str]:
+    def command(
+        self, argv: Sequence[str], identifier: str = "", *, unprivileged: bool = True, before: Path | None = None
+    ) -> list[str]:
         """Return the command that runs `argv` without privileges, at the HCA that ibsim calls so; "": at none.
 
-        What is loaded before a program attaches it to ibsim, so that it is loaded by none of those that start it. A
-        plane of a lab lives as long as the lab; programs of another one end with us.
+        What is loaded before a program attaches it to ibsim, so that it is loaded by none of those that start it;
+        `before` is a library that its datagrams pass first. A plane of a lab lives as long as the lab; programs of
+        another one end with us.
         """
         name, *arguments = argv
         command = [shutil.which(name, path=SEARCH) or name, *arguments]
         if identifier:
-            command = ["env", f"LD_PRELOAD={preload_library()}", f"SIM_HOST={identifier}", *command]
+            libraries = ":".join(filter(None, (str(before or ""), preload_library())))
+            command = ["env", f"LD_PRELOAD={libraries}", f"SIM_HOST={identifier}", *command]
         if not self.namespace:
             command = [*ENDING, *command]
         if not unprivileged or os.geteuid() != 0:
@@ -97,7 +116,13 @@ class Plane:
         return [*UNPRIVILEGED, *command]
 
     def start(
-        self, argv: Sequence[str], identifier: str = "", *, unprivileged: bool = True, **options: Any
+        self,
+        argv: Sequence[str],
+        identifier: str = "",
+        *,
+        unprivileged: bool = True,
+        before: Path | None = None,
+        **options: Any,
     ) -> subprocess.Popen[bytes]:
         """Start a program of the plane; `options` are those of `subprocess.Popen`.
 
@@ -108,7 +133,7 @@ class Plane:
             environment["IBSIM_SOCKNAME"] = self.socket
         environment |= options.pop("env", {})
 
-        command = self.command(argv, identifier, unprivileged=unprivileged)
+        command = self.command(argv, identifier, unprivileged=unprivileged, before=before)
         # Where nobody may write, links could lead elsewhere what umad2sim writes as root.
         directory = self.work if unprivileged else self.directory
 

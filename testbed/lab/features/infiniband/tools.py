@@ -7,7 +7,6 @@ import os
 import sys
 from pathlib import Path
 
-from testbed.base.datapath.build import compiled, source_texts
 from testbed.base.files import CHECKOUT, write_atomically
 from testbed.base.linux.namespaces import NETNS_DIRECTORY
 from testbed.base.linux.processes import search_path
@@ -21,8 +20,6 @@ from testbed.lab.features.infiniband.wires import has_wires, wires_of
 FRAMES_TOOL = "ibframes"
 """The tool that is this project's own: it sends and counts frames over the wires."""
 _PROGRAM = "tool"
-_COUNTERS_LIBRARY = "performance_mads.so"
-_FLAGS = ("-std=gnu11", "-O2", "-Wall", "-shared", "-fPIC")
 _FRAMES = """#!{interpreter} -IS
 import sys
 
@@ -45,7 +42,7 @@ def write_tools(plane: Plane, plan: InfinibandPlan, fabric: InfinibandFabric) ->
     wires = wires_of(plane).run_directory if has_wires(fabric) else None
     libraries = [preload_library()]
     if wires is not None:  # it is asked before ibsim
-        libraries.insert(0, str(_write_counters_library(directory)))
+        libraries.insert(0, str(plane.write_library("performance_mads", "what asks wires for counters")))
     settings = {
         "namespace": str(NETNS_DIRECTORY / plane.namespace),
         "work": str(plane.work),
@@ -70,18 +67,6 @@ def write_tools(plane: Plane, plan: InfinibandPlan, fabric: InfinibandFabric) ->
     text = _FRAMES.format(interpreter=interpreter, checkout=str(CHECKOUT), settings=str(directory / tool.SETTINGS))
     write_atomically(frames, text, durable=False)
     frames.chmod(0o755)
-
-
-def _write_counters_library(directory: Path) -> Path:
-    """Write the library by which tools ask the wires for counters, to where nobody may read it; its path."""
-    package = "testbed.lab.features.infiniband"
-    made = compiled(
-        "performance-mads", ".so", source_texts(package, "native"), _FLAGS, what="what asks wires for counters"
-    )
-    target = directory / _COUNTERS_LIBRARY
-    write_atomically(target, made.read_bytes(), durable=False)
-    target.chmod(0o755)
-    return target
 
 
 def tool_environment(plane: Path, node: str) -> dict[str, str]:

@@ -468,6 +468,13 @@ __u64 ib_fabric_in_flight(const struct ib_fabric *fabric)
 	return fabric->in_flight;
 }
 
+void ib_fabric_forget_peaks(struct ib_fabric *fabric)
+{
+	for (__u32 port = 0; port < fabric->port_count; port++)
+		for (__u32 vl = 0; vl < DATA_VLS; vl++)
+			fabric->ports[port].lanes[vl].deepest = fabric->ports[port].held_blocks[vl];
+}
+
 __u64 ib_fabric_hops(const struct ib_fabric *fabric)
 {
 	return fabric->hops;

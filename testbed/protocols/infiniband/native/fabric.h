@@ -204,6 +204,8 @@ API void ib_fabric_forget_notices(struct ib_fabric *fabric);
 
 API const struct port_counters *ib_fabric_counters(struct ib_fabric *fabric, __u32 node, __u32 port);
 API const struct lane_counters *ib_fabric_lane(struct ib_fabric *fabric, __u32 node, __u32 port, __u32 vl);
+/* What buffers hold now is the most that was in them. */
+API void ib_fabric_forget_peaks(struct ib_fabric *fabric);
 API __u64 ib_fabric_in_flight(const struct ib_fabric *fabric);
 API __u64 ib_fabric_hops(const struct ib_fabric *fabric);
 API bool ib_fabric_is_broken(const struct ib_fabric *fabric);

@@ -166,6 +166,29 @@ class Icrc:
             raise DecodeError(size - ICRC_BYTES, "the ICRC is wrong")
 
 
+class LaterIcrc(Icrc):
+    """Leaves the ICRC to the port, which makes and checks it: that of an InfiniBand frame covers its LRH instead of IP
+    and UDP (`testbed.protocols.infiniband.local_routing`)."""
+
+    def seal(
+        self, source: str, destination: str, source_port: int, header: bytes, payload: bytes | memoryview, padding: int
+    ) -> bytes:
+        """Return payload, padding and room for an ICRC."""
+        return b"".join((payload, bytes(padding + ICRC_BYTES)))
+
+    def check(
+        self,
+        source: str,
+        destination: str,
+        source_port: int,
+        data: bytes | memoryview,
+        second_word: int = DONT_FRAGMENT,
+    ) -> None:
+        """Raise `DecodeError` for a packet without room for BTH and ICRC: its port has checked the rest."""
+        if len(data) < BTH_BYTES + ICRC_BYTES:
+            raise truncated("a BTH with its ICRC", BTH_BYTES + ICRC_BYTES, len(data))
+
+
 def check_icrc(
     source: str,
     destination: str,

@@ -183,8 +183,7 @@ class Sender:
                     self._send(packet, now, out, _RETX_AR)
                 continue
             if not sources:
-                self._sources = self._again = None
-                return
+                break
             outstanding = (window.next_psn - 1 - window.cack_psn) & 0xFFFF_FFFF
             if (outstanding >= self._peer_range or not congestion.can_send()) and self._blocked(now):
                 return
@@ -200,6 +199,8 @@ class Sender:
                 sources.popleft()
             window.add(fresh)
             self._send(fresh, now, out, 0 if sources else _REQ_AR)
+        if not again and not sources:
+            self._sources = self._again = None
 
     def _blocked(self, now: int) -> bool:
         """There is data, but no room; False if there is some after all.

@@ -12,6 +12,8 @@ _SMALLEST = 1e-12
 """A smaller value counts as 0."""
 _WANTED_TICKS = 5
 _MOST_LOG_TICKS = 7
+_MOST_RANKS = 10
+"""So many ranks are each a tick."""
 _ONE_UNIT = 1e4
 """Ratio of the ends above which no single unit suits both."""
 _LOG_FROM = 4.0
@@ -122,7 +124,7 @@ def numbered_axis(title: str, values: Iterable[float]) -> Axis:
 def rank_axis(title: str, last: int) -> Axis:
     """An axis of the ranks from 1 to `last`: its ticks are whole numbers, the first and the last among them."""
     last = max(2, last)
-    step = round(_step((last - 1) / _WANTED_TICKS, whole=True))
+    step = 1 if last <= _MOST_RANKS else round(_step((last - 1) / _WANTED_TICKS, whole=True))
     between = [rank for rank in range(step, last, step) if 1 + step * 0.6 < rank <= last - step * 0.6]
     ticks = tuple((float(rank), f"{rank:,}") for rank in (1, *between, last))
     return Axis(title=title, low=1.0, high=float(last), ticks=ticks)

@@ -6,7 +6,8 @@ a phone gets, so that labels which do not meet here meet nowhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 CHARACTER = 7.6
@@ -16,6 +17,8 @@ _LARGE_CHARACTER, _ABOVE, _BELOW = 9.6, 15.0, 5.0
 
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom."""
+Line = Sequence[tuple[float, float]]
+"""The places of a drawing that a line leads over, in its order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,20 @@ def shortened(label: str, room: float, *, character: float = CHARACTER) -> str:
         return label
     tail = (most - 1) // 2
     return f"{label[: most - 1 - tail]}…{label[len(label) - tail :]}"
+
+
+def is_crossed(box: Box, line: Line) -> bool:
+    """Tell whether a line leads through a room."""
+    left, top, right, bottom = box
+    for (x, y), (other_x, other_y) in itertools.pairwise(line):
+        enters, leaves = max(left, min(x, other_x)), min(right, max(x, other_x))
+        if enters > leaves:
+            continue
+        slope = (other_y - y) / (other_x - x) if other_x != x else 0.0
+        ends = (y, other_y) if other_x == x else (y + (enters - x) * slope, y + (leaves - x) * slope)
+        if min(ends) < bottom and max(ends) > top:
+            return True
+    return False
 
 
 def _overlap(one: Box, other: Box) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from testbed.record.report.chart.axis import Axis
-from testbed.record.report.chart.labels import Labels, Spot, shortened
+from testbed.record.report.chart.labels import Labels, Line, Spot, is_crossed, shortened
 from testbed.record.report.chart.svg import Drawing, document, element, hover, number, path, text, tone
 
 Point = tuple[float, float]
@@ -38,6 +38,9 @@ class XYChart:
         self._above: list[str] = []
         self._legend: list[tuple[str, str]] = []
         self._moments: list[tuple[float, str, str]] = []
+        self._lines: list[Line] = []
+        self._ideals: list[tuple[float, str]] = []
+        """The height of each ideal, and its label."""
         self._labels = Labels(edge=(self._left, 20.0, self.width, self.height - _BOTTOM))
 
     def line(
@@ -59,6 +62,7 @@ class XYChart:
             return
         cls = tone(series)
         places = [self._at(point) for point in thin(points, self._most)]
+        self._lines.append(places)
         self._painted.append(
             element("path", hover(remark or label), d=path(places), cls=f"line {cls} {weight}".strip())
         )
@@ -112,15 +116,12 @@ class XYChart:
                 self._list(tone(series), label)
 
     def ideal(self, value: float, label: str) -> None:
-        """A dashed line across at `value`, named on it where there is room, or in the legend."""
+        """A dashed line across at `value`, named on it where neither a label nor a line is, or in the legend."""
         y = self._at((self.x.low, value))[1]
         self._above.append(
             element("path", hover(label), d=path([(self._left, y), (self.width - _RIGHT, y)]), cls="ideal")
         )
-        ends = ((self.width - _RIGHT - 4, "end"), (self._left + 6, "start"))
-        rows = (y + 15, y - 5) if y < _TOP + 22 else (y - 5, y + 15)
-        if not self._write(label, [Spot(x=x, y=row, anchor=anchor) for x, anchor in ends for row in rows], "name"):
-            self._list("ideal", label)
+        self._ideals.append((y, label))
 
     def ideal_line(self, points: Sequence[Point], label: str) -> None:
         """Draw what the lines would be at best, where that is a curve; named in the legend."""
@@ -144,6 +145,8 @@ class XYChart:
 
     def draw(self, described: str) -> Drawing:
         """Return the drawing; nothing is added to the chart any more."""
+        for ideal in self._ideals:
+            self._name_ideal(*ideal)
         moments = [self._moment(*moment) for moment in self._moments]
         inside = [*self._frame(), *self._painted, *self._above, *moments]
         svg = document(inside, width=self.width, height=self.height, described=described)
@@ -160,6 +163,14 @@ class XYChart:
         if spot is not None:
             self._above.append(text(label, spot.x, spot.y, cls, anchor=spot.anchor))
         return spot is not None
+
+    def _name_ideal(self, y: float, label: str) -> None:
+        ends = ((self.width - _RIGHT - 4, "end"), (self._left + 6, "start"))
+        rows = (y + 15, y - 5) if y < _TOP + 22 else (y - 5, y + 15)
+        spots = [Spot(x=x, y=row, anchor=anchor) for x, anchor in ends for row in rows]
+        clear = [spot for spot in spots if not any(is_crossed(spot.box(label), line) for line in self._lines)]
+        if not self._write(label, clear, "name"):
+            self._list("ideal", label)
 
     def _moment(self, at: float, name: str, remark: str) -> str:
         x = self._at((at, self.y.low))[0]

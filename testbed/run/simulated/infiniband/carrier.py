@@ -18,8 +18,8 @@ from testbed.protocols.infiniband.data_path import FrameNotice, SubnetDataPath
 from testbed.protocols.infiniband.local_routing import BTH_BYTES, LOCAL, LRH_BYTES, VCRC_BYTES
 from testbed.protocols.infiniband.subnet import Subnet
 from testbed.protocols.roce.rnic import Rnic
+from testbed.run.placed.subnet import pkey_between
 from testbed.run.simulated.infiniband.network import HcaHost, SubnetNetwork
-from testbed.run.simulated.infiniband.subnets import pkey_between
 
 _PKEY_AT = 2
 """The place of the P_Key in a BTH, 16 bits (InfiniBand volume 1, section 9.2)."""

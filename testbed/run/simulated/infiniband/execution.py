@@ -9,17 +9,18 @@ from testbed.base.errors import TestbedError
 from testbed.endpoints.worker.program import Program
 from testbed.lab.core.model import InfinibandFabric
 from testbed.run.measuring.measured import Measured
+from testbed.run.measuring.subnet_loads import subnet_load
 from testbed.run.placed.lab import LiveLab
+from testbed.run.placed.subnet import ends_of, port_counters, require_lids
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.simulated.beside import Beside
 from testbed.run.simulated.counters import QueueSampler
 from testbed.run.simulated.execution import Execution, SimulatedRun, without_collector
 from testbed.run.simulated.fabric import SimulatedFabric
 from testbed.run.simulated.infiniband.carrier import SubnetCarrier
-from testbed.run.simulated.infiniband.counters import port_counters, subnet_load
 from testbed.run.simulated.infiniband.faults import SUBNET_NS, SubnetHappening
 from testbed.run.simulated.infiniband.network import HcaHost, SubnetNetwork
-from testbed.run.simulated.infiniband.subnets import build_data_path, ends_of, require_lids, subnet_of
+from testbed.run.simulated.infiniband.subnets import build_data_path, subnet_of
 from testbed.run.transports.lab_transport import LabTransport, address_of
 
 if TYPE_CHECKING:
@@ -112,5 +113,14 @@ class SubnetExecution(Execution):
         super()._observe(fabric, sampler, run)
         carrier, observation = self._carrier, run.measured.observation
         assert carrier is not None
-        observation.sent = port_counters(carrier, ends_of(self._fabric))
-        observation.subnet = subnet_load(carrier, self._begin_ns, fabric.network.now)
+        readings, stuck = carrier.path.readings(), carrier.deadlocked_ns
+        observation.sent = port_counters(readings, ends_of(self._fabric))
+        observation.subnet = subnet_load(
+            readings,
+            engine=carrier.subnet.engine,
+            vls=carrier.subnet.vls,
+            frames=carrier.hops,
+            lost=carrier.lost,
+            deadlock=None if stuck is None else (carrier.in_flight, max(0, stuck - self._begin_ns) / 1e9),
+            elapsed_s=max(0, fabric.network.now - self._begin_ns) / 1e9,
+        )

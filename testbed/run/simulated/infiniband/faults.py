@@ -24,10 +24,11 @@ from testbed.run.faults.links import LinkDown
 from testbed.run.faults.outcome import FaultOutcome
 from testbed.run.faults.registry import lab_fault
 from testbed.run.measuring.measured import Measured
+from testbed.run.placed.subnet import ends_of
 from testbed.run.schema.model import AtStep, Fault
 from testbed.run.simulated.infiniband.carrier import SubnetCarrier
 from testbed.run.simulated.infiniband.network import SubnetNetwork
-from testbed.run.simulated.infiniband.subnets import ends_of, rerouted
+from testbed.run.simulated.infiniband.subnets import rerouted
 
 SUBNET_NS = 15_000_000
 """From a link's change until the tables are other ones: OpenSM over ibsim took 11 to 15 ms with 32 HCAs."""

@@ -1,20 +1,16 @@
-"""From a lab's InfiniBand back end to its data path: the tables that OpenSM computes, and what its file says of lanes,
-partitions and congestion besides."""
+"""From a lab's InfiniBand back end to its data path: the tables that OpenSM computes, and what its file says of lanes
+and congestion besides."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from testbed.base.errors import ScenarioError
 from testbed.lab.core.model import InfinibandFabric
-from testbed.lab.core.model.end import End
-from testbed.lab.core.model.infiniband import port_numbers, subnet_names
 from testbed.lab.features.infiniband.wires import link_delays_ns, up_ports
 from testbed.protocols.infiniband.data_path import Congestion, PathLink, PathNode, SubnetDataPath
-from testbed.protocols.infiniband.local_routing import DEFAULT_PKEY
 from testbed.protocols.infiniband.subnet import NO_PORT, Channel, Subnet
-from testbed.protocols.infiniband.tables import FULL_MEMBER, set_tables
+from testbed.protocols.infiniband.tables import set_tables
 
 _computed: dict[tuple[str, frozenset[Channel]], Subnet] = {}
 
@@ -111,39 +107,3 @@ def _fill_tables(path: SubnetDataPath, fabric: InfinibandFabric, subnet: Subnet)
             path.set_congestion(switch.name, Congestion(threshold=settings.congestion_control.threshold))
         if settings.adaptive_routing:
             path.set_up_ports(switch.name, up_ports(fabric, subnet, switch.name))
-
-
-def require_lids(subnet: Subnet, hcas: Iterable[str]) -> None:
-    """Raise `ScenarioError` where the subnet manager has found one of these HCAs nowhere."""
-    for name in hcas:
-        if name not in subnet.nodes or not subnet.nodes[name].lid:
-            raise ScenarioError(
-                f"{name} is no HCA of the subnet whose manager is at {subnet.sm or 'no HCA'}",
-                hint="one plane whose rails are joined by spines, and NICs without link groups",
-            )
-
-
-def pkey_between(subnet: Subnet, source: str, destination: str) -> int:
-    """Return the P_Key of packets from one HCA to another: that of the first partition that both are in.
-
-    Raises `ScenarioError` where there is none.
-    """
-    if not subnet.partitions:
-        return DEFAULT_PKEY
-    for one in subnet.partitions:
-        if source in one.members and destination in one.members:
-            return FULL_MEMBER | one.pkey
-    raise ScenarioError(
-        f"{source} and {destination} are in no partition together, and the workload has one send to the other",
-        hint="ranks of one partition, or fabric.infiniband.partitions with both",
-    )
-
-
-def ends_of(fabric: InfinibandFabric) -> Mapping[Channel, End]:
-    """Return the port of the lab that each port of the subnet is."""
-    names, numbers = subnet_names(fabric), port_numbers(fabric)
-    return {(names[end], numbers[end]): end for end in _all_ends(fabric)}
-
-
-def _all_ends(fabric: InfinibandFabric) -> Iterable[End]:
-    return (end for link in fabric.links for end in (link.a, link.b))

@@ -90,3 +90,23 @@ def _use(page: object, t: float) -> int:
             "() => consoleApp.live.get().shown.columns.use[consoleApp.live.get().lab.portNumber.get('leaf4:down1')]"
         )
     )
+
+
+def test_a_simulated_run_is_played_back_though_it_took_microseconds(desk: Desk) -> None:
+    """On its own lab, which keeps less buffer for pauses than this machine's does."""
+    desk.testbed("run", "incast.yml", "--backend", "simulation", "--quiet", "--no-report", "-o", "simulated")
+    (directory,) = (desk.directory / "simulated").iterdir()
+    page = desk.open(f"/runs/{desk.directory.name}~simulated~{directory.name}/0/1/map?m=queue")
+    begin, end = page.evaluate("() => consoleApp.live.get().lab.span")
+    assert begin == 0 < end < 0.05
+    deepest = """t => { consoleApp.at(t); return new Promise(done => setTimeout(() => {
+      const {lab, shown} = consoleApp.live.get();
+      done([shown.t, shown.columns.queue[lab.portNumber.get('leaf1:up')]]); }, 700)); }"""
+    at, queue = page.evaluate(deepest, end / 2)
+    assert abs(at - end / 2) < end / 50 and queue > 0
+    page.locator("#main").focus()
+    page.get_by_label("Speed of playing").select_option("in 5 s")
+    page.get_by_role("button", name="Play").click()
+    page.wait_for_function("at => consoleApp.live.get().shown.t > at", arg=at)
+    page.wait_for_function("end => consoleApp.address.get().moment === consoleApp.rounded(end)", arg=end, timeout=SLOW)
+    expect(page.locator(".strip-words")).to_contain_text("ms")

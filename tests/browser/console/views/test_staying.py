@@ -39,6 +39,43 @@ def free_port() -> int:
         return int(item.getsockname()[1])
 
 
+def test_a_problem_leads_to_its_line(desk: Desk) -> None:
+    """In a text that is longer than its field, whose numbers move with it."""
+    lines = ["name: long", *("# a remark" for _ in range(200)), "fabric: {design: rail-optimized, hosts: two}"]
+    (desk.directory / "long.yml").write_text("\n".join(lines) + "\n")
+    page = desk.open(f"/labs?p.file={desk.directory.name}/long.yml")
+    dialog = page.get_by_role("dialog", name="Deploy a lab")
+    problem = dialog.get_by_label("What is wrong").get_by_role("button").filter(has_text=f"{len(lines)}:").first
+    problem.click(timeout=SLOW)
+    text, number = dialog.get_by_label("Text of", exact=False), dialog.locator(".editor-gutter .wrong")
+    expect(text).to_be_focused()
+    before = text.evaluate("area => area.value.slice(0, area.selectionStart).split('\\n').length")
+    assert before == len(lines)
+    expect(number).to_be_in_viewport()
+    editor, at = dialog.locator(".editor").bounding_box(), number.bounding_box()
+    assert editor["height"] < 600, "it is no longer than its page"
+    assert editor["y"] < at["y"] < editor["y"] + editor["height"]
+    expect(problem).to_be_in_viewport()
+    (desk.directory / "long.yml").unlink()
+
+
+def test_a_text_that_somebody_else_has_changed_is_loaded_anew(desk: Desk) -> None:
+    file = desk.directory / "shared.yml"
+    file.write_text(OTHER)
+    page = desk.open(f"/labs?p.file={desk.directory.name}/shared.yml")
+    dialog = page.get_by_role("dialog", name="Deploy a lab")
+    text = dialog.get_by_label("Text of", exact=False)
+    text.fill(OTHER + "# mine\n", timeout=SLOW)
+    file.write_text(OTHER + "# theirs\n")
+    dialog.get_by_role("button", name="Save and deploy").click(timeout=SLOW)
+    expect(dialog.get_by_role("alert")).to_contain_text("was changed meanwhile", timeout=SLOW)
+    assert file.read_text().endswith("# theirs\n")
+    dialog.get_by_role("button", name="Load it as it is now").click()
+    expect(text).to_have_value(OTHER + "# theirs\n", timeout=SLOW)
+    expect(dialog.get_by_role("alert")).to_have_count(0)
+    file.unlink()
+
+
 @pytest.mark.parametrize("way", ["Escape", "Close", "Cancel", "beside it"])
 def test_an_edited_text_is_asked_about_before_it_is_lost(way: str, desk: Desk) -> None:
     page = desk.open(f"/labs?p.edit={LAB}")

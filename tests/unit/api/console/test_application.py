@@ -204,6 +204,7 @@ def test_topologies_whose_nodes_are_written_out_are_among_topologies(tmp_path: P
     async def story(asked: Asked) -> None:
         (tmp_path / "files" / "written.yml").write_text("name: w\ntopology:\n  nodes: {a: {kind: host}}\n")
         (tmp_path / "files" / "s.yml").write_text("name: s\ntopology: {file: w.yml}\nworkload: {kind: incast}\n")
+        (tmp_path / "files" / "ansible-inventory.yml").write_text("all: {}\n")  # as in the directory of a lab
         for kind, names in (("topology", ["files/written.yml"]), ("scenario", ["files/s.yml"])):
             assert [one["path"] for one in (await asked("GET", f"/api/files?kind={kind}")).json] == names
 

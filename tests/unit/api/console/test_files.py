@@ -35,12 +35,15 @@ ESCAPES = (
     "labs/up/secret.yml",
     "../secret.yml",
     "labs/up/labs/a.yml",
+    "link.yml",
+    "up/secret.yml",
+    "deep/../../secret.yml",
 )
 
 
 @pytest.mark.parametrize("path", ESCAPES)
 def test_a_way_out_works_where_paths_are_joined_and_not_here(start: Path, path: str) -> None:
-    naive = start / path if path.startswith("..") else start.parent / path
+    naive = start.parent / path if path.startswith("labs/") else start / path
     assert naive.read_text() in (SECRET, "name: a\n")
     files = StartDirectories([start])
     for attack in (files.read, files.path):
@@ -58,6 +61,19 @@ def test_what_is_no_path_of_ours_is_not_there(start: Path, path: str) -> None:
     with pytest.raises(RefusedRequest) as refused:
         StartDirectories([start]).read(path)
     assert refused.value.status == 404
+
+
+def test_a_path_may_be_typed_as_in_the_first_directory(start: Path, tmp_path: Path) -> None:
+    (other := tmp_path / "other").mkdir()
+    (other / "c.yml").write_text("name: c\n")
+    files = StartDirectories([start, other])
+    assert files.read("deep/b.yml").text == files.read("labs/deep/b.yml").text == "name: b\n"
+    assert files.path("a.yml") == start / "a.yml"
+    assert files.read("other/c.yml").text == "name: c\n"
+    with pytest.raises(RefusedRequest):
+        files.read("c.yml")
+    with pytest.raises(RefusedRequest):
+        StartDirectories([]).read("a.yml")
 
 
 def test_links_are_not_followed_inside_either_and_pipes_block_nobody(start: Path) -> None:
@@ -135,6 +151,14 @@ def test_the_list_has_no_links_and_nothing_hidden(start: Path) -> None:
     (start / ".git").mkdir()
     (start / ".git" / "c.yml").write_text("x")
     assert [item.path for item in StartDirectories([start]).listed()] == ["labs/a.yml", "labs/deep/b.yml"]
+
+
+def test_what_lies_deep_below_comes_last(start: Path) -> None:
+    """A checkout has hundreds of broken topologies among its tests, and `tests` before `topologies`."""
+    (start / "a" / "golden").mkdir(parents=True)
+    (start / "a" / "golden" / "c.yml").write_text("name: c\n")
+    paths = [item.path for item in StartDirectories([start]).listed()]
+    assert paths == ["labs/a.yml", "labs/deep/b.yml", "labs/a/golden/c.yml"]
 
 
 def test_two_directories_of_one_name_have_two(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +16,8 @@ from testbed.api.console.listening import CannotListen, ListenAt, Tls, certifica
 from testbed.api.console.start import ConsoleServing, _Link, opened, roots_of, serve_console
 from testbed.base.errors import LabNotFound, TestbedError
 from testbed.lab.core.deploy.records.state import StateDirectory
+
+PATIENCE_S = 20.0
 
 
 @pytest.fixture
@@ -66,15 +70,21 @@ def test_a_forwarded_console_is_known_by_the_address_of_the_other_end_alone(said
     assert not made.names.know(own)
 
 
-def test_a_unix_socket_has_no_link_but_a_token(tmp_path: Path, said: list[str]) -> None:
+def test_a_unix_socket_is_reached_through_ssh(tmp_path: Path, said: list[str]) -> None:
+    """No browser opens a Unix socket: the link is that of one end of `ssh -L`."""
     path = tmp_path / "c.sock"
     made = link(said, ListenAt(path=path))
     made.show()
-    assert said[0].startswith(f"console at {path}, token ")
+    told, _, token = said[0].removesuffix(" (Ctrl-C ends it)").partition("?token=")
+    assert told == f"console at {path}; after `ssh -L 9470:{path} HOST` elsewhere: http://127.0.0.1:9470/"
+    assert made.names.know("127.0.0.1:9470")
     assert made.names.know("localhost:12345")
     assert not made.names.know("evil.example:12345")
     assert made.sessions is not None
-    assert made.sessions.log_in(said[0].rpartition(" ")[2]) is not None
+    assert made.sessions.log_in(token) is not None
+    serving = ConsoleServing(bind=ListenAt(path=path), settings=ConsoleSettings(roots=()), opens_browser=True)
+    with pytest.raises(CannotListen, match="no browser reaches"):
+        serve_console(serving, said.append)
 
 
 def test_what_is_shown_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,8 +122,8 @@ def test_a_browser_is_handed_a_file_of_its_owner_and_no_token(
     said: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Whoever lists processes sees the command lines of all of them (proc(5), cmdline)."""
-    opened_with: list[str] = []
-    monkeypatch.setattr(browser.webbrowser, "open", opened_with.append)
+    opened_with: queue.Queue[str] = queue.Queue()
+    monkeypatch.setattr(browser.webbrowser, "open", lambda address: opened_with.put(address) is None)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     bind = ListenAt(host="127.0.0.1", port=0)
     serving = ConsoleServing(bind=bind, settings=ConsoleSettings(roots=()), opens_browser=True)
@@ -122,11 +132,24 @@ def test_a_browser_is_handed_a_file_of_its_owner_and_no_token(
     made.show()
     link = said[0].split()[1]
     token = link.partition("token=")[2]
-    (address,) = opened_with
+    address = opened_with.get(timeout=PATIENCE_S)
     assert token and token not in address and address.startswith(f"file://{tmp_path}/")
     page = Path(address.removeprefix("file://"))
     assert link in page.read_text()
     assert (page.stat().st_mode & 0o777, page.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     made.used()
     assert not page.parent.exists(), "the token is worth nothing, and its file is gone"
-    assert len(opened_with) == 1
+    assert opened_with.empty()
+
+
+def test_a_browser_that_is_waited_for_holds_nothing_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As one of a terminal, or one that BROWSER names (Python's webbrowser waits until it ends)."""
+    ended, told = threading.Event(), queue.Queue[str]()
+    monkeypatch.setattr(browser.webbrowser, "open", lambda address: not ended.wait(PATIENCE_S))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    file = browser.LinkFile()
+    file.open("http://127.0.0.1:9470/?token=x", told.put)
+    assert told.empty()
+    ended.set()
+    assert "--open: no browser was found" in told.get(timeout=PATIENCE_S)
+    file.remove()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from importlib import import_module
+from typing import BinaryIO
 
 import pytest
 
-from testbed.api.pool.about import about_this_machine
+from testbed.api.pool.about import AboutMachine, about_this_machine
 from testbed.api.pool.crew import PoolLost
 from testbed.api.pool.file import PoolMachine
 from testbed.api.pool.machines import MOST_AT_ONCE, MachineAtWork, StationOrder, with_each
@@ -28,6 +29,12 @@ class StubMachine(MachineAtWork):
         self.breaks = breaks
         self.has: list[str] = []
         self.ended = self.closed = False
+
+    def ask(self, *, probed: bool) -> AboutMachine:
+        raise AssertionError("nobody asks it")
+
+    def _run(self, source: BinaryIO) -> int:
+        return 0
 
     def put(self, archive: bytes, name: str) -> None:
         if self.breaks:

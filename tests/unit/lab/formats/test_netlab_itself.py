@@ -22,7 +22,9 @@ pytestmark = pytest.mark.process
 ROOT = Path(__file__).parents[4]
 CORPUS = ROOT / "tests" / "golden" / "imports"
 NETLAB = Path(sys.executable).with_name("netlab")
-EXPORTED = ["hand-written", "multi-pod", "datacentre"]
+EXPORTED = ["hand-written", pytest.param("multi-pod", marks=pytest.mark.thorough), "datacentre"]
+PODS = "name: pods\nfabric: {design: rail-optimized, pods: 2, hosts: 1, gpus: 1, spines: 1, super_spines: 1}\n"
+"""Three tiers, of as few nodes as netlab reads in seconds."""
 FILES = sorted(CORPUS.glob("*.netlab.yml"))
 
 
@@ -56,10 +58,18 @@ def ends_of(document: Any) -> set[frozenset[str]]:
 
 @pytest.mark.parametrize("name", EXPORTED)
 def test_netlab_takes_what_is_exported_to_it(name: str, tmp_path: Path) -> None:
-    lab = load_topology(ROOT / "topologies" / f"{name}.yml")
+    require_taken(load_topology(ROOT / "topologies" / f"{name}.yml"), tmp_path)
+
+
+def test_netlab_takes_pods(tmp_path: Path) -> None:
+    require_taken(load_topology_text(PODS, file="pods.yml"), tmp_path)
+
+
+def require_taken(lab: Lab, folder: Path) -> None:
+    """Require that netlab reads what is exported, and finds the links of the lab."""
     text = write_netlab(lab).text
     data = [link for link in lab.links if lab.out_of_band is None or link.network != lab.out_of_band.name]
-    assert ends_of(theirs(text, tmp_path)) == {frozenset({str(link.a), str(link.b)}) for link in data}
+    assert ends_of(theirs(text, folder)) == {frozenset({str(link.a), str(link.b)}) for link in data}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -144,9 +144,9 @@ def test_a_packet_knows_whether_its_last_switch_has_cut_it(narrow: str) -> None:
     assert cut and set(cut) == {narrow == "right:b"}
 
 
-def incast(*, lossless: bool) -> tuple[FabricNetwork, list[Talker]]:
-    """A and B send to C over one switch, whose port to C is as slow as theirs."""
-    talkers = [Talker(address) for address in (A, B, C)]
+def incast(*, lossless: bool, first: Talker | None = None) -> tuple[FabricNetwork, list[Talker]]:
+    """A (or `first`) and B send to C over one switch, whose port to C is slower than theirs."""
+    talkers = [first or Talker(A), Talker(B), Talker(C)]
     network = FabricNetwork(talkers, seed=1, overhead_bytes=42)
     network.add_fabric_switch("switch", SwitchSettings(buffer_bytes=100_000))
     into = port(lossless=True, xoff_bytes=4000, xon_bytes=2000, headroom_bytes=8_000) if lossless else port()
@@ -190,6 +190,73 @@ def test_control_packets_pass_a_paused_nic_and_little_is_taken_from_its_endpoint
     a.give(C, 100)
     network.run()
     assert c.got == [] and len(a.data) == 100 - NIC_PACKETS
+
+
+def stray(network: FabricNetwork) -> Frame:
+    """A packet of A to B that its endpoint knows nothing of, as a probe is."""
+    frame = Frame(network.nics[A].number, network.nics[B].number, 50_000, Priority.DATA, b"h", bytes(957))
+    frame.wire_bytes = frame.size + 42
+    return frame
+
+
+class Metronome(Talker):
+    """Has a packet to B once in `interval_ns`, as a rate limiter lets it, and notes when each was taken."""
+
+    def __init__(self, address: str, interval_ns: int) -> None:
+        super().__init__(address)
+        self.interval_ns = interval_ns
+        self.due = 0
+        self.taken: list[int] = []
+
+    def transmit(self, now: int, limit: int = 64) -> list[Outgoing]:
+        found = super().transmit(now, limit)
+        self.taken += [now] * len(found)
+        return found
+
+    def next_timer(self) -> int | None:
+        return self.due
+
+    def handle_timer(self, now: int) -> None:
+        self.due += self.interval_ns
+        self.give(B, 1)
+
+
+def test_what_waited_in_a_pause_does_not_hold_up_the_clock_of_a_rate_limiter() -> None:
+    """A packet takes 0.8 us, one is due each us: what waited for 6 us takes 24 us to be sent, with the others."""
+    a = Metronome(A, 1000)
+    network, _ = incast(lossless=False, first=a)
+    out = network.outputs[f"{A} up"]
+    network.at(1500, lambda now: out.pause(now, DATA))
+    network.at(7500, lambda now: out.resume(now, DATA))
+    network.run(until=40_000)
+    late = [taken - number * 1000 for number, taken in enumerate(a.taken)]
+    assert len(late) == 41 and max(late) < 800, "each as the line gets free, at the latest"
+
+
+def test_a_nic_that_was_full_takes_a_packet_for_each_that_it_sends() -> None:
+    network, (a, b, _) = incast(lossless=False)
+    out = network.outputs[f"{A} up"]
+    out.pause(0, DATA)
+    a.give(B, 40)
+    network.at(100_000, lambda now: out.resume(now, DATA))
+    network.run(until=99_999)
+    assert out.waiting == NIC_PACKETS and len(a.data) == 40 - NIC_PACKETS
+    network.run(until=100_000 + 4 * 800 + 1)
+    assert out.waiting == NIC_PACKETS and len(a.data) == 40 - NIC_PACKETS - 5
+    network.run()
+    assert len(b.got) == 40
+
+
+def test_a_packet_of_somebody_else_that_waits_in_a_nic_is_no_pause() -> None:
+    network, (a, b, _) = incast(lossless=False)
+    out = network.outputs[f"{A} up"]
+    a.give(B, 40)
+    network.at(100, lambda now: out.offer(now, stray(network), None))
+    network.at(200, lambda now: network.nics[A].wake())
+    network.run(until=300)
+    assert out.waiting == 1 and len(a.data) == 39
+    network.run()
+    assert len(b.got) == 41
 
 
 def test_an_address_that_is_not_there_is_counted_and_holds_nothing_up() -> None:

@@ -47,10 +47,11 @@ def test_a_flow_with_a_window_of_a_few_packets_is_sprayed(paths: str, packets_pe
     assert min(uplinks) >= PACKETS / SPINES / 2
 
 
+@pytest.mark.parametrize("packets_per_entropy", [1, 4])
 @pytest.mark.parametrize("base_rtt_ns", [2000, 4000, 8000, BASE_RTT_NS])
-def test_no_value_has_a_flow_for_itself_at_any_window(base_rtt_ns: int) -> None:
+def test_no_value_has_a_flow_for_itself_at_any_window(base_rtt_ns: int, packets_per_entropy: int) -> None:
     """Whether an ACK covers one packet or four, and whatever falls into step with it."""
-    values, uplinks = spread("reps", base_rtt_ns, packets_per_entropy=4)
+    values, uplinks = spread("reps", base_rtt_ns, packets_per_entropy=packets_per_entropy)
     assert max(values.values()) <= PACKETS / 10
     assert min(uplinks) >= PACKETS / SPINES / 2
 

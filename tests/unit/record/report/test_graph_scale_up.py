@@ -113,10 +113,12 @@ def test_the_page_has_both_scales_of_a_lab_with_packets() -> None:
     page = render_html(lab)
     assert "k = 50,000" in page and "17 x 4.096 kB" in page
     assert "k = 25,000" in render_html(lab, k=25_000.0), "a deployed lab has a time scale of its own"
+    assert '<th class="num">lab</th>' in render_html(lab, k=25_000.0)
 
 
 def test_what_is_not_known_of_a_lab_is_left_out() -> None:
     lab = shipped("nvl72")
     assert lab.scale.time is None
     assert {here for _, _, here in domain_scales(lab, None)} == {""}
+    assert '<th class="num">lab</th>' not in render_html(lab), "a column without a figure says nothing"
     assert "credits of a VC" not in {name for name, _, _ in domain_scales(lab, None)}, "no frames are sent"

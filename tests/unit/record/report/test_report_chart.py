@@ -99,6 +99,7 @@ def test_there_are_no_halves_of_what_is_counted(longest: float, expected: list[s
     [
         (1, ["1", "2"]),
         (4, ["1", "2", "3", "4"]),
+        (8, ["1", "2", "3", "4", "5", "6", "7", "8"]),
         (16, ["1", "5", "10", "16"]),
         (2048, ["1", "500", "1,000", "1,500", "2,048"]),
     ],
@@ -241,6 +242,24 @@ def test_names_of_ideals_that_are_near_each_other_are_apart() -> None:
     chart.ideal(0.81, "second")
     (x, y, _), (beside, below, _) = texts_of(chart.draw("d").svg, "name")
     assert abs(y - below) > 12 or abs(x - beside) > 200
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ([(0, 0.1), (1, 0.1)], "right"),
+        ([(0, 0.1), (0.7, 0.1), (1, 1.0)], "left"),
+        ([(0, 0.84), (1, 0.84), (1, 0.76), (0, 0.76)], "legend"),
+    ],
+    ids=["far", "steep", "along"],
+)
+def test_the_name_of_an_ideal_is_where_no_line_leads(line: list[tuple[float, float]], place: str) -> None:
+    chart = XYChart(x=linear_axis("x", "", [0, 1]), y=linear_axis("y", "", [0, 1]))
+    chart.ideal(0.8, "ideal")
+    chart.line(line)
+    drawing = chart.draw("d")
+    written = ["right" if x > 280 else "left" for x, _, _ in texts_of(drawing.svg, "name")]
+    assert [*written, *("legend" for _ in drawing.legend)] == [place]
 
 
 def test_moments_at_one_time_have_their_bubbles_below_each_other() -> None:

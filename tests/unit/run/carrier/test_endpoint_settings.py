@@ -28,9 +28,9 @@ fabric: {design: rail-optimized, segments: 2, hosts: 2, gpus: 2, spines: 2, nic:
 QOS = "qos: {preset: uec, base_rtt: 12us}\n"
 
 
-def lab(more: str) -> Any:
+def lab(more: str, k: float = K) -> Any:
     model = load_topology_text(TOPOLOGY + more, file="carried.yml")
-    return SimpleNamespace(name="carried", model=model, plan=plan_lab(model, slot=0, k=K))
+    return SimpleNamespace(name="carried", model=model, plan=plan_lab(model, slot=0, k=k))
 
 
 def of_a_scenario(kind: TransportKind, where: Any, nics: list[Any]) -> dict[str, Any]:
@@ -73,10 +73,17 @@ def test_settings_are_those_of_a_scenario(kind: TransportKind, more: str) -> Non
             RoceConfig(**found.config)  # type: ignore[arg-type]
 
 
-def test_turns_are_ticks_where_round_trips_are_long() -> None:
-    slow, quick = lab(QOS), lab("")
-    assert LabEndpoints(slow.model, slow.plan).tick_ns == 12_000 * K / 20  # 12 ms of 240
-    assert LabEndpoints(quick.model, quick.plan).tick_ns == 0
+@pytest.mark.parametrize(
+    ("base_rtt", "k", "tick_ns"),
+    [
+        (2, K, 2000 * K / 10),  # in 4 ms a NIC sends less than 3 packets
+        (12, K, 12_000 * K / 20),  # in 24 ms it would have sent more than the 8 that it is given ahead
+        (2, 2000, 0),
+    ],
+)
+def test_turns_are_ticks_where_round_trips_are_long(base_rtt: int, k: float, tick_ns: float) -> None:
+    where = lab(f"qos: {{preset: uec, base_rtt: {base_rtt}us}}\n", k)
+    assert LabEndpoints(where.model, where.plan).tick_ns(where.plan.hosts[0].nics) == tick_ns
 
 
 @pytest.mark.parametrize(

@@ -6,19 +6,19 @@ import {askAhead, forgetAhead, neededOf} from "./early.js";
 import {Store} from "./store.js";
 import {Stream} from "./stream.js";
 
-const MOST_MOMENTS = 240;
+const MOST_MOMENTS = 240, AGAIN_MS = 3000;
 
 export class App {
   constructor() {
     this.address = new Store({...EMPTY, ...parse(location.hash)});
-    this.live = new Store({console: null, labs: [], tasks: [], trust: null, connected: false, lab: null, columns: null, t: null, state: null, shown: null, events: [], failed: null, gone: null, failing: [], machines: [], loggedOut: false});
+    this.live = new Store({console: null, labs: [], tasks: [], trust: null, connected: false, lab: null, columns: null, t: null, state: null, shown: null, events: [], failed: null, gone: null, failing: [], machines: [], loggedOut: false, crowded: false});
     this.toasts = new Store({list: []});
     this.dialogs = new Store({list: []});
     this.views = new Store({list: []});
     this.services = {};
     this.keys = new Map();
     this.listeners = new Map();
-    this.stream = new Stream((name, data) => this.told(name, data), connected => this.live.set(connected ? {connected, loggedOut: false} : {connected}), () => this.askWhetherKnown());
+    this.stream = new Stream((name, data) => this.told(name, data), connected => this.live.set(connected ? {connected, loggedOut: false} : {connected}), () => this.askWhetherKnown(), crowded => this.live.set({crowded}));
     this.moments = new Map();
     this.kept = new Map();  // the parameters that views had when one left them
     this.asked = 0;
@@ -50,7 +50,13 @@ export class App {
   }
 
   // Sets the moment that the page shows, in seconds; null: live.
-  at(seconds) { this.go({moment: seconds === null ? null : Math.round(seconds * 1000) / 1000}); }
+  at(seconds) { this.go({moment: seconds === null ? null : this.rounded(seconds)}); }
+
+  // A moment as the address has it: in milliseconds, and of a run, which may be simulated and short, in nanoseconds.
+  rounded(seconds) {
+    const {lab} = this.live.get(), parts = lab && lab.clock === "run" ? 1e9 : 1e3;
+    return Math.round(seconds * parts) / parts;
+  }
 
   param(name) { return this.address.get().params[name]; }
 
@@ -117,7 +123,9 @@ export class App {
       const events = await this.get(base + "/events?count=200").catch(() => []);
       if (mine === this.asked) this.live.set({events});
     } catch (error) {
-      if (mine === this.asked) this.live.set({failed: error});
+      if (mine !== this.asked) return;
+      this.live.set({failed: error});
+      if (error.status === 0) setTimeout(() => { if (mine === this.asked) { this.stream.follow(null); this.open(base); } }, AGAIN_MS);  // with a snapshot
     }
   }
 
@@ -143,6 +151,7 @@ export class App {
       if (this.address.get().moment === null) next.shown = {t: data.t, columns: next.columns, state: data.state};
     }
     this.live.set(next);
+    this.lookWhetherBack(next.labs);
     const {lab} = this.live.get();
     if (lab && data.revision && data.revision !== lab.revision) this.on_shape({revision: data.revision});
   }
@@ -173,14 +182,23 @@ export class App {
   on_failing(failing) { this.live.set({failing}); }
   on_event(event) { this.live.set({events: [...this.live.get().events.slice(-499), event]}); }
   on_trust(trust) { this.live.set({trust}); }
-  on_labs(labs) { this.live.set({labs}); }
+  on_labs(labs) { this.live.set({labs}); this.lookWhetherBack(labs); }
 
   on_task(task) {
     const tasks = this.live.get().tasks.filter(one => one.id !== task.id);
     this.live.set({tasks: [...tasks, task]});
   }
 
-  on_gone(gone) { this.live.set({gone}); }
+  // The lab has gone: what is told of the machine is told on, and a lab that has its name again is looked at.
+  on_gone(gone) {
+    this.live.set({gone});
+    this.stream.follow("/api/stream");
+  }
+
+  lookWhetherBack(labs) {
+    const {gone, lab} = this.live.get(), {base} = this.address.get();
+    if (gone && labs.some(one => one.base === base && (!lab || one.created !== lab.created))) this.open(base);
+  }
 
   async on_shape() {
     forgetAhead();

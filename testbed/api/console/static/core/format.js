@@ -24,6 +24,7 @@ export const spanText = seconds => {
 export const timeText = (seconds, clock = "wall", digits = 0) => {
   if (clock === "run") {
     const s = seconds;
+    if (s > 0 && s < .1) return s < 1e-3 ? `${+(s * 1e6).toPrecision(4)} µs` : `${+(s * 1e3).toPrecision(4)} ms`;
     return s < 60 ? `${s.toFixed(Math.max(digits, 2))} s` : `${Math.floor(s / 60)}:${two(Math.floor(s % 60))}`;
   }
   const at = new Date(seconds * 1000), text = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;

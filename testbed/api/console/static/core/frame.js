@@ -41,12 +41,13 @@ export const Frame = ({app}) => {
     <${Bar} app=${app} view=${name} />
     <${LoggedOut} app=${app} />
     <${Failing} app=${app} />
+    <${Crowded} app=${app} />
     <${Slots} app=${app} name="band" />
-    ${based && lab && about && html`<${Scale} app=${app} />`}
-    <div class=${`body ${based && lab && chosen.panel !== false ? "with-panel" : ""}`}>
+    ${based && lab && about && !gone && html`<${Scale} app=${app} />`}
+    <div class=${`body ${based && lab && !gone && chosen.panel !== false ? "with-panel" : ""}`}>
       <main id="main" tabindex="-1">
         <h1 class="unseen">${[chosen ? chosen.title : "", based && lab ? lab.name : ""].filter(Boolean).join(" of ")}</h1>
-        ${gone && based ? html`<${Empty} title="This lab was destroyed">${gone.reason}</${Empty}>`
+        ${gone && based ? html`<${Empty} title="This lab was destroyed">When a lab of this name is deployed, this page shows it.</${Empty}>`
         : failed && based ? html`<${Failure} error=${failed} />`
         : failed && !base ? html`<${Failure} error=${failed} />`
         : !chosen ? (loaded ? html`<${Empty} title="There is no such page">The address asks for "${name}".</${Empty}>` : html`<${Spinner} />`)
@@ -54,10 +55,10 @@ export const Frame = ({app}) => {
         : !based && chosen.scope !== "machine" ? html`<${Empty} title="No lab is chosen">Choose one above, or deploy one under Labs.</${Empty}>`
         : html`<${Guarded} key=${`${base} ${name}`}><${chosen.component} app=${app} /></${Guarded}>`}
       </main>
-      ${based && lab && chosen.panel !== false && html`<${Guarded} key=${base}><${Panel} app=${app} /></${Guarded}>`}
+      ${based && lab && !gone && chosen.panel !== false && html`<${Guarded} key=${base}><${Panel} app=${app} /></${Guarded}>`}
     </div>
     <${Slots} app=${app} name="dock" />
-    ${based && lab && html`<${Guarded} key=${base}><${Strip} app=${app} /></${Guarded}>`}
+    ${based && lab && !gone && html`<${Guarded} key=${base}><${Strip} app=${app} /></${Guarded}>`}
     <${Dialogs} app=${app} />
     <${Toasts} app=${app} />`;
 };
@@ -79,6 +80,9 @@ const LoggedOut = ({app}) => {
     <input ref=${field} type="password" aria-label="Link or token" autocomplete="off" spellcheck=${false} maxlength="400" required value=${token} onInput=${event => setToken(event.target.value)} />
     <button type="submit" class="button small" disabled=${busy}>Log in</button>${wrong && html`<b>That token is not right: each is good for one login.</b>`}</form>`;
 };
+
+const Crowded = ({app}) => useStore(app.live, l => l.crowded) && html`<div class="band" role="alert"><strong>Nothing moves on this page yet:</strong>
+  <span>five others of this browser look at the console. It is live as soon as one of them is closed or hidden.</span></div>`;
 
 const Failing = ({app}) => {
   const failing = useStore(app.live, l => l.failing);
@@ -120,7 +124,8 @@ const Bar = ({app, view}) => {
 };
 
 const Health = ({app, here}) => {
-  const lab = useStore(app.live, l => l.lab), state = useStore(app.live, l => l.state !== null);
+  const lab = useStore(app.live, l => l.lab), state = useStore(app.live, l => l.state !== null), gone = useStore(app.live, l => l.gone);
+  if (gone) return html`<${Pill} kind="bad">destroyed</${Pill}>`;
   if (lab && !lab.live) return html`<${Pill} title="A record, played back without its lab">record</${Pill}>`;
   const word = here ? here.state : state ? "running" : "", kind = word === "running" ? "ok" : word === "" ? "" : "warn";
   return html`${word && html`<${Pill} kind=${kind} title=${here ? `k = ${here.k}` : ""}>${word}</${Pill}>`}${lab && lab.k > 1 && html`<span class="soft scale-k">k = ${countText(+lab.k.toPrecision(3))}</span>`}`;

@@ -20,6 +20,19 @@ export const Failure = ({error}) => html`
     ${(error.problems || []).map(one => html`<p class="mono">${one.file}:${one.line}:${one.column} ${one.message}${one.hint && ` (${one.hint})`}</p>`)}
   </div>`;
 
+const AGAIN_MS = 3000;
+
+// A number for the dependencies of an effect that asks the console for something: while it does not answer, it is asked again.
+export const useTurn = error => {
+  const [turn, setTurn] = useState(0);
+  useEffect(() => {
+    if (!error || error.status !== 0) return undefined;
+    const timer = setTimeout(() => setTurn(one => one + 1), AGAIN_MS);
+    return () => clearTimeout(timer);
+  }, [error]);
+  return turn;
+};
+
 // One of several: a row of buttons, of which the arrows choose.
 export const Segments = ({label, value, options, onChange, kind = ""}) => {
   const move = event => {

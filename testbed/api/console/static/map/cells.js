@@ -167,13 +167,13 @@ export class Cells {
   }
 
   isLit() {
-    const {selection, filter} = this.app.address.get(), words = readWords(filter), {nodes, ports} = this.lab;
+    const {selection, filter} = this.app.address.get(), words = readWords(filter), {nodes, ports} = this.lab, {shown} = this.app.live.get();
     if (selection.length) {
       const names = new Set(selection.map(id => id.slice(id.indexOf(":") + 1)));
       return cell => cell.ports.some(port => port >= 0 && (names.has(this.lab.portName(port)) || names.has(nodes.name[ports.node[port]])));
     }
     if (words.empty) return null;
-    return cell => cell.ports.some(port => port >= 0 && words.port(nodes.name[ports.node[port]], ports.name[port], (this.lab.networks[ports.network[port]] || {}).name, undefined));
+    return cell => cell.ports.some(port => port >= 0 && words.port(this.lab, shown && shown.state, port));
   }
 
   look() {

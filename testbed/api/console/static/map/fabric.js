@@ -127,6 +127,7 @@ export class Fabric {
     const state = this.shown && this.shown.state;
     if (state === this.markedState) return;
     this.markedState = state;
+    if (this.words && this.words.keys.state) this.emphasise();
     const lost = new Map();
     if (state) for (const [place, word] of Object.entries(state.sessions || {})) {
       if (!word.startsWith("Established")) { const node = place.split(":")[0]; lost.set(node, (lost.get(node) || 0) + 1); }
@@ -162,7 +163,7 @@ export class Fabric {
   emphasise() {
     const {selection, filter} = this.app.address.get(), words = readWords(filter), {data} = this.map, picture = this.picture;
     picture.clear();
-    this.chosen = new Set();
+    Object.assign(this, {words, chosen: new Set()});
     const nodes = new Set();
     if (selection.length) {
       const numbers = new Map(data.nodes.map((one, node) => [one[NAME], node]));
@@ -189,8 +190,7 @@ export class Fabric {
         const number = this.lab.nodeNumber.get(one[NAME]);
         if (words.node(one[NAME], networks.get(one[NET]), state && number !== undefined ? state.nodes[number] : undefined)) found.add(node);
       });
-      const ports = new Set(this.lab.ports.node.map((node, port) => port).filter(port => words.port(this.lab.nodes.name[this.lab.ports.node[port]], this.lab.ports.name[port],
-        (this.lab.networks[this.lab.ports.network[port]] || {}).name, state && ["down", "up", "up"][state.links[port]])));
+      const ports = new Set(this.lab.ports.node.map((node, port) => port).filter(port => words.port(this.lab, state, port)));
       for (const port of ports) found.add(data.nodes.findIndex(one => one[NAME] === this.lab.nodes.name[this.lab.ports.node[port]]));
       picture.mark((one, node) => found.has(node));
       this.lit = line => [...line.near, ...line.far].some(port => ports.has(port));

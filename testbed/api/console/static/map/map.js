@@ -1,7 +1,7 @@
 // The view "Map": the picture of all networks, or a honeycomb and a matrix where there is too much for one.
 import {afterFrame, html, useEffect, useLayoutEffect, useRef, useState} from "../core/lib.js";
 import {useStore} from "../core/store.js";
-import {Failure, Segments, Spinner} from "../core/ui.js";
+import {Failure, Segments, Spinner, useTurn} from "../core/ui.js";
 import {useTheme} from "../core/frame.js";
 import {Cells} from "./cells.js";
 import {Fabric} from "./fabric.js";
@@ -26,15 +26,14 @@ const MapView = ({app}) => {
   const lab = useStore(app.live, l => l.lab), chosen = useStore(app.address, a => a.params.look), off = useStore(app.address, a => a.off);
   const look = LOOKS.some(one => one.value === chosen) ? chosen : nicsOf(lab) >= MANY_NICS ? "honeycomb" : "map";
   const stage = useRef(null), fabric = useRef(null), theme = useTheme();
-  const [map, setMap] = useState(null), [failed, setFailed] = useState(null), [moving, setMoving] = useState(false), [open, setOpen] = useState(false), [moved, setMoved] = useState(false);
+  const [map, setMap] = useState(null), [failed, setFailed] = useState(null), [moving, setMoving] = useState(false), [open, setOpen] = useState(false), [moved, setMoved] = useState(false), turn = useTurn(failed);
 
   useLayoutEffect(() => {  // and not an effect, which waits for a frame
     const stop = new AbortController();
-    setFailed(null);
     Promise.all([app.get("./map", stop.signal), app.get("./positions", stop.signal).catch(() => ({}))])
-      .then(([found, positions]) => { app.live.set({layers: found.layers.length ? found.layers : null}); setMap({...found, positions, revision: lab.revision}); }, error => { if (error.name !== "AbortError") setFailed(error); });
+      .then(([found, positions]) => { app.live.set({layers: found.layers.length ? found.layers : null}); setFailed(null); setMap({...found, positions, revision: lab.revision}); }, error => { if (error.name !== "AbortError") setFailed(error); });
     return () => stop.abort();
-  }, [lab.revision, app.address.get().base]);
+  }, [lab.revision, app.address.get().base, turn]);
 
   useLayoutEffect(() => {
     if (!map || map.revision !== lab.revision || !stage.current) return undefined;

@@ -11,7 +11,7 @@ export const Strip = ({app}) => {
   const lab = useStore(app.live, l => l.lab), measure = useStore(app.address, a => a.measure), moment = useStore(app.address, a => a.moment);
   const off = useStore(app.address, a => a.off), events = useStore(app.live, l => l.events);
   const canvas = useRef(null), [total, setTotal] = useState(null), theme = useTheme(), [width, setWidth] = useState(0);
-  const [playing, setPlaying] = useState(false), [speed, setSpeed] = useState(1);
+  const [playing, setPlaying] = useState(false), [chosen, setChosen] = useState(null);
 
   useEffect(() => {
     let stopped = false, timer = 0;
@@ -46,7 +46,8 @@ export const Strip = ({app}) => {
   const set = seconds => app.at(lab.live && seconds >= span[1] - .3 ? null : Math.min(span[1], Math.max(span[0], seconds)));
   const down = event => { if (event.button === 0) { event.currentTarget.setPointerCapture(event.pointerId); setPlaying(false); set(timeAt(event)); } };
   const drag = event => { if (event.buttons & 1) set(timeAt(event)); };
-  const now = moment === null ? span[1] : moment, step = Math.max(lab.live ? 1 : .001, (span[1] - span[0]) / 400);
+  const now = moment === null ? span[1] : moment, length = span[1] - span[0], step = Math.max(lab.live ? 1 : 0, length / 400);
+  const speeds = speedsOf(lab, length), {speed} = speeds.find(one => one.title === chosen) || speeds.find(one => one.first);
   const keys = event => {
     const to = {ArrowLeft: now - step, ArrowRight: now + step, PageUp: now + step * PAGE, PageDown: now - step * PAGE, Home: span[0], End: span[1] + 1}[event.key];
     if (to === undefined) return;
@@ -59,7 +60,7 @@ export const Strip = ({app}) => {
     if (!playing) return undefined;
     let at = app.address.get().moment === null || app.address.get().moment >= span[1] - step ? span[0] : app.address.get().moment, stopped = false;
     const ahead = async () => {
-      const times = Array.from({length: AHEAD}, (_, i) => rounded(at + i * FRAME_S * speed)).filter(one => one <= span[1]);
+      const times = Array.from({length: AHEAD}, (_, i) => app.rounded(at + i * FRAME_S * speed)).filter(one => one <= span[1]);
       const wanted = times.filter(one => !app.moments.has(one));
       if (wanted.length > times.length / 2) await app.fetchMoments(wanted).catch(() => {});
     };
@@ -68,7 +69,7 @@ export const Strip = ({app}) => {
       if (stopped) return;
       app.at(Math.min(at, span[1]));
       if (at >= span[1]) { setPlaying(false); if (lab.live) app.at(null); return; }
-      at = rounded(at + FRAME_S * speed);
+      at = app.rounded(at + FRAME_S * speed);
       timer = setTimeout(tick, FRAME_S * 1000);
     };
     let timer = setTimeout(tick, 0);
@@ -82,20 +83,23 @@ export const Strip = ({app}) => {
   }, [span[0], span[1], lab]);
 
   const live = lab.live && moment === null, words = total && values.length ? valueAt(total.t, values, now) : null;
-  const speeds = lab.live ? [1, 10, 60] : [.1, .25, 1, 4];
   return html`<footer class="strip" aria-label="Time">
     <div class="strip-words"><b>${live ? "Now" : timeText(now, lab.clock)}</b>
       <span class="soft">${live ? timeText(now, lab.clock) : lab.live ? `${spanText(span[1] - now)} ago` : `of ${timeText(span[1], lab.clock)}`}</span></div>
     <button type="button" class="button icon" aria-pressed=${String(playing)} aria-label=${playing ? "Stop" : "Play"} title=${playing ? "Stop (Space)" : "Play (Space)"} onClick=${() => setPlaying(!playing)}>${playing ? "❚❚" : "▶"}</button>
-    <select aria-label="Speed of playing" value=${speed} onChange=${event => setSpeed(Number(event.target.value))}>${speeds.map(one => html`<option key=${one} value=${one}>${one}×</option>`)}</select>
-    <div class="strip-line"><canvas ref=${canvas} role="slider" tabindex="0" aria-label="Moment that is shown" aria-valuemin=${Math.round(span[0])} aria-valuemax=${Math.round(span[1])} aria-valuenow=${Math.round(now)}
+    <select aria-label="Speed of playing" value=${speeds.find(one => one.speed === speed).title} onChange=${event => setChosen(event.target.value)}>${speeds.map(one => html`<option key=${one.title} value=${one.title}>${one.title}</option>`)}</select>
+    <div class="strip-line"><canvas ref=${canvas} role="slider" tabindex="0" aria-label="Moment that is shown" aria-valuemin=${app.rounded(span[0])} aria-valuemax=${app.rounded(span[1])} aria-valuenow=${app.rounded(now)}
       aria-valuetext=${live ? "now" : timeText(now, lab.clock)} onPointerDown=${down} onPointerMove=${drag} onKeyDown=${keys}></canvas>
       <span class="strip-title">${METRICS[measure].title} of ${["losses", "errors"].includes(measure) ? "all ports" : "the highest port"}${words === null ? "" : `: ${measureText(measure, words)}`}</span></div>
     <button type="button" class="button" aria-pressed=${String(live)} disabled=${!lab.live} title="Live (L)" onClick=${() => { setPlaying(false); app.at(null); }}>${lab.live ? "Live" : "Record"}</button>
   </footer>`;
 };
 
-const rounded = seconds => Math.round(seconds * 1000) / 1000;
+const times = one => ({title: `${one}×`, speed: one, first: one === 1});
+// How fast time may be played: as it was, or faster or slower; a run too short for that (a simulated one has microseconds), as long
+// as one can look at it.
+const speedsOf = (lab, length) => lab.live ? [1, 10, 60].map(times) : length >= 2 ? [.1, .25, 1, 4].map(times)
+  : [60, 20, 5].map(seconds => ({title: `in ${seconds} s`, speed: (length || 1) / seconds, first: seconds === 20}));
 const spanOf = (lab, total) => {
   if (total && total.span && total.span[1] > total.span[0]) return total.span;
   if (lab.span) return lab.span;

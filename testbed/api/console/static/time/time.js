@@ -1,7 +1,7 @@
 // The view "Time": what is selected, over what is kept, in one chart for each measure. A click sets the moment of the whole page.
 import {html, useEffect, useMemo, useRef, useState} from "../core/lib.js";
 import {useStore} from "../core/store.js";
-import {Empty, Failure, Segments, Spinner} from "../core/ui.js";
+import {Empty, Failure, Segments, Spinner, useTurn} from "../core/ui.js";
 import {METRICS, timeText} from "../core/format.js";
 import {portsOf} from "../core/app.js";
 import {useTheme} from "../core/frame.js";
@@ -15,13 +15,14 @@ const INKS = {
   dark: ["#56b4e9", "#ff8c42", "#33c39a", "#e79cc5", "#f0e442", "#8fb8ff", "#b79cff", "#c8d0da"],
 };
 const DASHES = [[], [], [], [], [7, 3], [7, 3], [2, 3], [2, 3]];
+const SHARES = new Set(["use", "marks", "pauses"]), TOPS = [10, 20, 50, 100, 200, 500, 1000];  // permille
 const WHOLE = [1, 2, 5].flatMap(one => [0, 1, 2, 3, 4, 5, 6, 7].map(power => one * 10 ** power)).sort((one, other) => one - other);
 const SPANS = [{value: "", title: "All"}, {value: "300", title: "5 min"}, {value: "60", title: "1 min"}];
 
 const TimeView = ({app}) => {
   const lab = useStore(app.live, l => l.lab), selection = useStore(app.address, a => a.selection), measure = useStore(app.address, a => a.measure), moment = useStore(app.address, a => a.moment);
   const back = useStore(app.address, a => a.params.back) || "", off = useStore(app.address, a => a.off), has = useStore(app.live, l => l.shown !== null);
-  const [found, setFound] = useState(null), [failed, setFailed] = useState(null), theme = useTheme();
+  const [found, setFound] = useState(null), [failed, setFailed] = useState(null), theme = useTheme(), turn = useTurn(failed);
 
   // The ports that are shown: what is selected, the highest first; nothing selected: the highest of all.
   const chosen = useMemo(() => {
@@ -54,7 +55,7 @@ const TimeView = ({app}) => {
     };
     load();
     return () => { stop.abort(); clearTimeout(timer); };
-  }, [lab, ports, back]);
+  }, [lab, ports, back, turn]);
 
   if (selection.length && !ports.length) return html`<${Empty} title="Nothing to draw">What is selected has no ports that are measured.</${Empty}>`;
   if (failed) return html`<${Failure} error=${failed} />`;
@@ -102,7 +103,7 @@ const Chart = ({app, lab, metric, found, ports, theme, moment, large, back, orde
       ...size(), padding: [10, 26, 0, 0], legend: {show: false},
       cursor: {sync: {key: "console", setSeries: false}, drag: {x: true, y: false}, focus: {prox: 24}, points: {size: 6}},
       focus: {alpha: .25},
-      scales: {x: {time: false}, y: {range: (_, low, high) => [0, Math.max(high || 0, ["use", "marks", "pauses"].includes(metric) ? 10 : bytes ? 1000 : 1) * 1.06]}},
+      scales: {x: {time: false}, y: {range: (_, low, high) => [0, (SHARES.has(metric) ? TOPS.find(top => top >= (high || 0)) || high : Math.max(high || 0, bytes ? 1000 : 1)) * 1.06]}},
       axes: [{...axis, values: (_, splits) => clock(splits), space: 90, size: 28}, {...axis, size: 64, ...(["losses", "errors"].includes(metric) ? {incrs: WHOLE} : {}), values: (_, splits) => splits.map(value => METRICS[metric].axis(value)), space: large ? 34 : 24}],
       series: [{}, ...ports.map((port, at) => ({label: lab.portName(port), stroke: INKS[theme][at], width: 1.8, dash: DASHES[at].length ? DASHES[at] : undefined, points: {show: false}, spanGaps: false}))],
       hooks: {

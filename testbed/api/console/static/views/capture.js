@@ -22,7 +22,7 @@ const CaptureView = ({app}) => {
     const read = async () => {
       for (;;) {
         const after = kept.rows.length ? kept.rows[kept.rows.length - 1].number : 0;
-        const found = await app.get(`./views/capture/${capture.id}/rows?after=${after}`, stop.signal);
+        const found = await app.get(`./views/capture/${capture.id}/rows?after=${after}&frames=${kept.told ? kept.told.frames : 0}`, stop.signal);
         kept.rows = [...kept.rows, ...found.rows].slice(-MOST_ROWS);
         kept.told = found;
         setTold(found);

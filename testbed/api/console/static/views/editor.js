@@ -17,8 +17,8 @@ export const Editor = ({value, onInput, problems = [], label, readOnly = false, 
     onInput(area.current.value);
   };
   return html`<div class="editor">
-    <div class="editor-gutter" ref=${gutter} aria-hidden="true">${Array.from({length: count}, (_, line) => html`<span key=${line} class=${at.has(line + 1) ? "wrong" : ""}
-      title=${at.has(line + 1) ? at.get(line + 1).map(one => one.message).join("\n") : undefined}>${line + 1}</span>`)}</div>
+    <div class="editor-gutter" ref=${gutter} aria-hidden="true"><div>${Array.from({length: count}, (_, line) => html`<span key=${line} class=${at.has(line + 1) ? "wrong" : ""}
+      title=${at.has(line + 1) ? at.get(line + 1).map(one => one.message).join("\n") : undefined}>${line + 1}</span>`)}</div></div>
     <textarea ref=${area} class="mono" aria-label=${label} spellcheck=${false} autocomplete="off" wrap="off" rows=${rows} readOnly=${readOnly} value=${value}
       onInput=${event => onInput(event.target.value)} onKeyDown=${keys} onScroll=${() => { gutter.current.scrollTop = area.current.scrollTop; }}></textarea>
   </div>`;

@@ -3,21 +3,21 @@
 // of it at once.
 import {html, useEffect, useState} from "../core/lib.js";
 import {useStore} from "../core/store.js";
-import {Button, CopyLine, Empty, Failure, Pill, Spinner} from "../core/ui.js";
+import {Button, CopyLine, Empty, Failure, Pill, Spinner, useTurn} from "../core/ui.js";
 import {bytesText, plural, rateText, shareText, spanText, timeText} from "../core/format.js";
 
 const VERDICTS = {pass: "ok", fail: "bad", invalid: "warn"};
 
 const JobView = ({app}) => {
-  const lab = useStore(app.live, live => live.lab), [found, setFound] = useState(null), [error, setError] = useState(null);
+  const lab = useStore(app.live, live => live.lab), [found, setFound] = useState(null), [error, setError] = useState(null), turn = useTurn(error);
   useEffect(() => {
     let stale = false;
-    const load = () => app.get("./views/job").then(data => { if (!stale) setFound(data); }, refused => { if (!stale) setError(refused); });
+    const load = () => app.get("./views/job").then(data => { if (!stale) { setFound(data); setError(null); } }, refused => { if (!stale) setError(refused); });
     load();
     const again = app.on("snapshot", load);  // what was told while nobody saw the page is not told again
     const stop = app.on("view", ({view, data}) => { if (view === "job" && !stale) setFound(now => ({...(now || {recorded: null}), ...data})); });
     return () => { stale = true; stop(); again(); };
-  }, [lab]);
+  }, [lab, turn]);
   if (error) return html`<${Failure} error=${error} />`;
   if (!found) return html`<${Spinner} />`;
   if (found.recorded) return html`<${Recorded} app=${app} job=${found.recorded} />`;
@@ -108,12 +108,12 @@ const Ways = ({app}) => {
 
 // Faults as spans on the axis of the run, with where it is now.
 const Axis = ({faults, now = null, events = [], end = null, onChoose}) => {
-  const last = Math.max(end || 0, now || 0, ...faults.map(one => one.until_s ?? one.at_s), 1) * 1.05;
+  const last = Math.max(end || 0, now || 0, ...faults.map(one => one.until_s ?? one.at_s), end ? 0 : 1) * 1.05, text = seconds => seconds < 1 ? timeText(seconds, "run") : `${seconds.toFixed(1)} s`;
   const at = seconds => `${Math.min(100, 100 * seconds / last)}%`;
-  return html`<div class="axis" role="img" aria-label=${`Faults over ${last.toFixed(1)} s: ${faults.map(one => `${one.kind} of ${one.target} at ${one.at_s} s`).join(", ") || "none"}`}>
+  return html`<div class="axis" role="img" aria-label=${`Faults over ${text(last)}: ${faults.map(one => `${one.kind} of ${one.target} at ${one.at_s} s`).join(", ") || "none"}`}>
     ${faults.map((one, row) => html`<div key=${row} class="axis-row"><span class="axis-name" title=${one.detail}>${one.kind} ${one.target}</span>
       <span class="axis-line"><i style=${{left: at(one.at_s), width: `calc(${at((one.until_s ?? last) - one.at_s)} + 2px)`}}></i>${now !== null && html`<u style=${{left: at(now)}}></u>`}</span></div>`)}
-    <div class="axis-row"><span class="axis-name"></span><span class="axis-ticks"><span>0 s</span><span>${(last / 2).toFixed(1)} s</span><span>${last.toFixed(1)} s</span></span></div>
+    <div class="axis-row"><span class="axis-name"></span><span class="axis-ticks"><span>0 s</span><span>${text(last / 2)}</span><span>${text(last)}</span></span></div>
   </div>`;
 };
 
@@ -152,14 +152,14 @@ const Recorded = ({app, job}) => {
       <span class="grow"></span><${Button} pressed=${report} onClick=${() => setReport(!report)}>Report</${Button}></header>
     ${job.description && html`<p class="soft">${job.description}</p>`}
     <${Verdict} ...${job} />
-    ${touched.length > 0 && html`<div class="failure" role="alert"><strong>This run was touched</strong>${touched.map((one, at) => html`<p key=${at}>${one.at_s.toFixed(1)} s, ${one.target}: ${one.detail}</p>`)}</div>`}
+    ${touched.length > 0 && html`<div class="failure" role="alert"><strong>This run was touched</strong>${touched.map((one, at) => html`<p key=${at}>${timeText(one.at_s, "run")}, ${one.target}: ${one.detail}</p>`)}</div>`}
     ${report ? html`<iframe class="report" title="Report" src=${`${base}/report`} sandbox=""></iframe>` : html`
     <div class="job-grid">
       <section class="card"><h2>Expected and measured</h2><${Expectations} list=${job.expectations} />
         <table class="table"><thead><tr><th scope="col">of this point</th><th scope="col" class="num">median</th><th scope="col" class="num">least</th><th scope="col" class="num">most</th></tr></thead>
           <tbody>${job.metrics.map((one, at) => html`<tr key=${at}><td>${one.title}</td><td class="num"><b>${valueText(one.median, one.unit)}</b></td><td class="num">${valueText(one.minimum, one.unit)}</td><td class="num">${valueText(one.maximum, one.unit)}</td></tr>`)}</tbody></table></section>
-      <section class="card"><h2>At ${timeText(now, "run")} of ${job.elapsed_s.toFixed(2)} s</h2>
-        ${flight.length ? html`<ul>${flight.map((one, at) => html`<li key=${at}><b>${one.kind}</b> ${one.label} is in flight since ${one.start_s.toFixed(2)} s</li>`)}</ul>` : html`<p class="soft">${job.collectives.length ? "No collective is in flight." : `The workload is ${job.workload}, over ${job.transport}.`}</p>`}
+      <section class="card"><h2>At ${timeText(now, "run")} of ${timeText(job.elapsed_s, "run")}</h2>
+        ${flight.length ? html`<ul>${flight.map((one, at) => html`<li key=${at}><b>${one.kind}</b> ${one.label} is in flight since ${timeText(one.start_s, "run")}</li>`)}</ul>` : html`<p class="soft">${job.collectives.length ? "No collective is in flight." : `The workload is ${job.workload}, over ${job.transport}.`}</p>`}
         ${faults.length > 0 && html`<${Axis} faults=${faults} now=${seconds} end=${job.elapsed_s} />`}
         ${job.slowest.length > 0 && html`<h3>Slowest flows</h3><table class="table"><thead><tr><th scope="col">from</th><th scope="col">to</th><th scope="col" class="num">of its ideal</th><th scope="col" class="num">goodput</th><th scope="col" class="num">sent again</th></tr></thead>
           <tbody>${job.slowest.map((one, at) => html`<tr key=${at}><td><button type="button" class="link" onClick=${() => app.select([`port:${one.source}`, `port:${one.destination}`])}>${one.source}</button></td><td>${one.destination}</td>

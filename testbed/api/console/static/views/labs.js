@@ -112,7 +112,7 @@ const useCommand = (app, values) => {
 
 // A file that can be edited: its text as it is on disk and as it is here, and the tag by which the server knows its state.
 const useFile = (app, path) => {
-  const [file, setFile] = useState(null), [error, setError] = useState(null);
+  const [file, setFile] = useState(null), [error, setError] = useState(null), [turn, setTurn] = useState(0);
   useEffect(() => {
     let stale = false;
     setFile(null);
@@ -120,19 +120,23 @@ const useFile = (app, path) => {
     if (path) app.get(`/api/files/${path.split("/").map(encodeURIComponent).join("/")}`).then(
       found => { if (!stale) setFile({...found, written: found.text}); }, refused => { if (!stale) setError(refused); });
     return () => { stale = true; };
-  }, [path]);
+  }, [path, turn]);
   const save = async () => {
     const {etag} = await app.put(`/api/files/${path.split("/").map(encodeURIComponent).join("/")}`, {text: file.text, etag: file.etag});
     setFile(now => ({...now, etag, written: now.text}));
   };
-  return {file, error, edit: text => setFile(now => ({...now, text})), save, changed: Boolean(file) && file.text !== file.written};
+  return {file, error, edit: text => setFile(now => ({...now, text})), save, reload: () => setTurn(turn + 1), changed: Boolean(file) && file.text !== file.written};
 };
+
+// Why a text was not saved or used; one that somebody else has changed meanwhile can be read anew.
+const Refused = ({error, reload}) => html`<${Failure} error=${error} />
+  ${error.code === "changed" && html`<p class="row"><${Button} onClick=${reload}>Load it as it is now</${Button}><span class="soft">What was changed here goes: copy it first, if it is long.</span></p>`}`;
 
 const DeployDialog = ({app, file: chosen, close}) => {
   const writes = app.live.get().console.write, [files, setFiles] = useState(null), path = chosen === "choose" ? "" : chosen, root = useRef(null);
   const [name, setName] = useState(""), [set, setSet] = useState(""), [busy, setBusy] = useState(false), [refused, setRefused] = useState(null);
   useEffect(() => { app.get("/api/files?kind=topology").then(setFiles, () => setFiles([])); }, []);
-  const {file, error, edit, save, changed} = useFile(app, path);
+  const {file, error, edit, save, reload, changed} = useFile(app, path), anew = () => { setRefused(null); reload(); };
   const found = useCheck(app, file && {path, text: file.text, name, set: set.trim().split(/\s+(?=[\w.]+=)/).join("\n")});
   const values = {file: path, ...(name.trim() && {name: name.trim()}), ...(set.trim() && {set: set.trim()})}, line = useCommand(app, path && values);
   const deploy = async () => {
@@ -159,7 +163,7 @@ const DeployDialog = ({app, file: chosen, close}) => {
       <${Field} label="Name"><input type="text" value=${name} placeholder="that of the file" onInput=${event => setName(event.target.value)} /></${Field}>
       <${Field} label="Set"><input type="text" value=${set} placeholder="fabric.hosts=4" onInput=${event => setSet(event.target.value)} /></${Field}>
     </div>
-    ${error && html`<${Failure} error=${error} />`}${refused && html`<${Failure} error=${refused} />`}
+    ${error && html`<${Failure} error=${error} />`}${refused && html`<${Refused} error=${refused} reload=${anew} />`}
     ${path && !file && !error && html`<${Spinner} />`}
     ${found && html`<${Problems} problems=${found.problems} warnings=${found.warnings} onChoose=${one => goTo(root.current, one.line, one.column)} />`}
     ${file && html`<${Editor} label=${`Text of ${path}`} value=${file.text} onInput=${edit} problems=${(found && found.problems) || []} rows=${15} />`}
@@ -175,7 +179,7 @@ const lab = found => `${found.name}: ${plural(found.hosts, "host")}, ${plural(fo
 const ApplyDialog = ({app, name, close}) => {
   const writes = app.live.get().console.write, [path, setPath] = useState(null), root = useRef(null);
   useEffect(() => { app.get(`/api/views/labs/source?lab=${encodeURIComponent(name)}`).then(found => setPath(found.path || ""), () => setPath("")); }, [name]);
-  const {file, error, edit, save, changed} = useFile(app, path);
+  const {file, error, edit, save, reload, changed} = useFile(app, path), anew = () => { setRefused(null); reload(); };
   const [diff, setDiff] = useState(null), [allow, setAllow] = useState([]), [repair, setRepair] = useState(false), [busy, setBusy] = useState(false), [refused, setRefused] = useState(null);
   const text = file && file.text;
   // What the list tells of the lab that a comparison may have missed: who changes it, and what became of it.
@@ -216,7 +220,7 @@ const ApplyDialog = ({app, name, close}) => {
       <${Button} onClick=${leave}>${writes ? "Cancel" : "Close"}</${Button}>
       ${writes && html`<${Button} kind=${needs.length ? "danger" : "primary"} disabled=${!some || busy || missing.length > 0} onClick=${apply}>${busy ? "Beginning …" : changed ? "Save and apply" : "Apply"}</${Button}>`}`}>
     <div ref=${root}>
-    ${error && html`<${Failure} error=${error} />`}${refused && html`<${Failure} error=${refused} />`}
+    ${error && html`<${Failure} error=${error} />`}${refused && html`<${Refused} error=${refused} reload=${anew} />`}
     ${path === "" && html`<p class="soft">Its file is not below a directory of this console: here is how the lab differs from it.</p>`}
     ${path && !file && !error && html`<${Spinner} />`}
     ${file && html`<${Editor} label=${`Text of ${path}`} value=${file.text} onInput=${edit} problems=${(diff && diff.problems) || []} rows=${12} />`}

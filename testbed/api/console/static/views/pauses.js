@@ -1,12 +1,12 @@
 // Who pauses whom: a tree from each root of congestion outwards, with how long each pause lasts; and where storms come from.
 import {html, useEffect, useRef, useState} from "../core/lib.js";
 import {useStore} from "../core/store.js";
-import {Button, Empty, Failure, Pill, Spinner} from "../core/ui.js";
+import {Button, Empty, Failure, Pill, Spinner, useTurn} from "../core/ui.js";
 import {bytesText, plural, shareText} from "../core/format.js";
 
 const PausesView = ({app}) => {
   const lab = useStore(app.live, live => live.lab), moment = useStore(app.address, a => a.moment), shown = useStore(app.live, live => live.shown);
-  const [found, setFound] = useState(null), [error, setError] = useState(null), [still, setStill] = useState(false), held = useRef(false);
+  const [found, setFound] = useState(null), [error, setError] = useState(null), [still, setStill] = useState(false), held = useRef(false), turn = useTurn(error);
   held.current = still;
   const t = lab.live ? null : shown ? shown.t : 0;
   useEffect(() => {
@@ -14,7 +14,7 @@ const PausesView = ({app}) => {
     app.get(t === null ? "./views/pauses" : `./views/pauses?t=${t}`).then(data => { if (!stale) { setFound(data); setError(null); } }, refused => { if (!stale) setError(refused); });
     const stop = app.on("view", ({view, data}) => { if (view === "pauses" && !stale && !held.current) setFound(data); });
     return () => { stale = true; stop(); };
-  }, [lab, t]);
+  }, [lab, t, turn]);
   if (error) return html`<${Failure} error=${error} />`;
   if (!found) return html`<${Spinner} />`;
   if (!found.lossless) return html`<${Empty} title="Nothing is paused here">${lab.live ? "No class of this lab is lossless: PFC pauses those alone. A file has one with qos: {preset: dcqcn}." : "No pauses were sampled in this run."}</${Empty}>`;

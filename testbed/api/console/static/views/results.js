@@ -1,20 +1,20 @@
 // What was measured: a list of records, one opened, two compared; each of its runs can be played back in this page.
 import {html, useEffect, useState} from "../core/lib.js";
 import {useStore} from "../core/store.js";
-import {Button, CopyLine, Empty, Failure, Pill, Spinner} from "../core/ui.js";
-import {plural, spanText} from "../core/format.js";
+import {Button, CopyLine, Empty, Failure, Pill, Spinner, useTurn} from "../core/ui.js";
+import {plural, spanText, timeText} from "../core/format.js";
 import {valueText} from "./job.js";
 
 const VERDICTS = {pass: "ok", fail: "bad", invalid: "warn", broken: "bad"};
 
 const useFetched = (app, path) => {
-  const [state, setState] = useState({data: null, error: null});
+  const [state, setState] = useState({data: null, error: null}), turn = useTurn(state.error);
+  useEffect(() => { setState({data: null, error: null}); }, [path]);
   useEffect(() => {
     let stale = false;
-    setState({data: null, error: null});
     if (path) app.get(path).then(data => { if (!stale) setState({data, error: null}); }, error => { if (!stale) setState({data: null, error}); });
     return () => { stale = true; };
-  }, [path]);
+  }, [path, turn]);
   return state;
 };
 
@@ -55,7 +55,7 @@ const Opened = ({app, row, name}) => {
     ${data.points.map((point, at) => html`<section class="card" key=${at}><h2>${point.name || "Its only point"}</h2><p class="soft">${point.lab}: ${plural(point.hosts, "host")}, k = ${point.k}</p>
       <div class="scroll" tabindex="0" role="region" aria-label=${`Metrics of ${point.name || "the point"}`}><table class="table"><thead><tr>${point.metrics.map(one => html`<th key=${one.name} scope="col" class="num">${one.title}</th>`)}</tr></thead>
         <tbody><tr>${point.metrics.map(one => html`<td key=${one.name} class="num"><b>${valueText(one.median, one.unit)}</b></td>`)}</tr></tbody></table></div>
-      <ul class="runs">${point.runs.map(run => html`<li key=${run.index}><a class="button small" href=${playing(run.base)}>▶ Run ${run.index}</a><span class="soft">seed ${run.seed}, ${run.elapsed_s.toFixed(2)} s</span>
+      <ul class="runs">${point.runs.map(run => html`<li key=${run.index}><a class="button small" href=${playing(run.base)}>▶ Run ${run.index}</a><span class="soft">seed ${run.seed}, ${timeText(run.elapsed_s, "run")}</span>
         ${!run.valid && html`<${Pill} kind="warn" title=${run.broken.join("\n")}>not to be trusted</${Pill}>`}${run.touched > 0 && html`<${Pill} kind="bad">touched</${Pill}>`}</li>`)}</ul></section>`)}
     <h3>Repeats it</h3><${CopyLine} text=${data.command.join(" ")} />
     ${data.approximations.length > 0 && html`<h3>What it does not reproduce</h3><ul class="plain">${data.approximations.map((one, at) => html`<li key=${at}>${one}</li>`)}</ul>`}`}

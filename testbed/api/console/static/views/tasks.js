@@ -31,12 +31,13 @@ const useLines = (app, task) => {
 const STEP = /^([^\s:]+)\s+(.*?)\s*\(([\d.]+) s\)$/;
 
 export const TaskCard = ({app, task}) => {
-  const lines = useLines(app, task), [open, setOpen] = useState(task.state !== "done"), box = useRef(null);
+  const lines = useLines(app, task), [open, setOpen] = useState(task.state !== "done"), box = useRef(null), card = useRef(null), running = task.state === "running";
+  useEffect(() => { if (running) card.current.scrollIntoView({block: "nearest"}); }, []);  // one that was begun here is seen at work
   useEffect(() => { if (box.current) box.current.scrollTop = box.current.scrollHeight; }, [lines, open]);
-  const running = task.state === "running", steps = lines.map(line => STEP.exec(line)).filter(Boolean);
+  const title = task.title.replace(/ …$/, ""), steps = lines.map(line => STEP.exec(line)).filter(Boolean);
   const cancel = () => app.post(`/api/tasks/${task.id}/cancel`).catch(error => app.say(error.message, {kind: "bad"}));
-  return html`<section class="task card" aria-label=${`${task.title}: ${task.state}`}>
-    <header><h3>${task.title.replace(/ …$/, "")}${task.lab ? ` · ${task.lab}` : ""}</h3><${Pill} kind=${KINDS[task.state]}>${task.state}${task.code ? `, status ${task.code}` : ""}</${Pill}>
+  return html`<section ref=${card} class="task card" aria-label=${`${title}: ${task.state}`}>
+    <header><h3>${title}${task.lab ? ` · ${task.lab}` : ""}</h3><${Pill} kind=${KINDS[task.state]}>${task.state}${task.code ? `, status ${task.code}` : ""}</${Pill}>
       <span class="soft">${took(task)}</span>
       <span class="task-buttons">${running && html`<${Button} kind="small" onClick=${cancel}>Cancel</${Button}>`}
       <${Button} kind="small" pressed=${open} onClick=${() => setOpen(!open)}>${open ? "Less" : "Lines"}</${Button}></span></header>

@@ -21,6 +21,7 @@ from testbed.lab.core.plan.lab_plan import LabPlan
 
 ORIGIN_FILE = ".deployed-on"
 """In a lab directory that a verb on another machine brought here: which machine that is."""
+INVENTORY_FILE = "ansible-inventory.yml"
 REMOVED_VARIABLE = "TESTBED_REMOVED_PATHS"
 """Names a file for the paths that labs had here and that are removed, a JSON string for each line: whoever runs a verb
 from another machine has copies of them."""
@@ -122,7 +123,7 @@ def write_lab_directory(lab: Lab, plan: LabPlan, directory: Path, journal: Journ
     (directory / ORIGIN_FILE).unlink(missing_ok=True)  # the directory is this machine's from now on
     for name, content in (
         ("topology-data.json", _encode(topology_data(lab, plan))),
-        ("ansible-inventory.yml", yaml.dump(ansible_inventory(lab, plan), Dumper=_Dumper, sort_keys=False)),
+        (INVENTORY_FILE, yaml.dump(ansible_inventory(lab, plan), Dumper=_Dumper, sort_keys=False)),
     ):
         journal.path(directory / name)
         try:

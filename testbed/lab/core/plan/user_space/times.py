@@ -6,15 +6,23 @@ The base round trip is what `qos.base_rtt` declares, or what the links add up to
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
+from testbed.endpoints.pacing import AHEAD_PACKETS
 from testbed.lab.core.fabric.base_rtt import ANSWER_BYTES, declared_base_rtt, model_base_rtt
 from testbed.lab.core.model import Lab
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.link_delays import PathModel
 
 TICKS_PER_RTT = 100
 """Processes look for what has come and is due so often in a base round trip: a wake-up for each packet buys nothing.
 What is due waits for half of that on average, 0.5 % of a base round trip."""
+SERVING_TICKS_PER_RTT = 10
+"""Processes that carry what programs send look so often: what a turn costs is shared by all that has come since. What
+is due waits for half of a tick on average, each way, so that round trips are 10 % longer."""
+SERVING_TICKS_OF_FAST_NICS = 20
+"""Where a NIC would have sent all that it is given ahead by then (`testbed.endpoints.pacing`), and stand idle."""
 LEAST_TICK_NS = 500_000
 """Below this, ticks save nothing: a wake-up takes tens of microseconds."""
 LEAST_RTT_NS = 1000
@@ -28,12 +36,15 @@ class EndpointTimes:
         self._k = k
 
     @cached_property
-    def base_rtt_ns(self) -> int:
+    def idle_rtt_ns(self) -> int:
         """The longest round trip of a full packet through the idle fabric."""
         declared = declared_base_rtt(self._model)
-        if declared is None:
-            return max(LEAST_RTT_NS, model_base_rtt(self._model).scaled(self._k).ns)
-        return max(LEAST_RTT_NS, declared.scaled(self._k).ns)
+        return (model_base_rtt(self._model) if declared is None else declared).scaled(self._k).ns
+
+    @property
+    def base_rtt_ns(self) -> int:
+        """Do as `idle_rtt_ns`, no less than transports can be told."""
+        return max(LEAST_RTT_NS, self.idle_rtt_ns)
 
     @cached_property
     def undeclared_ns(self) -> int:
@@ -52,6 +63,13 @@ class EndpointTimes:
         """The least time between two turns of a process that moves packets; 0 where a round trip is short."""
         tick_ns = self.base_rtt_ns // ticks_per_rtt
         return tick_ns if tick_ns >= LEAST_TICK_NS else 0
+
+    def serving_tick_ns(self, nics: Sequence[PortPlan]) -> int:
+        """Return the same for a process that has the endpoints of these NICs, and carries what programs send."""
+        tick_ns = self.tick_ns(SERVING_TICKS_PER_RTT)
+        packet_ns = min(nic.mtu_bytes * 8_000_000_000 // nic.rate_bps for nic in nics)
+        fits = 2 * tick_ns <= AHEAD_PACKETS * packet_ns
+        return tick_ns if fits else self.tick_ns(SERVING_TICKS_OF_FAST_NICS)
 
     def least_rtt_ns(self, there: PathModel, back: PathModel, frame_bytes: int) -> int:
         """The time of a full packet and its answer through the idle fabric."""

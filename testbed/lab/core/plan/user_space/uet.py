@@ -19,6 +19,9 @@ MAX_RTO_RETX = 12
 whoever waits has a time limit of his own, and with time-outs that double this is half a minute."""
 HEADER_BYTES = 12 + 44
 """RUD request and standard SES header (UE Specification 1.0, tables 3-30 and 3-8)."""
+PACKETS_PER_ENTROPY = 1
+"""Each packet draws its path, and peers take turns by the packet, as in NICs. A burst of one value would be for the
+kernel to join, which no port of a lab does."""
 LARGEST_PAYLOAD = 4096
 ETHERNET_BYTES, IPV4_BYTES, IPV6_BYTES, UDP_BYTES = 14, 20, 40, 8
 """A shaped port of the lab counts Ethernet headers and no gap."""
@@ -42,6 +45,7 @@ def uet_config(nic: PortPlan, base_rtt_ns: int, k: float, *, trimming: bool) -> 
         "payload_bytes": largest_payload_bytes(nic.mtu_bytes, ip_bytes),
         "trimming": trimming,
         "max_rto_retx": MAX_RTO_RETX,
+        "packets_per_entropy": PACKETS_PER_ENTROPY,
     }
 
 

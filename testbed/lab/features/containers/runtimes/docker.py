@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import CapabilityError, DriverError, TestbedError
 from testbed.base.names import namespace_name
-from testbed.lab.core.deploy.node_files import HOSTS, hosts_path
+from testbed.lab.core.deploy.node_files import HOSTS, hosts_path, libfabric_directory
 from testbed.lab.core.deploy.records.journal import Journal, JournalContent, JournalledContainers, LabState
 from testbed.lab.core.deploy.runtime import NodesRemain, not_started
 from testbed.lab.core.deploy.steps import StepCallback, StepEvent, step
@@ -108,6 +108,8 @@ class DeployingContainers:
         mounts = {item.node: run_directory_mounts(self._run / item.node) for item in switches}
         for item in operations:
             paths = [path for feature in features() for path in feature.mounted(plan, self._run, item.node)]
+            if item.kind is NodeKind.HOST:
+                paths.append(libfabric_directory(self._run))
             if paths:
                 mounts[item.node] = tuple(Mount(source=path, target=path, read_only=True) for path in paths)
             if str(HOSTS) not in {bind.target for bind in item.container.binds}:

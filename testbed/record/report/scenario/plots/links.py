@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from testbed.record.record import Record, RunResult
 from testbed.record.report.chart import Row, Shade, XYChart, draw_heat_map, draw_rows, linear_axis
 from testbed.record.report.scenario.figures import format_bytes, format_time
-from testbed.record.report.scenario.plots.plot import MAX_SERIES, Plot, curves, which_runs
+from testbed.record.report.scenario.plots.plot import MAX_SERIES, Curve, Plot, curves, which_runs
 from testbed.record.samples import MarkingCurve, PortLoad
 from testbed.workload.metrics import jain_index, max_mean_ratio
 
@@ -131,7 +131,7 @@ _FEWEST_BINS = 3
 def plot_marking(record: Record) -> Plot | None:
     """A line for each class of each point; the ideal where all have the same. None where queues hardly filled."""
     drawn = [
-        (_label(curve.label, marking, len(curve.run.marking)), curve.series, marking, points)
+        (_label(curve.label, marking, len(curve.run.marking)), curve, marking, points)
         for curve in curves(record)
         for marking in curve.run.marking
         if _crosses(points := _points(marking), marking)
@@ -146,16 +146,20 @@ def plot_marking(record: Record) -> Plot | None:
     shapes = {(marking.kmin_bytes, marking.kmax_bytes, marking.pmax) for _, _, marking, _ in drawn}
     if len(shapes) == 1:
         chart.ideal_line(_ideal(drawn[0][2], deepest), "the curve as configured")
-    alone = len({series for _, series, _, _ in drawn}) == 1
-    for number, (label, series, marking, points) in enumerate(drawn):
-        remark = f"{label}: {sum(marking.packets):,} packets in {marking.queues} queues"
+    alone = len({curve.series for _, curve, _, _ in drawn}) == 1
+    labels = list(dict.fromkeys(label for label, _, _, _ in drawn))
+    runs = len(drawn) > len(labels)
+    for label, curve, marking, points in drawn:
+        weight = curve.weight if runs else ""
+        remark = f"{label}, {curve.remark}: {sum(marking.packets):,} packets in {marking.queues} queues"
+        series = labels.index(label) if alone else curve.series
         for stretch in _stretches(points, marking):
-            chart.line(stretch, series=number if alone else series, label=label, dots=True, remark=remark)
+            chart.line(stretch, series=series, label=label, weight=weight, dots=curve.typical, remark=remark)
     return Plot(
         name="marking",
         title="ECN marks against queue depth",
         caption="Of the packets that allowed a mark, the share that had one at the other end of the link, by the depth"
-        f" of the queue that decided. Dots are joined where depths between them were measured.{_apart(drawn)}"
+        f" of the queue that decided. Points are joined where depths between them were measured.{_apart(drawn)}"
         f"{which_runs(record)}",
         drawing=chart.draw("Share of packets marked against queue depth"),
     )
@@ -198,9 +202,9 @@ def _ideal(marking: MarkingCurve, deepest: float) -> list[tuple[float, float]]:
     return [(min(depth, max(deepest, kmax)), share) for depth, share in line]
 
 
-def _apart(drawn: list[tuple[str, int, MarkingCurve, list[tuple[float, float]]]]) -> str:
+def _apart(drawn: list[tuple[str, Curve, MarkingCurve, list[tuple[float, float]]]]) -> str:
     """Return how far two markers of one curve are from each other, where bins of both are judged."""
-    if len(drawn) != 2 or drawn[0][2].edges_bytes != drawn[1][2].edges_bytes:
+    if len(drawn) != 2 or drawn[0][0] == drawn[1][0] or drawn[0][2].edges_bytes != drawn[1][2].edges_bytes:
         return ""
     judged = {low for low, ideal in zip(drawn[0][2].edges_bytes, drawn[0][2].ideal, strict=True) if ideal is not None}
     width = drawn[0][2].edges_bytes[1]

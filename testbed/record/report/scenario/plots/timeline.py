@@ -67,6 +67,13 @@ def plot_timelines(run: RunResult) -> list[Plot]:
     return [plot for plot in plots if plot is not None]
 
 
+_ARRIVED = "Payload that arrived."
+_ACKNOWLEDGED = (
+    "Payload that was acknowledged. What overtook a lost packet counts once that one is there, all at once: then a line"
+    " may be above the ideal."
+)
+
+
 def _goodput(run: RunResult, senders: Sequence[ReportedSender]) -> Plot | None:
     """All senders together, and each; with the moments at which something happened."""
     given = next((_points(item) for item in run.series if item.name == "goodput"), [])
@@ -90,7 +97,7 @@ def _goodput(run: RunResult, senders: Sequence[ReportedSender]) -> Plot | None:
     return Plot(
         name="goodput",
         title="Goodput over time",
-        caption=f"Payload that arrived.{each}{numbers}",
+        caption=f"{_ARRIVED if given else _ACKNOWLEDGED}{each}{numbers}",
         drawing=chart.draw("Goodput over time, with the ideal and the events"),
         wide=bool(run.events),
     )

@@ -18,11 +18,12 @@ from testbed.api.console.queries import BASE_ROUTES
 from testbed.api.console.sources.recorded import RecordedLab, run_address, shown_directory
 from testbed.api.console.sources.state import LinkWord
 from testbed.api.console.view import ViewCall
-from testbed.base.errors import RecordError
+from testbed.base.errors import RecordError, TestbedError
 from testbed.lab.core.deploy.records.lab_record import encode_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology
 from testbed.record.port_samples import METRICS, PortSamples, samples_path, write_port_samples
-from testbed.record.record import Record
+from testbed.record.record import Backend, Record
 from testbed.record.samples import RunEvent, Series
 from testbed.record.store import RECORD_FILE, load_record, write_record
 
@@ -71,6 +72,24 @@ def test_a_shipped_topology_is_found_by_its_name(tmp_path: Path) -> None:
 def test_an_inline_topology_is_in_the_record_itself(tmp_path: Path) -> None:
     found = opened(results(tmp_path, "rdma-latency"))
     assert "leaf1:up1" in found.shape.places and found.name == "rdma-latency"
+
+
+def test_a_simulated_lab_is_that_of_the_simulator(tmp_path: Path) -> None:
+    """Its switches obey pauses at once. As one of this machine it could not be: that takes buffers for milliseconds."""
+    lab = load_topology(ROOT / "topologies/dcqcn-victim.yml")
+    with pytest.raises(TestbedError, match="of buffer at k = 1"):
+        plan_lab(lab, k=1)
+
+    def simulated(record: Record) -> Record:
+        (point,) = record.points
+        runs = [replace(run, ports=[], series=[], events=[]) for run in point.runs]
+        point = replace(point, runs=runs, lab=replace(point.lab, name=lab.name, k=1))
+        scenario = replace(record.scenario, topology={"file": "dcqcn-victim.yml"})
+        environment = replace(record.environment, backend=Backend.SIMULATION)
+        return replace(record, environment=environment, points=[point], scenario=scenario)
+
+    found = opened(results(tmp_path, "permutation", simulated))
+    assert "leaf1:up" in found.shape.places
 
 
 def test_the_lab_beside_a_record_comes_first(tmp_path: Path) -> None:
@@ -139,6 +158,28 @@ def test_samples_of_ports_that_the_lab_lacks_are_left_out(tmp_path: Path) -> Non
     directory = results(tmp_path, "permutation")
     sampled(directory, port="<img src=x>:rail1")
     assert int(opened(directory).now().frame.columns["use"].max()) == -1
+
+
+def test_a_run_of_microseconds_is_as_long_as_it_was(tmp_path: Path) -> None:
+    """As a simulated one is: its moments are no thousandths of seconds."""
+
+    def short(record: Record) -> Record:
+        (point,) = record.points
+        curve = Series(
+            name=f"queue:{UPLINK}:data", title="", unit="byte", at_s=[0.0, 2e-4, 4e-4], values=[0.0, 5000.0, 0.0]
+        )
+        run = replace(point.runs[0], elapsed_s=5e-4, series=[curve], events=[])
+        return replace(record, points=[replace(point, runs=[run])])
+
+    found = opened(results(tmp_path, "permutation", short))
+    assert found.span == (0.0, 5e-4)
+    port = found.shape.places[UPLINK]
+    moments = [found.moment(t) for t in (1e-4, 3e-4, 4.5e-4)]
+    assert [int(one.frame.columns["queue"][port]) for one in moments if one] == [0, 5000, 0]
+    call = cast(ViewCall, SimpleNamespace(base=found, query={"metrics": "queue"}))
+    routes = {route.path: route.handler for route in BASE_ROUTES}
+    times = cast(dict[str, list[float]], routes["history/total"](call))["t"]
+    assert len(set(times)) == len(times) and times[-1] == 5e-4
 
 
 def test_without_samples_curves_and_totals_are_played(tmp_path: Path) -> None:

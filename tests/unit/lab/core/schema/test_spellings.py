@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator
 
 from testbed.api.json_schema import scenario_schema, topology_schema
 from testbed.base.errors import SpecError
+from testbed.base.validation import engine
 from testbed.base.yaml.reader import load_document
 from testbed.lab.core.model import DepthUnit
 from testbed.lab.core.schema.load import load_topology, load_topology_text
@@ -173,6 +174,19 @@ def test_a_key_of_another_section_is_sent_there_unless_it_is_misspelt(written: s
     with pytest.raises(SpecError) as caught:
         load(written, tmp_path)
     assert [(one.code, one.hint) for one in caught.value.problems] == [("unknown-key", hint)]
+
+
+def test_the_sections_of_a_file_are_walked_once_however_many_keys_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    walked: list[object] = []
+    below = engine._sections_below
+    monkeypatch.setattr(engine, "_sections_below", lambda *section: walked.append(section) or below(*section))
+    counts = []
+    for unknown in (1, 300):
+        walked.clear()
+        with pytest.raises(SpecError, match="key0: unknown key"):
+            load_topology_text(topology() + "".join(f"key{number}: 1\n" for number in range(unknown)), file="lab.yml")
+        counts.append(len(walked))
+    assert counts[0] == counts[1] > 0
 
 
 def test_a_key_of_the_command_line_is_sent_elsewhere_with_dots(tmp_path: Path) -> None:

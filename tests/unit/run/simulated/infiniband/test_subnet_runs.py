@@ -14,19 +14,21 @@ from typing import Any
 import pytest
 from routed_fabrics import routed
 
-from testbed.base.errors import CapabilityError, ScenarioError, SpecError
+from testbed.base.errors import ScenarioError, SpecError
 from testbed.base.units import Duration
 from testbed.lab.core.model import BACKEND, InfinibandFabric
 from testbed.protocols.infiniband.subnet import NO_PORT, Subnet
 from testbed.record.record import RunResult
+from testbed.run.emulated.sweep import run_recorded
 from testbed.run.measuring.measured import TimeLimitReached
+from testbed.run.placed.subnet import require_lids
 from testbed.run.schema.model import AtStep, Fault
 from testbed.run.simulated.infiniband import subnets
 from testbed.run.simulated.infiniband.faults import SubnetHappening, check_subnet_fault
-from testbed.run.simulated.infiniband.subnets import require_lids
 from testbed.run.simulated.point import SimulatedPoint
 from testbed.run.simulated.support import check_supported, simulated_approximations
 from testbed.run.sweep.point_runs import RunOutcome
+from testbed.run.sweep.runner import RecordOptions
 from testbed.run.sweeps import read_sweep
 from testbed.run.transports.ib import Ib
 
@@ -401,8 +403,16 @@ def test_of_full_packets_99_percent_are_payload(keys: str, headers: int) -> None
     assert Ib(point.lab, point.scenario.transport).framing(nic).efficiency == pytest.approx(4096 / (4096 + headers))
 
 
-def test_no_machine_has_wires_for_it() -> None:
-    sweep = read_sweep(f"name: t\ntopology: {{file: {TREE}}}\ntransport: {{kind: ib}}\n{SHIFT}\n")
-    with pytest.raises(CapabilityError, match="an emulated lab has none") as caught:
-        Ib.check_machine(sweep.points[0].scenario.transport)
-    assert caught.value.hint == "run it with --backend simulation"
+@pytest.mark.parametrize(
+    ("file", "overrides", "why"),
+    [
+        ("infiniband/fat-tree-32.yml", {"fabric.hosts": 16}, "has more than 64 HCAs"),
+        ("demo.yml", {}, "is Ethernet"),
+    ],
+)
+def test_no_lab_is_brought_up_for_what_has_no_wires(file: str, overrides: dict[str, object], why: str) -> None:
+    text = f"name: t\ntopology: {{file: {ROOT / 'topologies' / file}}}\ntransport: {{kind: ib}}\n{SHIFT}\n"
+    sweep = read_sweep(text, overrides)
+    with pytest.raises(ScenarioError, match=why) as caught:
+        run_recorded(sweep, lambda _: pytest.fail("a lab was asked for"), RecordOptions(directory=None))
+    assert "--backend simulation" in str(caught.value.hint)

@@ -52,6 +52,7 @@ class World:
         self.asked: list[str] = []
         self.told: list[tuple[str, str, list[str]]] = []
         self.started: list[str] = []
+        self.awaited: list[str] = []
         self.rebuilt: list[str] = []
 
     def status(self) -> list[NodeStatus]:
@@ -116,6 +117,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
         found.states[node] = "running"
 
     monkeypatch.setattr(drift_module, "start_routing", start)
+    monkeypatch.setattr(drift_module, "await_files", lambda _, daemons: found.awaited.extend(daemons))
 
     def rebuild(lab: RunningLab, node: str, notify: Any, *, keep: bool = False, was: Any = None) -> None:
         found.rebuilt.append(node)
@@ -175,7 +177,7 @@ def test_daemons_that_ended_are_started_and_not_asked(world: World) -> None:
     ]
     assert LEAF not in world.asked and SPINE in world.asked
     repair(world.lab, drift)
-    assert world.started == [LEAF]
+    assert world.started == world.awaited == [LEAF]
 
 
 def test_a_node_that_is_gone_is_made_anew(world: World) -> None:
