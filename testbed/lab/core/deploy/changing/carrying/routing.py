@@ -293,8 +293,11 @@ def _processes(
     return [process for process in found if (process.identity, process.command) in wanted]
 
 
-def settle_daemons(running: RunningLab, new: LabPlan, routing: Mapping[str, object]) -> None:
-    """End the daemons that nodes have no more, and note what those of changed nodes run now as planned.
+def settle_daemons(
+    running: RunningLab, new: LabPlan, routing: Mapping[str, object], daemons: Mapping[str, Sequence[str]]
+) -> None:
+    """End the daemons that nodes have no more, and note what those of changed nodes run now as planned: each node has
+    these `daemons`, by the FRR that it has now.
 
     Raises `DriverError` where one that was started did not take all of its file, and `StateError`.
     """
@@ -306,16 +309,13 @@ def settle_daemons(running: RunningLab, new: LabPlan, routing: Mapping[str, obje
     found = _processes(running, ended)
     kill_processes(found)
     remove_crash_directories([], found)
-    for node, daemons in ended.items():
-        remove_daemon_files(run / node, daemons)
+    for node, names in ended.items():
+        remove_daemon_files(run / node, names)
     before = {speaker.node for speaker in running.plan.speakers}
-    changed = {node.node: tuple(node.config.daemons) for node in nodes}
-    added = {speaker.node: speaker for speaker in new.speakers if speaker.node not in before}
-    changed |= {
-        node: tuple(_render(running, new, speaker).daemons) for node, speaker in added.items() if (run / node).is_dir()
-    }
+    added = {speaker.node for speaker in new.speakers} - before
+    changed = {node.node for node in nodes} | {node for node in added if (run / node).is_dir()}
     if changed:
-        note_configurations(run, changed)
+        note_configurations(run, {node: daemons[node] for node in sorted(changed)})
 
 
 def with_ended_anew(running: RunningLab, routing: RoutingChanges) -> RoutingChanges:
