@@ -319,7 +319,7 @@ def pipes_of(capture: Capture) -> list[str]:
 
 
 async def _rows(call: ViewCall) -> dict[str, Any]:
-    """Return the rows behind one; waits for some where there are none yet, or for more frames than the page has seen."""
+    """Return the rows behind one; wait for some where there are none, or for more frames than the page has seen."""
     capture = CAPTURES.find(call.path["id"])
     after = whole_number(call.query.get("after", "0"), "after")
     seen = whole_number(call.query.get("frames", "0"), "frames")
