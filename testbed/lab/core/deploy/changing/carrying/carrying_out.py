@@ -88,7 +88,7 @@ class ChangeExecution:
         self.life = manner.life or (LabState.FAILED if content.state is LabState.FAILED else LabState.RUNNING)
         """The state of the lab when all is done."""
         needs = manner.waits if manner.waits is not None else needs_routing(changes) or self.life is LabState.FAILED
-        self._waits = needs and manner.tells and not changes.routing.later
+        self._waits = needs and manner.tells and not changes.routing.is_later
         self._manner = manner
         self._notify = notify
         self._journal = Journal(running.state_directory)

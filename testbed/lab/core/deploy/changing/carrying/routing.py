@@ -101,7 +101,7 @@ class RoutingChanges(Mapping[str, Mapping[str, Sequence[str]]]):
 
     commands: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     nodes: Sequence[NodeRouting] = ()
-    later: bool = False
+    is_later: bool = False
     """Daemons come or go with a node that something else realises at the end of the change: routing has not converged
     before."""
 
@@ -115,7 +115,7 @@ class RoutingChanges(Mapping[str, Mapping[str, Sequence[str]]]):
         return len(self.commands)
 
     def __bool__(self) -> bool:
-        return bool(self.commands) or bool(self.nodes) or self.later
+        return bool(self.commands) or bool(self.nodes) or self.is_later
 
     def rows(self) -> Iterator[ChangeRow]:
         """The rows beside those of commands."""
@@ -135,7 +135,7 @@ def routing_changes(running: RunningLab, old: LabPlan, new: LabPlan, lab: Lab | 
     wanted = {node.name: node for node in (running.model if lab is None else lab).nodes}
     commands: dict[str, Mapping[str, Sequence[str]]] = {}
     nodes: list[NodeRouting] = []
-    later = False
+    is_later = False
     for speaker in new.speakers:
         was = before.get(speaker.node)
         if was is None or was == speaker:
@@ -147,13 +147,13 @@ def routing_changes(running: RunningLab, old: LabPlan, new: LabPlan, lab: Lab | 
         if takes_namespaces(was) != takes_namespaces(speaker):
             told, found = {}, _anew(speaker, later, ["VRFs that are namespaces"])
         if _begins_anew(running, wanted[speaker.node]) and _is_more_than_told(found):
-            later = True
+            is_later = True
             continue
         _require_ours(running, found)
         nodes.append(found)
         if told:
             commands[speaker.node] = told
-    return RoutingChanges(commands=commands, nodes=nodes, later=later)
+    return RoutingChanges(commands=commands, nodes=nodes, is_later=is_later)
 
 
 def _is_told_otherwise(was: SwitchPlan | None, now: SwitchPlan) -> bool:
