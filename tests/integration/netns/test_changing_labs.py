@@ -125,6 +125,8 @@ def test_what_is_not_up_is_deployed(sandbox: Any, file: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_new_lab_in_its_place_is_refused_until_it_is_allowed(deployed: Any, file: Path) -> None:
+    file.write_text(f"{file.read_text()}qos: {{preset: uec}}\n")
+    assert deployed.cli("apply", "-q").returncode == 0
     edit(file, "hosts: 2", "hosts: 140")  # more ports than the maps of its data path have room for
     before, nodes = pids(deployed), deployed.namespaces()
     refused = deployed.cli("apply", "-q")
@@ -211,9 +213,10 @@ def test_python_sees_the_changed_lab(deployed: Any, file: Path) -> None:
     assert done.rows == changes.rows
     assert lab.node("p1-s1-h3").run(["ping", "-c", "1", lab.node("p1-s1-h1").address("rail1")]).returncode == 0
     assert lab.check() and not lab.diff()
-    with pytest.raises(ChangeRefused, match="--allow recreate"):
-        lab.apply(file.read_text().replace("hosts: 2", "hosts: 140"))
-    assert not lab.diff()
+    contained = "topology: {nodes: {p1-s1-h1: {runtime: docker}}}\n"
+    with pytest.raises(ChangeRefused, match="node p1-s1-h1: a container") as refused:
+        lab.apply(file.read_text() + contained)
+    assert "--allow recreate" in str(refused.value.hint) and not lab.diff()
     fewer = lab.apply(file)
     assert {row.what for row in fewer.rows if row.kind == "host"} == {"host p1-s1-h3"}
     assert len(lab.nodes) == 4

@@ -259,8 +259,9 @@ def decided(record: LabRecord, lab: Lab, state: StateDirectory) -> LabRecord:
         found |= {key: word.value for key, word in chosen.items() if word is not None and not getattr(record, key)}
     if record.reaction_ns == DEFAULT_REACTION_NS or not has_lossless(lab):
         found["reaction_ns"] = planned_reaction_ns(lab, state, measure=False)
-    if not record.frr and any(node.container is None for node in lab.speakers):
-        found["frr"] = find_frr().version_text
+    routes = any(node.container is None for node in lab.speakers)
+    if routes != bool(record.frr):
+        found["frr"] = find_frr().version_text if routes else ""
     return replace(record, **found) if found else record
 
 

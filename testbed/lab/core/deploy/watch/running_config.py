@@ -83,7 +83,10 @@ def await_files(run: Path, daemons: Mapping[str, Sequence[str]]) -> None:
 def forget_configuration(run: Path, node: str) -> None:
     """Forget what was noted of a node that runs no routing daemons any more, and remove the files that they had."""
     shutil.rmtree(run / node, ignore_errors=True)
-    (run / DIRECTORY / "config" / node).unlink(missing_ok=True)
+    noted = run / DIRECTORY / "config" / node
+    noted.unlink(missing_ok=True)
+    with suppress(OSError):  # others are noted there
+        noted.parent.rmdir()
 
 
 def read_configuration(directory: Path, daemons: Sequence[str]) -> dict[str, list[str]]:

@@ -7,7 +7,7 @@ may be carried out again: what it did before stays as it is.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -88,7 +88,7 @@ class ChangeExecution:
         self.life = manner.life or (LabState.FAILED if content.state is LabState.FAILED else LabState.RUNNING)
         """The state of the lab when all is done."""
         needs = manner.waits if manner.waits is not None else needs_routing(changes) or self.life is LabState.FAILED
-        self._waits = needs and manner.tells
+        self._waits = needs and manner.tells and not changes.routing.is_later
         self._manner = manner
         self._notify = notify
         self._journal = Journal(running.state_directory)
@@ -105,15 +105,18 @@ class ChangeExecution:
         lab, new, record = self.changes.lab, self.changes.new, self.changes.record
         if record is None:
             raise ValueError(f"{lab.name} is not deployed")
-        now = RunningLab.planned(self.running.record, self._state, self.running.model, self.running.plan)
-        then = RunningLab.planned(record, self._state, lab, new)
         return replace(
             record,
             environment={node.name: more for node in lab.nodes if (more := environment_of(new, self._run, node.name))},
-            daemons=recorded_daemons(
-                lab, new, planned_daemons(new, lambda node: then.frr_version(node) or now.frr_version(node))
-            ),
+            daemons=recorded_daemons(lab, new, self._daemons()),
         )
+
+    def _daemons(self) -> Mapping[str, tuple[str, ...]]:
+        """The daemons of each node of the new plan, by the FRR that it has now."""
+        lab, new, record = self.changes.lab, self.changes.new, self.changes.record
+        now = RunningLab.planned(self.running.record, self._state, self.running.model, self.running.plan)
+        then = now if record is None else RunningLab.planned(record, self._state, lab, new)
+        return planned_daemons(new, lambda node: then.frr_version(node) or now.frr_version(node))
 
     def carry_out(self) -> None:
         """Carry all of it out, and record the lab as it is then.
@@ -175,7 +178,7 @@ class ChangeExecution:
                 self._remove(kernel)
             unconverged = self._end_features(changing) or unconverged
             if self._manner.tells:  # a VRF is part of what zebra runs until it is hidden
-                settle_daemons(self.running, changes.new, self._routing)
+                settle_daemons(self.running, changes.new, self._routing, self._daemons())
             self._end({item.node for item in created}, unconverged)
         finally:
             if launcher is not None:

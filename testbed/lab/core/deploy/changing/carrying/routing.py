@@ -39,7 +39,7 @@ from testbed.lab.core.drivers.routing.frr import (
     write_configurations,
 )
 from testbed.lab.core.feature import features
-from testbed.lab.core.model import NETNS, Lab
+from testbed.lab.core.model import NETNS, Lab, Node
 from testbed.lab.core.plan.changes import Allow, ChangeRow, Effect
 from testbed.lab.core.plan.lab_plan import LabPlan, SwitchPlan
 from testbed.lab.core.render import FrrVersion, SwitchConfig, render_switch
@@ -101,6 +101,9 @@ class RoutingChanges(Mapping[str, Mapping[str, Sequence[str]]]):
 
     commands: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     nodes: Sequence[NodeRouting] = ()
+    is_later: bool = False
+    """Daemons come or go with a node that something else realises at the end of the change: routing has not converged
+    before."""
 
     def __getitem__(self, node: str) -> Mapping[str, Sequence[str]]:
         return self.commands[node]
@@ -112,7 +115,7 @@ class RoutingChanges(Mapping[str, Mapping[str, Sequence[str]]]):
         return len(self.commands)
 
     def __bool__(self) -> bool:
-        return bool(self.commands) or bool(self.nodes)
+        return bool(self.commands) or bool(self.nodes) or self.is_later
 
     def rows(self) -> Iterator[ChangeRow]:
         """The rows beside those of commands."""
@@ -129,8 +132,10 @@ def routing_changes(running: RunningLab, old: LabPlan, new: LabPlan, lab: Lab | 
     if any(_is_told_otherwise(before.get(speaker.node), speaker) for speaker in new.speakers):
         require_configurations(running.model if lab is None else lab)
     gone = _interfaces(old) - _interfaces(new)
+    wanted = {node.name: node for node in (running.model if lab is None else lab).nodes}
     commands: dict[str, Mapping[str, Sequence[str]]] = {}
     nodes: list[NodeRouting] = []
+    is_later = False
     for speaker in new.speakers:
         was = before.get(speaker.node)
         if was is None or was == speaker:
@@ -141,11 +146,14 @@ def routing_changes(running: RunningLab, old: LabPlan, new: LabPlan, lab: Lab | 
         told, found = _changes_of(speaker, earlier, later, {name for node, name in gone if node == speaker.node})
         if takes_namespaces(was) != takes_namespaces(speaker):
             told, found = {}, _anew(speaker, later, ["VRFs that are namespaces"])
+        if _begins_anew(running, wanted[speaker.node]) and _is_more_than_told(found):
+            is_later = True
+            continue
         _require_ours(running, found)
         nodes.append(found)
         if told:
             commands[speaker.node] = told
-    return RoutingChanges(commands=commands, nodes=nodes)
+    return RoutingChanges(commands=commands, nodes=nodes, is_later=is_later)
 
 
 def _is_told_otherwise(was: SwitchPlan | None, now: SwitchPlan) -> bool:
@@ -191,9 +199,20 @@ def _modules(config: SwitchConfig) -> set[str]:
     return {name for names in config.modules.values() for name in names}
 
 
+def _begins_anew(running: RunningLab, wanted: Node) -> bool:
+    """Tell whether a node is a container, and is to be another one or none: all its daemons begin with that."""
+    container = running.node(wanted.name).container
+    return container is not None and container != wanted.container
+
+
+def _is_more_than_told(found: NodeRouting) -> bool:
+    """Tell whether daemons of a node are to be started or ended."""
+    return bool(found.started or found.ended or found.anew)
+
+
 def _require_ours(running: RunningLab, found: NodeRouting) -> None:
     """Raise `ChangeRefused` where daemons of a container would be started or ended: they are its engine's."""
-    if running.node(found.node).runtime != NETNS and (found.started or found.ended or found.anew):
+    if running.node(found.node).runtime != NETNS and _is_more_than_told(found):
         raise ChangeRefused(
             f"{found.node} is a container: its routing daemons are started with the lab alone",
             hint="deploy --reconfigure replaces the lab",
@@ -279,8 +298,11 @@ def _processes(
     return [process for process in found if (process.identity, process.command) in wanted]
 
 
-def settle_daemons(running: RunningLab, new: LabPlan, routing: Mapping[str, object]) -> None:
-    """End the daemons that nodes have no more, and note what those of changed nodes run now as planned.
+def settle_daemons(
+    running: RunningLab, new: LabPlan, routing: Mapping[str, object], daemons: Mapping[str, Sequence[str]]
+) -> None:
+    """End the daemons that nodes have no more, and note what those of changed nodes run now as planned: each node has
+    these `daemons`, by the FRR that it has now.
 
     Raises `DriverError` where one that was started did not take all of its file, and `StateError`.
     """
@@ -292,16 +314,13 @@ def settle_daemons(running: RunningLab, new: LabPlan, routing: Mapping[str, obje
     found = _processes(running, ended)
     kill_processes(found)
     remove_crash_directories([], found)
-    for node, daemons in ended.items():
-        remove_daemon_files(run / node, daemons)
+    for node, names in ended.items():
+        remove_daemon_files(run / node, names)
     before = {speaker.node for speaker in running.plan.speakers}
-    changed = {node.node: tuple(node.config.daemons) for node in nodes}
-    added = {speaker.node: speaker for speaker in new.speakers if speaker.node not in before}
-    changed |= {
-        node: tuple(_render(running, new, speaker).daemons) for node, speaker in added.items() if (run / node).is_dir()
-    }
+    added = {speaker.node for speaker in new.speakers} - before
+    changed = {node.node for node in nodes} | {node for node in added if (run / node).is_dir()}
     if changed:
-        note_configurations(run, changed)
+        note_configurations(run, {node: daemons[node] for node in sorted(changed)})
 
 
 def with_ended_anew(running: RunningLab, routing: RoutingChanges) -> RoutingChanges:

@@ -25,6 +25,7 @@ from testbed.lab.core.deploy.changing.telling.rows import routing_rows
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.drivers.routing.frr import own_directory, remove_daemon_files, write_configurations
 from testbed.lab.core.model import ConfigText, Lab, Node, StartupConfig
+from testbed.lab.core.model.containers import Container
 from testbed.lab.core.plan.changes import Allow, Effect
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
@@ -267,3 +268,20 @@ def test_daemons_one_of_which_has_ended_are_started_anew_on_the_way_back(
     assert [node.node for node in anew.nodes if node.anew] == [LEAF]
     there.append(Process(pid=2, identity=numbers[LEAF], command="bgpd"))
     assert with_ended_anew(cast(RunningLab, running), found) is found
+
+
+def test_routing_is_waited_for_last_only_where_a_container_that_is_made_anew_has_other_daemons(tmp_path: Path) -> None:
+    def contained(routing: str, image: str) -> Lab:
+        found, container = lab(routing), Container(image=image, runtime="docker")
+        return replace(
+            found,
+            nodes=tuple(replace(node, container=container) if node.name == LEAF else node for node in found.nodes),
+        )
+
+    bfd = "{bfd: {interval: 1s, multiplier: 3}}"
+    assert not changes(tmp_path, lab(), lab(bfd)).is_later, "daemons of this machine come and go at once"
+    with pytest.raises(ChangeRefused, match="is a container"):
+        changes(tmp_path, contained("{bfd: off}", "a"), contained(bfd, "a"))
+    for wanted in (contained(bfd, "b"), lab(bfd)):
+        found = changes(tmp_path, contained("{bfd: off}", "a"), wanted)
+        assert found.is_later and LEAF not in found and LEAF not in {node.node for node in found.nodes}
