@@ -146,6 +146,17 @@ def test_every_shipped_scenario_fits_its_labs(path: Path) -> None:
         assert point.estimated_s < 120
 
 
+def test_a_scenario_of_a_fabric_too_large_for_a_lab_is_valid(
+    sweep: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Flows run on it: `scenarios/large` are such."""
+    monkeypatch.setattr("testbed.lab.core.plan.qos.planner.MAX_PORTS", 4)
+    validate.main([str(sweep)], standalone_mode=False)
+    said = capsys.readouterr()
+    assert "valid: all-reduce over uet" in said.out
+    assert "ports; with qos a lab has 4 at most; scenarios run on it with --backend flows" in said.err
+
+
 def test_validate_tells_topologies_from_scenarios(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     validate.main([str(sweep), str(ROOT / "topologies" / "rail-qos.yml")], standalone_mode=False)
     said = capsys.readouterr().out

@@ -82,6 +82,7 @@ class QosPlanner:
                 f"{2 * len(lab.links)} ports; with qos a lab has {MAX_PORTS} at most",
                 field="qos",
                 code="too-many-ports",
+                hint="scenarios run on it with --backend flows",
             )
         if not any_size:
             _check_paths(lab, lab.qos)
