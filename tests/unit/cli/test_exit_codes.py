@@ -259,21 +259,21 @@ SMALL = """\
 name: small
 topology: {inline: {name: small, qos: {preset: uec}, fabric: {design: single-switch, hosts: 3, gpus: 1}}}
 transport: {kind: uet}
-workload: {kind: incast, bytes: 20kB, senders: 2}
+workload: {kind: incast, bytes: 20kB, senders: 2, time_limit: LIMIT}
 """
 
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("expect", "code"),
+    ("limit", "expect", "code"),
     [
-        ("expect: [{metric: jct, min: 0, source: none}]\n", ExitCode.PASS),
-        ("expect: [{metric: jct, max: 0, source: none}]\n", ExitCode.FAIL),
-        ("expect: [{metric: iops, min: 0, source: none}]\n", ExitCode.INVALID),
+        ("1s", "expect: [{metric: jct, min: 0, source: none}]\n", ExitCode.PASS),
+        ("1s", "expect: [{metric: jct, max: 0, source: none}]\n", ExitCode.FAIL),
+        ("1us", "", ExitCode.INVALID),
     ],
 )
-def test_run_ends_with_its_verdict(expect: str, code: ExitCode, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("small.yml").write_text(SMALL + expect)
+def test_run_ends_with_its_verdict(limit: str, expect: str, code: ExitCode, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("small.yml").write_text(SMALL.replace("LIMIT", limit) + expect)
     done = exit_code(["run", "small.yml", "--backend", "simulation", "--no-report", "-q", "-f", "json"])
     said = capsys.readouterr()
     assert done == code, said.err

@@ -57,6 +57,9 @@ class Links:
     def __init__(self, lab: object) -> None:
         pass
 
+    def is_beside(self, port: str) -> bool:
+        return False
+
     def prepare(self, port: str) -> None:
         pass
 

@@ -41,6 +41,9 @@ class Links:
         self.seen = threading.Event()
         self.closed = False
 
+    def is_beside(self, port: str) -> bool:
+        return False
+
     def prepare(self, port: str) -> None:
         if port == "no:port":
             raise DriverError("no:port cannot be prepared")

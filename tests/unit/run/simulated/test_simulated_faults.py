@@ -213,7 +213,7 @@ def test_a_packet_that_waits_in_a_full_queue_without_classes_is_not_lost() -> No
     [one] = run_simulated(sweep, RecordOptions(), processes=1).record.points[0].runs
     assert not one.counters["probes_late"] and one.counters["probes_lost"]
     lost = one.metrics["blackhole_time_loss"]
-    assert lost is not None and lost < 1
+    assert lost is not None and lost < 2  # the band of the scenario, which says why
 
 
 def test_a_loop_in_another_network_than_that_of_the_run_does_nothing_to_it() -> None:

@@ -108,7 +108,10 @@ def test_what_is_written_is_what_a_program_sees(tmp_path: Path) -> None:
     assert seen.binds[HOSTNAME].read_text() == f"{switch}\n"
     assert seen.binds[OWN_RUN_DIRECTORY] == tmp_path / switch
     assert seen.binds[OWN_CONFIGURATION].parent == tmp_path / switch
-    assert set(view_of(tmp_path, host).binds) == {HOSTS, HOSTNAME}, "no FRR runs on a host"
+    of_host = view_of(tmp_path, host).binds
+    assert set(of_host) - {OWN_RUN_DIRECTORY} == {HOSTS, HOSTNAME}, "no FRR runs on a host"
+    if OWN_RUN_DIRECTORY.is_dir():  # that of the machine is hidden by one without sockets
+        assert list(of_host[OWN_RUN_DIRECTORY].iterdir()) == []
 
 
 def test_a_lab_of_an_earlier_version_has_only_a_name(tmp_path: Path) -> None:
