@@ -381,7 +381,7 @@ def test_a_lab_that_does_not_converge_is_no_verdict_on_a_scenario(
         raise ConvergenceError("routing has not converged", missing=())
 
     monkeypatch.setattr("testbed.run.emulated.sweep.run_on_own_labs", refuse)
-    Path("small.yml").write_text(SMALL)
+    Path("small.yml").write_text(SMALL.replace("LIMIT", "1s"))
     assert exit_code(["run", "small.yml", "-q"]) == ExitCode.INVALID
     assert "routing has not converged" in capsys.readouterr().err
 
