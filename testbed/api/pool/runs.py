@@ -29,7 +29,8 @@ class PooledRuns:
     """Runs simulated jobs on machines (`JobRunner`). `order` is the sweep as the machines read it.
 
     The run of a process or a worker that dies is done once more, and lost when that dies, too; the workers of a machine
-    have died once, however many of them had it: the news that the machine is lost may be late. A run that comes twice,
+    have died once, however many of them had it, whether it began there or waited: the news that the machine is lost may
+    be late. A run that comes twice,
     as from a machine whose connection was cut, counts once.
     """
 
@@ -110,7 +111,7 @@ class PooledRuns:
             yield from self._answered(job, news.answer)
         elif news.ended:
             del self._going[news.key]
-            if news.given_up and len(set(self._places[job])) == 1:
+            if news.given_up and len(set(self._places[job])) <= 1:
                 self._doubted[job] = time.monotonic() + DOUBT_S
             elif news.given_up:
                 yield from self._lost(job)
@@ -123,7 +124,7 @@ class PooledRuns:
         """Have runs done once more whose machine is lost, or has not been heard to be: such news may be late."""
         there = self._crew.machines() if self._doubted else {}
         for job, until in list(self._doubted.items()):
-            if self._places[job][-1] not in there or time.monotonic() > until:
+            if not set(self._places[job]) & there.keys() or time.monotonic() > until:
                 del self._doubted[job]
                 yield from self._dead(job, _WORKER_DIED, _MEMORY)
 

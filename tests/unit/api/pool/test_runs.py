@@ -136,6 +136,21 @@ def test_workers_of_a_machine_have_died_once_though_it_is_heard_late_that_it_is_
     assert content(pooled(crew).record) == content(here())
 
 
+def test_workers_of_a_machine_have_died_once_though_a_run_has_begun_on_none_of_them() -> None:
+    """The scheduler gives runs to workers that it does not know to be dead yet."""
+    died: list[str] = []
+
+    def waited(key: str, machine: str, request: Mapping[str, Any]) -> Sequence[JobNews | MachineLost]:
+        if died:
+            return done(key, machine, request)
+        died.append(machine)
+        ended = JobNews(key=key, ended=True, why="KilledWorker", given_up=True)
+        return [ended, MachineLost(name=machine, why="killed")]
+
+    crew = FakeCrew(["a", "b"], waited)
+    assert content(pooled(crew).record) == content(here())
+
+
 def test_an_answer_that_comes_twice_counts_once_and_must_be_the_same() -> None:
     def twice(key: str, machine: str, request: Mapping[str, Any]) -> Sequence[JobNews]:
         told = done(key, machine, request)
