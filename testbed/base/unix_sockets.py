@@ -1,9 +1,14 @@
-"""Sockets in a directory, however long its path is: sockaddr_un has room for 108 bytes (unix(7))."""
+"""Unix sockets: those in a directory however long its path is, for which sockaddr_un has 108 bytes, and who connects to
+them (unix(7))."""
 
 from __future__ import annotations
 
 import os
 import socket
+import struct
+
+_CREDENTIALS = struct.Struct("=iII")
+"""struct ucred."""
 
 
 def socket_path(directory_fd: int, name: str) -> str:
@@ -18,3 +23,9 @@ def connect_in(item: socket.socket, directory: str | os.PathLike[str], name: str
         item.connect(socket_path(descriptor, name))
     finally:
         os.close(descriptor)
+
+
+def peer_of(item: socket.socket) -> tuple[int, int]:
+    """Return the process id and the user id of who has connected, as they were then (SO_PEERCRED). Raises `OSError`."""
+    pid, uid, _ = _CREDENTIALS.unpack(item.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return pid, uid

@@ -256,6 +256,14 @@ def stat_fields(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
+def has_ended(pid: int) -> bool:
+    """Tell whether a process is gone, or waits to be reaped."""
+    try:
+        return stat_fields(pid)[0] in "ZX"
+    except OSError:
+        return True
+
+
 def freeze(found: Sequence[Process]) -> None:
     """SIGSTOP these processes: they do nothing more, and nobody hears that their sockets are closed."""
     _signal(found, signal.SIGSTOP)

@@ -12,18 +12,16 @@ import os
 import select
 import signal
 import socket
-import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from testbed.base.errors import TestbedError
-from testbed.base.unix_sockets import socket_path
+from testbed.base.unix_sockets import peer_of, socket_path
 
 MAX_LINE_BYTES = 4096
 MAX_UNSENT_BYTES = 16 << 20
 MAX_CLIENTS = 16
 
-_CREDENTIALS = struct.Struct("=iII")
 
 Handler = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Answers a request; raises `TestbedError` to refuse it."""
@@ -122,8 +120,7 @@ def accept_trusted(listening: socket.socket) -> socket.socket | None:
     except OSError:
         return None
     item.setblocking(False)
-    credentials = item.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    if _CREDENTIALS.unpack(credentials)[1] in (0, os.geteuid()):
+    if peer_of(item)[1] in (0, os.geteuid()):
         return item
     item.close()
     return None

@@ -13,11 +13,11 @@ import json
 import os
 import select
 import socket
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from testbed.base.unix_sockets import peer_of
 from testbed.daemons.kit.control import accept_trusted, listen, remove_socket
 
 SEND_QUEUE = 8
@@ -29,7 +29,6 @@ SO_SNDBUFFORCE = 32
 """An option of socket(7) that the module `socket` lacks."""
 SOCKET_BUFFER_BYTES = 8 << 20
 """The room for frames that a program has not read yet."""
-_CREDENTIALS = struct.Struct("=iII")
 
 
 @dataclass(slots=True, eq=False)
@@ -112,7 +111,7 @@ class Adapters:
             self._drop(one)
         if gone:
             self._on_gone()
-        program = _CREDENTIALS.unpack(item.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[0]
+        program, _ = peer_of(item)
         others = any(one.program != program for one in adapter.connections)
         if others or len(adapter.connections) >= MOST_CONNECTIONS:
             self._tell(item, {"busy": True})

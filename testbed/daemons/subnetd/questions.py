@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import select
 import socket
-import struct
 from collections.abc import Callable
 
+from testbed.base.unix_sockets import peer_of
 from testbed.daemons.kit.control import listen, remove_socket
 from testbed.protocols.infiniband.performance import MAD_BYTES
 
@@ -16,7 +16,6 @@ MOST_ASKING = 64
 _NOBODY = 65534
 """The user that tools run as."""
 _LID_BYTES = 2
-_CREDENTIALS = struct.Struct("=iII")
 
 
 class Questions:
@@ -47,8 +46,7 @@ class Questions:
         except OSError:
             return
         item.setblocking(False)
-        uid = _CREDENTIALS.unpack(item.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[1]
-        if uid not in (0, _NOBODY, os.geteuid()):
+        if peer_of(item)[1] not in (0, _NOBODY, os.geteuid()):
             item.close()
             return
         if len(self._asking) >= MOST_ASKING:

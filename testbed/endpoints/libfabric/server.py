@@ -6,7 +6,6 @@ import contextlib
 import os
 import select
 import socket
-import struct
 import sys
 import time
 from collections import Counter
@@ -14,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from testbed.base.unix_sockets import peer_of
 from testbed.endpoints import namespace
 from testbed.endpoints.agent import Agent
 from testbed.endpoints.libfabric.connection import ProgramConnection
@@ -36,7 +36,6 @@ MOST_UNEXPECTED_BYTES: Final = 256 << 20
 """Messages that wait for their receive at each endpoint, and their bytes: programs of MPI send before anybody asks."""
 _CHUNK: Final = 1 << 18
 _CHUNKS_PER_TURN: Final = 8
-_CREDENTIALS: Final = struct.Struct("3i")
 _READABLE: Final = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR
 
 
@@ -103,7 +102,7 @@ class ProviderServer:
         except OSError:
             return
         try:
-            pid, uid, _ = _CREDENTIALS.unpack(item.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+            pid, uid = peer_of(item)
             if uid not in (0, os.geteuid()) or pid <= 0:
                 raise PermissionError(f"a program of user {uid}")
             if len(self._clients) >= MOST_CONNECTIONS * len(self._settings.hosts):

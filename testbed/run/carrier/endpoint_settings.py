@@ -127,8 +127,11 @@ class LabEndpoints:
 
     def _uet(self, nic: PortPlan) -> dict[str, bool | int | float | str]:
         trimming = self._profile is not None and self._profile.trimming
-        config = uet_config(nic, self.base_rtt_ns, self._plan.k, trimming=trimming)
-        return {**config, "packets_per_entropy": PACKETS_PER_ENTROPY}
+        return {
+            **uet_config(
+                nic, self.base_rtt_ns, self._plan.k, trimming=trimming, packets_per_entropy=PACKETS_PER_ENTROPY
+            )
+        }
 
     def _roce(self, nic: PortPlan) -> dict[str, bool | int | float | str]:
         return {**roce_config(nic, self.base_rtt_ns, self._plan.k, mtu=self.payload_bytes(nic, "roce"))}

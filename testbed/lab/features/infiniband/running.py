@@ -15,7 +15,7 @@ from pathlib import Path
 from testbed.base.descriptors import wait_readable
 from testbed.base.errors import DriverError
 from testbed.base.files import write_atomically
-from testbed.base.linux.processes import disown, kill_processes, processes_in
+from testbed.base.linux.processes import disown, has_ended, kill_processes, processes_in
 from testbed.lab.features.infiniband.configuration import PlannedSubnet
 from testbed.lab.features.infiniband.manager import (
     Manager,
@@ -108,9 +108,7 @@ def noted_pids(directory: Path) -> dict[str, int]:
 def _is_program(pid: int) -> bool:
     """Tell whether a process still is one of a plane's programs, and no zombie."""
     with contextlib.suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_text()
-        name, state = fields[fields.index("(") + 1 : fields.rindex(")")], fields[fields.rindex(")") + 2]
-        return name in (SIMULATOR, MANAGER) and state != "Z"
+        return Path(f"/proc/{pid}/comm").read_text().rstrip("\n") in (SIMULATOR, MANAGER) and not has_ended(pid)
     return False
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from testbed.base.errors import DriverError
 from testbed.base.linux.inotify import IN_MODIFY, DirectoryWatch
-from testbed.base.linux.processes import last_line, stat_fields
+from testbed.base.linux.processes import has_ended, last_line
 from testbed.lab.features.infiniband.configuration import PlannedSubnet, network_text, simulator_limits
 from testbed.lab.features.infiniband.plane import Plane
 
@@ -167,7 +167,7 @@ class Simulator:
         """Detach programs that were killed: ibsim goes on leading to them what is for their HCAs. Raises
         `DriverError`."""
         for client, pid in parse_attached(self.ask("Attached")):
-            if _has_ended(pid):
+            if has_ended(pid):
                 self.ask(f"X {client}")
 
     def dump(self) -> dict[str, SimulatedNode]:
@@ -217,14 +217,6 @@ class Simulator:
         with closing(DirectoryWatch()) as watch:
             watch.add(self.plane.directory, IN_MODIFY)
             yield watch
-
-
-def _has_ended(pid: int) -> bool:
-    """Tell whether a process is gone, or waits to be reaped."""
-    try:
-        return stat_fields(pid)[0] in "ZX"
-    except OSError:
-        return True
 
 
 def parse_attached(text: str) -> list[tuple[int, int]]:

@@ -34,7 +34,9 @@ def largest_payload_bytes(mtu_bytes: int, ip_bytes: int = IPV4_BYTES) -> int:
     return min(LARGEST_PAYLOAD, mtu_bytes - ip_bytes - UDP_BYTES - HEADER_BYTES)
 
 
-def uet_config(nic: PortPlan, base_rtt_ns: int, k: float, *, trimming: bool) -> dict[str, bool | int | float]:
+def uet_config(
+    nic: PortPlan, base_rtt_ns: int, k: float, *, trimming: bool, packets_per_entropy: int = PACKETS_PER_ENTROPY
+) -> dict[str, bool | int | float]:
     """Return the fields of `UetConfig` that follow from the lab, for the endpoint of a NIC."""
     ip_bytes = IPV4_BYTES if nic.address is not None else IPV6_BYTES
     return {
@@ -45,7 +47,7 @@ def uet_config(nic: PortPlan, base_rtt_ns: int, k: float, *, trimming: bool) -> 
         "payload_bytes": largest_payload_bytes(nic.mtu_bytes, ip_bytes),
         "trimming": trimming,
         "max_rto_retx": MAX_RTO_RETX,
-        "packets_per_entropy": PACKETS_PER_ENTROPY,
+        "packets_per_entropy": packets_per_entropy,
     }
 
 
