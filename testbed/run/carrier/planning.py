@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Sequence
 
 from testbed.base.linux.namespaces import NETNS_DIRECTORY
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.plan.lab_plan import PortPlan
+from testbed.lab.core.plan.user_space.processes import serving_processes
 from testbed.run.carrier.configuration import CarriedNic, CarrierConfiguration
 from testbed.run.carrier.endpoint_settings import CarrierRefused, LabEndpoints, address_of
 from testbed.run.carrier.frames import HEADER_BYTES
@@ -33,7 +33,7 @@ def sizes(bdp_bytes: int, payload_bytes: int) -> tuple[int, int]:
 
 
 def configure(lab: RunningLab, nics: Sequence[PortPlan], kind: str) -> list[CarrierConfiguration]:
-    """Return what each process is told: one for each CPU, and hosts in turn.
+    """Return what each process is told, hosts in turn.
 
     Raises `CarrierRefused` for a NIC without an IPv4 address, which its endpoint needs, and for two that have the
     same.
@@ -57,7 +57,7 @@ def configure(lab: RunningLab, nics: Sequence[PortPlan], kind: str) -> list[Carr
     window, data_bytes = sizes(max(endpoints.bdp_bytes(nic) for nic in nics), payload)
     tick_ns = endpoints.tick_ns(nics)
     hosts = list(dict.fromkeys(nic.node for nic in nics))
-    count = min(len(os.sched_getaffinity(0)), len(hosts))
+    count = serving_processes(nics)
     job_id = 1 + secrets.randbelow(_JOBS - 1)
     owners = _owners(lab, hosts)
     carried = tuple(

@@ -1,8 +1,8 @@
 """The transport `libfabric`: programs over libfabric send over our UET, by a provider that is loaded into them.
 
-Processes of ours, as many as CPUs, have the endpoints of the ranks' NICs for as long as the ranks run
-(`testbed.endpoints.libfabric`); a rank reaches that of its host by a Unix socket below the lab's run directory, beside
-which the provider lies.
+Processes of ours, as few as keep up (`testbed.lab.core.plan.user_space.processes`), have the endpoints of the ranks' NICs
+for as long as the ranks run (`testbed.endpoints.libfabric`); a rank reaches that of its host by a Unix socket below the
+lab's run directory, beside which the provider lies.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from testbed.endpoints.libfabric.library import FILE_NAME, provider_library
 from testbed.endpoints.libfabric.settings import HostSettings, ProviderSettings, RailSettings
 from testbed.lab.core.deploy.node_files import libfabric_directory
 from testbed.lab.core.model import NETNS
+from testbed.lab.core.plan.user_space.processes import serving_processes
 from testbed.lab.core.plan.user_space.uet import UetEndpointSettings
 from testbed.run.launch.options import LaunchRefused
 
@@ -133,7 +134,7 @@ def _settings(lab: RunningLab, nics: Sequence[PortPlan], directory: Path) -> lis
         )
         for host, rails in hosts.items()
     ]
-    count = min(len(os.sched_getaffinity(0)), len(served))
+    count = serving_processes(nics)
     job_id = 1 + randbelow(_JOBS - 1)
     tick_ns = plan.times.serving_tick_ns(nics)
     return [
