@@ -36,24 +36,25 @@ def test_prefixes_have_the_addresses_of_nics_and_no_others() -> None:
     )
 
 
-def test_rules_of_bgp_lead_past_all_others() -> None:
+def test_rules_of_bgp_and_of_who_has_no_address_yet_lead_past_all_others() -> None:
     rules = []
     for data in steer_tcp(STEERED):
         for kind, _, _, body in rtnetlink.messages(data):
             if kind == rtnetlink.RTM_NEWRULE:
                 found = rtnetlink.fields(body, rtnetlink.RTMSG.size)
                 priority = int.from_bytes(found[rtnetlink.FRA_PRIORITY], "little")
-                rules.append((body[0], priority, body[7], found.get(rtnetlink.FRA_DST)))
+                rules.append((body[0], priority, body[7], found.get(rtnetlink.FRA_DST), found.get(rtnetlink.FRA_SRC)))
     first, second, third, last = STEERING_PRIORITIES
     goto, table, nop = 2, 1, 3
     expected = []
     for family, to in ((socket.AF_INET, "10.0.1.2"), (socket.AF_INET6, "fd00::2")):
         packed = socket.inet_pton(family, to)
         expected += [
-            (family, last, nop, None),
-            (family, first, goto, None),
-            (family, second, goto, None),
-            (family, third, table, packed),
+            (family, last, nop, None, None),
+            *([(family, first, goto, None, bytes(4))] if family == socket.AF_INET else []),
+            (family, first, goto, None, None),
+            (family, second, goto, None, None),
+            (family, third, table, packed, None),
         ]
     assert rules == expected
 

@@ -14,6 +14,7 @@ from testbed.base.linux.rtnetlink import (
     FR_ACT_TO_TBL,
     FRA_DST,
     FRA_PRIORITY,
+    FRA_SRC,
     FRA_TABLE,
     NLM_F_CREATE,
     NLM_F_EXCL,
@@ -34,17 +35,15 @@ _LOOPBACK = 1
 _RTN_LOCAL, _RT_SCOPE_HOST = 2, 254
 _FR_ACT_GOTO, _FR_ACT_NOP = 2, 3
 _FRA_GOTO, _FRA_IP_PROTO, _FRA_SPORT_RANGE, _FRA_DPORT_RANGE = 4, 22, 23, 24
-_PORTS = struct.Struct("=HH")
-_ANY_PORT = _PORTS.pack(1, 0xFFFE)
-"""The kernel takes no range that ends with 65535 (fib_rule_port_range_valid)."""
-_BGP = _PORTS.pack(BGP_PORT, BGP_PORT)
+_BGP = struct.pack("=HH", BGP_PORT, BGP_PORT)
+_NO_ADDRESS = IPv4Network("0.0.0.0/32")
 
 
 def steer_tcp(operation: SteerTcp) -> tuple[bytes, ...]:
     """Return the messages that make the route and the rules: those of BGP's port lead past all others.
 
-    A socket of IPv4 has no source port yet when it looks for its own address. The rules are not for it then, so that it
-    gets the address that it always gets, and for all of its packets they are.
+    A socket of IPv4 looks for its own address first, whether or not its program has bound it to a port. It is led past
+    the others, too, so that it gets the address that it always gets; once it has one, they are for all of its packets.
     """
     batch: list[bytes] = []
     for family in (socket.AF_INET, socket.AF_INET6):
@@ -58,15 +57,16 @@ def steer_tcp(operation: SteerTcp) -> tuple[bytes, ...]:
 def _of_family(operation: SteerTcp, family: int, prefixes: list[IPv4Network | IPv6Network]) -> list[bytes]:
     first, last = operation.first_priority, operation.last_priority
     past = u32(_FRA_GOTO, last)
-    # A socket of IPv6 looks for its route once, before it has a port.
-    ports = attribute(_FRA_SPORT_RANGE, _ANY_PORT) if family == socket.AF_INET else b""
     table = u32(FRA_TABLE, operation.table)
+    # A socket of IPv6 looks for its route once, before it has an address.
+    nameless = [_rule(family, first, _FR_ACT_GOTO, past, source=_NO_ADDRESS)] if family == socket.AF_INET else []
     return [
         _local_route(family, operation.table),
         _rule(family, last, _FR_ACT_NOP, b"", protocol=False),
+        *nameless,
         _rule(family, first, _FR_ACT_GOTO, past + attribute(_FRA_SPORT_RANGE, _BGP)),
         _rule(family, first + 1, _FR_ACT_GOTO, past + attribute(_FRA_DPORT_RANGE, _BGP)),
-        *(_rule(family, first + 2, FR_ACT_TO_TBL, table + ports, to=prefix) for prefix in prefixes),
+        *(_rule(family, first + 2, FR_ACT_TO_TBL, table, to=prefix) for prefix in prefixes),
     ]
 
 
@@ -83,13 +83,17 @@ def _rule(
     action: int,
     more: bytes,
     *,
+    source: IPv4Network | None = None,
     to: IPv4Network | IPv6Network | None = None,
     protocol: bool = True,
 ) -> bytes:
-    body = RTMSG.pack(family, 0 if to is None else to.prefixlen, 0, 0, 0, 0, 0, action, 0)
+    to_bits, source_bits = (0 if prefix is None else prefix.prefixlen for prefix in (to, source))
+    body = RTMSG.pack(family, to_bits, source_bits, 0, 0, 0, 0, action, 0)
     body += u32(FRA_PRIORITY, priority) + more
     if protocol:
         body += attribute(_FRA_IP_PROTO, bytes([socket.IPPROTO_TCP]))
+    if source is not None:
+        body += attribute(FRA_SRC, source.network_address.packed)
     if to is not None:
         body += attribute(FRA_DST, to.network_address.packed)
     return message(RTM_NEWRULE, NLM_F_CREATE | NLM_F_EXCL, body)
