@@ -108,8 +108,6 @@ class _Port:
         self.wake_at: int | None = None
         self.receive_at = 0
         """Before it nothing is due of what the kernel has of it, which is read then, all at once."""
-        self.is_left = False
-        """Something has come before `receive_at`: nobody looks for more until then."""
         self.waiting_fd = -1
         """Watched for room."""
 
@@ -285,7 +283,7 @@ class Loop:
             if port.wake_at is not None and (deadline is None or port.wake_at < deadline):
                 deadline = port.wake_at
         if busy or (deadline is not None and deadline <= now):
-            events = self._epoll.poll(0, _MOST_EVENTS)
+            events = self._epoll.poll(0, self._most_events)
         else:
             events = self._wait(now, deadline)
             self._period_ns = 0
@@ -294,8 +292,6 @@ class Loop:
             self._dispatch(fd, mask)
         now = time.monotonic_ns()
         for port in self._ports:
-            if port.is_left and port.receive_at <= now:
-                self._take_left(port)
             if port.touched or (port.wake_at is not None and port.wake_at <= now):
                 port.touched = _do_due(port, now) or port.touched
         return bool(events)
@@ -326,20 +322,25 @@ class Loop:
             if deadline is not None:
                 end = min(end, deadline)
             while time.monotonic_ns() < end:
-                events = self._epoll.poll(0, _MOST_EVENTS)
+                events = self._epoll.poll(0, self._most_events)
                 if events:
                     return events
             if end == deadline:
                 return []
         if deadline is not None:
             self._timer.wake_by(deadline)
-        return self._epoll.poll(-1, _MOST_EVENTS)
+        return self._epoll.poll(-1, self._most_events)
+
+    @property
+    def _most_events(self) -> int:
+        """Sockets that are left readable are to keep nobody out."""
+        return _MOST_EVENTS + len(self._readers) if self._gathers else _MOST_EVENTS
 
     def _dispatch(self, fd: int, mask: int) -> None:
         port = self._readers.get(fd)
         if port is not None and mask & _WOKEN:
             if port.delay is not None and port.pacer is not None and self._gathers and self.tick_ns:
-                self._gather(port, fd)
+                self._gather(port, port.delay, port.pacer, fd)
             else:
                 datagrams = port.sockets.receive(fd)
                 if datagrams:
@@ -357,61 +358,41 @@ class Loop:
         elif port is None:
             self._dispatch_other(fd, mask)
 
-    def _gather(self, port: _Port, fd: int) -> None:
+    def _gather(self, port: _Port, delay: DelayLine, pacer: Pacer, fd: int) -> None:
         """Take what has arrived into the line that delays it.
 
         Where the kernel says when each datagram arrived, it may stay there until the first of them is due: a call for
-        many costs hardly more than one for each, and what comes meanwhile wakes nobody. What comes to another
-        descriptor, of which the kernel does not say it, gets in line behind what has arrived before.
+        many costs hardly more than one for each. What comes to another descriptor, of which the kernel does not say it,
+        gets in line behind what has arrived before.
         """
-        stamped = port.sockets.receivers[0]
+        sockets = port.sockets
+        stamped = sockets.receivers[0]
         if fd != stamped:
-            self._take_stamped(port, stamped)
-            self._hold(port, fd)
+            self._take_stamped(port, delay, pacer, stamped)
+            self._hold(port, delay, fd)
         elif self._turned_at >= port.receive_at:
-            self._take_stamped(port, stamped)
-        else:
-            port.is_left = True
-            self._set_events(stamped, 0)
-            self._wake_by(port, port.receive_at)
+            self._take_stamped(port, delay, pacer, stamped)
 
-    def _take_left(self, port: _Port) -> None:
-        """Take what was left with the kernel; where nothing more has come, wait for what comes next."""
-        stamped = port.sockets.receivers[0]
-        if not self._take_stamped(port, stamped):
-            port.is_left = False
-            self._set_events(stamped, select.EPOLLIN)
-
-    def _take_stamped(self, port: _Port, fd: int) -> bool:
-        """Take all that has arrived at a descriptor, as far as a turn allows, and note when to look again. Whether
-        there was anything."""
-        delay, pacer = port.delay, port.pacer
-        assert delay is not None and pacer is not None
+    def _take_stamped(self, port: _Port, delay: DelayLine, pacer: Pacer, fd: int) -> None:
+        """Take all that has arrived at a descriptor, as far as a turn allows, and note when to look again."""
         for turn in range(_MOST_RECEIVES):
-            found = self._hold(port, fd)
+            found = self._hold(port, delay, fd)
             if not (found or turn) or (found and not port.sockets.arrivals):
-                return found
+                return
             if not found or port.sockets.drained:
                 ticks_ns = min(delay.least_ns - 2 * self.tick_ns, LEAVING_TICKS * self.tick_ns)
                 port.receive_at = time.monotonic_ns() + min(ticks_ns, pacer.line_ns(LEAVING_BYTES))
-                break
-        return True
+                return
 
-    def _hold(self, port: _Port, fd: int) -> bool:
+    def _hold(self, port: _Port, delay: DelayLine, fd: int) -> bool:
         """Take what one call receives into the line that delays it; whether there was anything."""
-        delay = port.delay
-        assert delay is not None
         datagrams = port.sockets.receive(fd)
         if datagrams:
             delay.hold(datagrams, time.monotonic_ns() - self._period_ns // 2, port.sockets.arrivals)
             due_at = delay.next_due()
-            if due_at is not None:
-                self._wake_by(port, due_at)
+            if due_at is not None and (port.wake_at is None or due_at < port.wake_at):
+                port.wake_at = due_at
         return bool(datagrams)
-
-    def _wake_by(self, port: _Port, deadline: int) -> None:
-        if port.wake_at is None or deadline < port.wake_at:
-            port.wake_at = deadline
 
     def _dispatch_other(self, fd: int, mask: int) -> None:
         if fd == self._timer.fd:
@@ -458,8 +439,6 @@ class Loop:
             due = port.pacer.next_due()
             if due is not None and (wake_at is None or due < wake_at):
                 wake_at = due
-        if port.is_left and (wake_at is None or port.receive_at < wake_at):
-            wake_at = port.receive_at
         retry_at = port.sockets.retry_at
         if retry_at and (wake_at is None or retry_at < wake_at):
             wake_at = retry_at
@@ -471,7 +450,7 @@ class Loop:
         port.waiting_fd = fd
         self._writers[fd] = port
         if fd in self._readers:  # the entropy value is the port that is received on
-            self._set_events(fd, select.EPOLLIN)
+            self._epoll.modify(fd, select.EPOLLIN | select.EPOLLOUT)
         else:
             self._epoll.register(fd, select.EPOLLOUT)
 
@@ -482,13 +461,9 @@ class Loop:
         port.waiting_fd = -1
         del self._writers[fd]
         if fd in self._readers:
-            self._set_events(fd, select.EPOLLIN)
+            self._epoll.modify(fd, select.EPOLLIN)
         else:
             self._epoll.unregister(fd)
-
-    def _set_events(self, fd: int, events: int) -> None:
-        """Watch a descriptor that is received on for other events, beside room where somebody waits for it."""
-        self._epoll.modify(fd, events | select.EPOLLOUT if fd in self._writers else events)
 
     def close(self) -> None:
         """Close what belongs to the loop; sockets of endpoints and watched descriptors do not. Once is enough."""

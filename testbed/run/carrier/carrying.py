@@ -3,8 +3,8 @@
     with carry(lab, nics, "uet") as carrying:
         ...
 
-Processes of the carrier are started, as few as keep up, each for some of the hosts; then the hosts' TCP is steered. What
-is steered stands in the lab's journal before, so that it is taken back whoever is killed: by the processes of the
+Processes of the carrier are started, as few as keep up, each for some of the hosts; then the hosts' TCP is steered.
+What is steered stands in the lab's journal before, so that it is taken back whoever is killed: by the processes of the
 carrier when they lose their starter, by the starter when it loses them, and where both are gone, by the next context
 or by `destroy`.
 """

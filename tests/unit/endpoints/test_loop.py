@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import socket
 import threading
 import time
@@ -312,29 +311,6 @@ def test_what_is_not_due_for_long_stays_with_the_kernel_and_is_read_at_once(cloc
     clock[0] += 8 * MS
     loop.run_once(clock[0])
     assert [bytes(item.data) for item in endpoint.inbox] == [b"a", *(b"%d" % number for number in range(8))]
-    close_port(loop, sockets)
-
-
-@pytest.mark.interpreted
-def test_what_comes_before_it_is_to_be_read_wakes_a_loop_once_until_nothing_more_comes(clock: list[int]) -> None:
-    """The descriptor of these sockets is readable always."""
-    loop, sockets, _ = stamped_port(DelayLine(10 * MS), gathers=True)
-
-    def is_woken() -> bool:
-        return bool(select.select([loop.fileno()], [], [], 0)[0])
-
-    sockets.arrive(b"a", at=clock[0])
-    loop.run_once(clock[0])
-    assert is_woken(), "it may be long until more comes: nobody looks in vain for a single datagram"
-    sockets.arrive(b"b", at=clock[0])
-    loop.run_once(clock[0])
-    assert (sockets.calls, is_woken()) == (1, False)
-    clock[0] += 8 * MS
-    loop.run_once(clock[0])
-    assert (sockets.calls, is_woken()) == (2, False), "it is asked again in 8 ms"
-    clock[0] += 8 * MS
-    loop.run_once(clock[0])
-    assert (sockets.calls, is_woken()) == (3, True), "nothing more has come"
     close_port(loop, sockets)
 
 
