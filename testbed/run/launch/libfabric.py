@@ -1,8 +1,8 @@
 """The transport `libfabric`: programs over libfabric send over our UET, by a provider that is loaded into them.
 
 Processes of ours, as few as keep up (`testbed.lab.core.plan.user_space.processes`), have the endpoints of the ranks'
-NICs for as long as the ranks run (`testbed.endpoints.libfabric`); a rank reaches that of its host by a Unix socket below
-the lab's run directory, beside which the provider lies.
+NICs for as long as the ranks run (`testbed.endpoints.libfabric`); a rank reaches that of its host by a Unix socket
+below the lab's run directory, beside which the provider lies.
 """
 
 from __future__ import annotations
