@@ -118,6 +118,20 @@ def test_programs_see_true_addresses_and_every_byte(lab: RunningLab, carrying: R
     until(lambda: carrying.counters()["ends"] == 0, "both ends are closed")
 
 
+def test_a_program_that_has_bound_its_socket_to_a_port_has_the_address_that_it_always_has(
+    lab: RunningLab, carrying: RunningCarrier
+) -> None:
+    """As nuttcp and programs with `--cport` do, before they connect."""
+    near, far = rail_1(lab)[:2]
+    server = HostProgram(lab, far.node, ECHO, "0.0.0.0", PORT, 1)
+    server.hear()
+    call = CALL.replace("item.connect", 'item.bind(("0.0.0.0", 0))\nitem.connect')
+    client = HostProgram(lab, near.node, call, address(far), PORT, 10)
+    assert client.hear()["name"][0] == server.hear()["peer"][0] == address(near)
+    assert (client.end(), server.end()) == (0, 0)
+    assert carrying.counters()["opened"] == 1
+
+
 def test_connections_between_rails_have_the_source_that_they_always_have(
     lab: RunningLab, over_uet: RunningCarrier
 ) -> None:
