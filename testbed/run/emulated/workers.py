@@ -95,6 +95,14 @@ class PipedProcess(Protocol):
         ...
 
 
+class HasFileno(Protocol):
+    """A thing that is readable once something has happened."""
+
+    def fileno(self) -> int:
+        """Return its descriptor."""
+        ...
+
+
 class WorkerProcess:
     """A process that works for hosts: for one that it runs in, or for those that have joined it. Its standard error is
     kept, so that its last words can be told."""
@@ -342,12 +350,14 @@ class Workers:
         on_event: Callable[[str, Event], None] = lambda host, event: None,
         *,
         tolerant: bool = False,
+        over: HasFileno | None = None,
     ) -> Answers:
         """Waits until each of these hosts has sent the event `expected`, one fails, an interrupt comes or the deadline
         passes.
 
         Other events go to `on_event`. With `tolerant` it goes on with those that are left when one fails; the first
-        failure is in the answers all the same. Workers that have died are removed.
+        failure is in the answers all the same. Workers that have died are removed. Once `over` is readable nothing more
+        is waited for, as at the deadline.
         """
         answers = Answers()
         waiting = dict.fromkeys(hosts)
@@ -358,6 +368,8 @@ class Workers:
         with selectors.DefaultSelector() as selector:
             if interrupt is not None:
                 selector.register(interrupt, selectors.EVENT_READ, None)
+            if over is not None:
+                selector.register(over, selectors.EVENT_READ, over)
             for worker in self._processes():
                 selector.register(worker.output, selectors.EVENT_READ, worker)
                 if worker.has_more:
@@ -371,6 +383,9 @@ class Workers:
                     worker = key.data
                     if worker is None:
                         answers.interrupted = True
+                        return answers
+                    if worker is over:
+                        answers.late = tuple(waiting)
                         return answers
                     if mask & selectors.EVENT_WRITE:
                         worker.flush()
