@@ -234,8 +234,8 @@ def _read(file: str, choice: PacketChoice, form: Format, show: Callable[[Capture
         numbers = ", ".join(map(str, sorted(tally.unread_link_types)))
         raise TestbedError(
             f"{file}: link type {numbers} is not read",
-            hint="Ethernet (1), Linux cooked (113, 276), raw IP (12, 14, 101, 228, 229), loopback (0, 108) and InfiniBand"
-            " (247, and in ERF, 197) are",
+            hint="Ethernet (1), Linux cooked (113, 276), raw IP (12, 14, 101, 228, 229), loopback (0, 108) and"
+            " InfiniBand (247, and in ERF, 197) are",
         )
     _warn_of_unknown_fields(choice.filters, tally)
 

@@ -1,4 +1,4 @@
-"""Captures at a port of an InfiniBand back end: from the lab's wires, until so many frames, Ctrl-C or the wires' end."""
+"""Captures at a port of an InfiniBand back end: by the lab's wires, until Ctrl-C, so many frames or the wires' end."""
 
 from __future__ import annotations
 

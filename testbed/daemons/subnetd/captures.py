@@ -1,6 +1,7 @@
 """Frames at ports of a subnet that is up, for whoever listens there: `capture.sock` of the run directory.
 
-A listener connects, names a port as JSON and is told whether there is one. Then it gets a datagram for each frame that
+A listener connects, is told whether there is room for it, names a port as JSON and is told whether there is one. Then
+it gets a datagram for each frame that
 begins to leave by the port, or has come in by it whole: `HEAD`, and the frame from its LRH to its ICRC. What its socket
 has no room for is dropped, and each head says how many were so far. When it sends `END`, or has had the frames that it
 wanted, the last datagram is a head alone. Nobody pays for ports that nobody listens at.
@@ -8,6 +9,7 @@ wanted, the last datagram is a head alone. Nobody pays for ports that nobody lis
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -18,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from testbed.daemons.kit.control import accept_trusted, listen, remove_socket
-from testbed.daemons.subnetd.adapters import SO_SNDBUFFORCE, SOCKET_BUFFER_BYTES
+from testbed.daemons.subnetd.adapters import SO_SNDBUFFORCE
 from testbed.protocols.errors import UsageError
 from testbed.protocols.infiniband import binding
 from testbed.protocols.infiniband.data_path import FrameNotice
@@ -30,6 +32,8 @@ HEAD: Final = struct.Struct("=QQQB")
 listener, and `binding.LEAVES`, `binding.COMES` or `NOTHING_MORE`."""
 NOTHING_MORE: Final = 0
 MOST_LISTENERS: Final = 8
+BUFFER_BYTES: Final = 2 << 20
+"""The room for frames that a listener has not read yet."""
 _LONGEST_REQUEST = 1024
 
 
@@ -90,7 +94,8 @@ class Captures:
             item.close()
             return
         if os.geteuid() == 0:
-            item.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, SOCKET_BUFFER_BYTES)
+            item.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, BUFFER_BYTES)
+        _tell(item, {"error": ""})
         self._listeners[item.fileno()] = _Listener(item)
         self._epoll.register(item, select.EPOLLIN)
 
@@ -164,7 +169,5 @@ def _place(request: Any) -> tuple[str, int]:
 
 
 def _tell(item: socket.socket, answer: dict[str, str]) -> None:
-    try:
+    with contextlib.suppress(OSError):  # it has gone
         item.send(json.dumps(answer).encode(), socket.MSG_NOSIGNAL)
-    except OSError:
-        pass  # it has gone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 from dataclasses import dataclass
@@ -41,8 +42,10 @@ class FrameCapture:
         try:
             self._socket.settimeout(ANSWER_TIMEOUT_S)
             connect_in(self._socket, run_directory, CAPTURE_SOCKET)
-            self._socket.send(json.dumps({"node": node, "port": port}).encode())
-            answer = json.loads(self._socket.recv(_MOST_BYTES) or b'{"error": "they have ended"}')
+            answer = self._hear()
+            if not answer["error"]:
+                self._socket.send(json.dumps({"node": node, "port": port}).encode(), socket.MSG_NOSIGNAL)
+                answer = self._hear()
             self._socket.settimeout(None)
         except BaseException as error:
             self._socket.close()
@@ -52,6 +55,10 @@ class FrameCapture:
         if answer["error"]:
             self._socket.close()
             raise WiresError(f"{node}:{port} cannot be captured: {answer['error']}")
+
+    def _hear(self) -> dict[str, str]:
+        found: dict[str, str] = json.loads(self._socket.recv(_MOST_BYTES) or b'{"error": "the wires have ended"}')
+        return found
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when `read` does not wait."""
@@ -70,10 +77,8 @@ class FrameCapture:
 
     def end(self) -> None:
         """Have no more frames than there were until now; `read` returns what is left of them."""
-        try:
+        with contextlib.suppress(OSError):  # `read` says so
             self._socket.send(END, socket.MSG_NOSIGNAL)
-        except OSError:
-            pass  # `read` says so
 
     def close(self) -> None:
         """Listen no more."""

@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,8 @@ _LONGEST_SLEEP_S = 3600.0
 _LOOK_S = 0.5
 """While no frame can move, the process looks so often whether a program has gone."""
 _STILL = 16
-"""Where nothing has moved for so many times what a frame and a credit need on the slowest link, lanes that wait for each
-other are told of as a deadlock."""
+"""Where nothing has moved for so many times what a frame and a credit need on the slowest link, lanes that wait for
+each other are told of as a deadlock."""
 _DIRECT = ("rcv_switch_relay_errors", "xmit_discards", "xmit_constraint_errors", "rcv_constraint_errors")
 _COUNTED = (
     *("link_downed", "rcv_errors", *_DIRECT, "buffer_overruns", "vl15_dropped"),
@@ -99,7 +100,7 @@ class WiresProcess:
         self._far_ends = {
             near: far
             for link in self._description.links
-            for near, far in (((link.a, link.a_port), (link.b, link.b_port)), ((link.b, link.b_port), (link.a, link.a_port)))
+            for near, far in permutations(((link.a, link.a_port), (link.b, link.b_port)))
         }
         self._down: set[tuple[str, int]] = set()
         self._leaks: dict[tuple[str, int, int], float] = {}
@@ -277,6 +278,7 @@ class WiresProcess:
 
     def _set_links(self, node: str, ports: list[Any], up: bool) -> Mapping[str, Any]:
         """Have the links at some ports of a node go down, or come back, at once."""
+        self._path.pass_time(time.monotonic_ns())  # whoever waits has waited until now
         try:
             for port in ports:
                 self._path.set_link(node, int(port), up)
@@ -289,6 +291,7 @@ class WiresProcess:
 
     def _set_leak(self, node: str, port: int, vl: int, share: Any) -> Mapping[str, Any]:
         """Let what a port sends on a VL lack a share of its credits, 0: none any more."""
+        self._path.pass_time(time.monotonic_ns())
         try:
             self._path.set_leak(node, port, vl, float(share))
         except (UsageError, TypeError, ValueError) as error:
@@ -301,7 +304,7 @@ class WiresProcess:
     def _free(self) -> None:
         """Lose all frames that are under way where each of them waits for the buffer of another one: a program has
         gone, and whoever comes next would wait behind what it has left."""
-        if self._turn() != binding.NEVER or not self._path.in_flight:
+        if self._turn() != binding.NEVER or not self._path.deadlock():
             return
         links = [
             link

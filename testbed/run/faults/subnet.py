@@ -124,16 +124,18 @@ class SubnetSite:
             try:
                 self._trouble = ""
                 reroute = self._live.await_tables(change)
+                subnet = None if self._live.wires is None else self._live.wires.subnet()
             except Exception as error:  # whatever it was, this thread has nobody else who would hear of it
-                self._note("not-rerouted", error_words(error))
                 self._trouble = error_words(error)
+                self._note("not-rerouted", "", self._trouble)
                 continue
-            engine = "" if self._live.wires is None else self._live.wires.subnet().engine
-            self._note("rerouted", f"{engine}: {reroute.sentence}" if reroute is not None else engine)
+            if reroute is None or subnet is None:
+                self._note("rerouted", "", "")
+            else:
+                self._note("rerouted", subnet.sm, f"{subnet.engine}: {reroute.sentence}")
 
-    def _note(self, kind: str, detail: str) -> None:
-        sm = "" if self._live.wires is None else self._live.wires.subnet().sm
-        self.seen.append(TimedEvent(at_ns=time.monotonic_ns(), kind=kind, target=sm, detail=detail))
+    def _note(self, kind: str, target: str, detail: str) -> None:
+        self.seen.append(TimedEvent(at_ns=time.monotonic_ns(), kind=kind, target=target, detail=detail))
 
     def settle(self) -> None:
         """Wait until frames go by the tables of the subnet as it is. Raises `ScenarioError` where they do not."""

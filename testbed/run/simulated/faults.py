@@ -25,6 +25,7 @@ from testbed.run.faults.outcome import FaultOutcome
 from testbed.run.faults.planes import FabricPlaneDown
 from testbed.run.faults.registry import lab_fault
 from testbed.run.faults.scale_up import DomainKill
+from testbed.run.faults.subnet import CreditLeak
 from testbed.run.schema.model import AtStep, Fault
 from testbed.run.simulated.fabric import SimulatedFabric
 from testbed.run.simulated.faulty_links import FaultyLinks

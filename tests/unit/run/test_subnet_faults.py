@@ -1,5 +1,5 @@
-"""Faults of an InfiniBand back end that is up: they last no longer than it takes to do them, whenever the subnet manager
-has new tables."""
+"""Faults of an InfiniBand back end that is up: they take no longer than is needed to do them, whenever the subnet
+manager has new tables."""
 
 from __future__ import annotations
 
@@ -123,7 +123,8 @@ def test_a_link_is_down_before_there_are_new_tables(live: Live, site: FaultSite)
     subnet_of(site).settle()
     (event,) = subnet_of(site).seen
     assert (event.kind, event.target) == ("rerouted", "p1-s1-h1:rail1")
-    assert event.detail.startswith("updn: new tables after 100 ms of the subnet manager, and frames by them after 200 ms")
+    told = "updn: new tables after 100 ms of the subnet manager, and frames by them after 200 ms"
+    assert event.detail.startswith(told)
     one.undo(site)
     one.undo(site)
     assert live.link(UPLINK).up

@@ -13,7 +13,7 @@ from testbed.lab.features.infiniband.running import SIMULATOR
 from testbed.lab.features.infiniband.wires import MOST_HCAS
 from testbed.protocols.infiniband.data_path import circle_words
 from testbed.protocols.infiniband.routes import RouteReport, is_full_fat_tree, judge_routes
-from testbed.protocols.infiniband.subnet import Channel, Subnet
+from testbed.protocols.infiniband.subnet import Subnet
 
 
 class SubnetChecks:

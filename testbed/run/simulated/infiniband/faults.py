@@ -139,6 +139,7 @@ class SubnetHappening:
         fault = act.fault
         self._note(now, f"undone-{fault.kind}" if act.undo else fault.kind, fault.target)
         self._done.add(act.order)
+        self._carrier.path.pass_time(now)  # whoever waits has waited until now
         if isinstance(fault, CreditLeak):
             self._carrier.path.set_leak(*self._channels[fault.target], fault.vl, 0.0 if act.undo else fault.share)
             self._carrier.touch()

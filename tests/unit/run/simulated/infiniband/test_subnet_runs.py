@@ -96,7 +96,9 @@ def happening_of(
     """Faults that put what they do to links into `calls`."""
     clock = Clock()
     path = SimpleNamespace(
-        set_link=lambda node, port, up: calls.append((node, port, up)), set_forwarding=lambda switch, table: None
+        set_link=lambda node, port, up: calls.append((node, port, up)),
+        set_forwarding=lambda switch, table: None,
+        pass_time=lambda now: None,
     )
     carrier: Any = SimpleNamespace(
         subnet=routed(fabric), path=path, touch=lambda: None, change_subnet=lambda subnet: None, deadlock=()
