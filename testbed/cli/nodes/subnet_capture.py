@@ -64,8 +64,8 @@ def _frames(capture: FrameCapture, interrupt: Interrupt, count: int | None) -> I
     ended = False
     while True:
         if not ended:
-            ready, _, _ = select.select([capture, interrupt], [], [])
-            if interrupt in ready:
+            ready, _, _ = select.select([capture.fileno(), interrupt.fileno()], [], [])
+            if interrupt.fileno() in ready:
                 capture.end()
                 ended = True
         seen = capture.read()
