@@ -65,34 +65,27 @@ class PipedProcess(Protocol):
     @property
     def stdin(self) -> IO[bytes] | None:
         """Return what writes to it."""
-        ...
 
     @property
     def stdout(self) -> IO[bytes] | None:
         """Return what reads from it."""
-        ...
 
     @property
     def pid(self) -> int:
         """Return its number on its machine, 0 where nobody knows."""
-        ...
 
     @property
     def returncode(self) -> int | None:
         """Return how it ended, None while it runs as far as was looked."""
-        ...
 
     def poll(self) -> int | None:
         """Look whether it has ended, and how."""
-        ...
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end. Raises `subprocess.TimeoutExpired`."""
-        ...
 
     def kill(self) -> None:
         """End it at once."""
-        ...
 
 
 class HasFileno(Protocol):
