@@ -51,6 +51,12 @@ _SETTINGS = {
     "distributed.comm.timeouts.connect": "60s",
     "distributed.comm.timeouts.tcp": "60s",
     "distributed.admin.tick.limit": "60s",
+    # What Dask looks at of itself, which nobody asks for here: the desk may be a core that a machine needs.
+    "distributed.admin.tick.interval": "5s",
+    "distributed.admin.system-monitor.interval": "60s",
+    "distributed.admin.system-monitor.disk": False,
+    "distributed.admin.system-monitor.gil.enabled": False,
+    "distributed.scheduler.active-memory-manager.start": False,
 }
 
 

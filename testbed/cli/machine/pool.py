@@ -41,16 +41,17 @@ def check(text: str, format: options.Format) -> None:
     """Reach each machine, and compare it with this one: versions, builds, cores, what labs lack, a packet's cost."""
     from testbed.api.pool.about import about_this_machine
     from testbed.api.pool.file import read_pool
-    from testbed.api.pool.machines import machine_at_work
+    from testbed.api.pool.machines import machine_at_work, with_each
     from testbed.api.pool.pool import look_at
     from testbed.cli.output import emit
 
     machines = [machine_at_work(machine) for machine in read_pool(text)]
+    for machine in machines:
+        machine.begin("")
     try:
-        found = look_at(machines, about_this_machine(probed=False), probed=True)
+        found = look_at(machines, about_this_machine(probed=False))
     finally:
-        for machine in machines:
-            machine.close()
+        with_each(machines, lambda machine: machine.close())
     emit([_row(one) for one in found], PoolRow, format)
     odd = any(one.about is None or one.different or one.needs for one in found)
     sys.exit(ExitCode.FAIL if odd else ExitCode.PASS)

@@ -239,8 +239,7 @@ class SshSession:
 
     def send_tree(self, archive: bytes, directory: str) -> None:
         """Unpack a tar archive in a directory there, which is made."""
-        self.check(["mkdir", "-p", directory])
-        self.check(["tar", "-x", "-f", "-", "-C", directory], stdin=archive)
+        self.check(["sh", "-c", 'mkdir -p "$1" && tar -x -f - -C "$1"', "tar", directory], stdin=archive)
 
     def put(self, source: Path, target: str) -> None:
         """Copy a file or a directory there. `target` is its new name; or the directory it goes into, ending in /."""

@@ -15,7 +15,7 @@ from testbed.api.pool.answers import ScalesAnswer, ScaleTold, ToldError, TryAnsw
 from testbed.api.pool.crew import JobNews, MachineLost
 from testbed.api.pool.labs import run_on_labs_of
 from testbed.api.pool.parcel import SweepOrder
-from testbed.api.pool.seat import at_scale
+from testbed.api.pool.emulating import at_scale
 from testbed.record.record import Check, Outcome, PointResult
 from testbed.record.store import load_record
 from testbed.run.simulated.point import SimulatedPoint
