@@ -129,9 +129,6 @@ class LabFault(ABC):
         if self.of_scale_up:
             site.links.prepare(f"{self.target}:planes" if self.place in _WHOLE else self.target)
         elif self.place is FaultPlace.LINK:
-            if not site.links.is_beside(self.target):
-                node, _, interface = self.target.partition(":")
-                site.lab.port(node, interface)
             site.links.prepare(self.target)
         else:
             site.lab.node(self.target)

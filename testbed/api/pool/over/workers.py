@@ -84,6 +84,8 @@ class SpreadWorkers(SharedWorkers):
     """Shared processes on the machines of a lab, as many on each as it has processors, and hosts. A worker of a host
     is on the machine of that."""
 
+    here = False
+
     def __init__(self, parts: Sequence[PartMachine], places: Mapping[str, str], counts: Mapping[str, int]) -> None:
         super().__init__(sum(counts.values()))
         self._parts = {part.name: part for part in parts}
