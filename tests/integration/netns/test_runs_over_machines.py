@@ -16,6 +16,8 @@ from namespace_machine import MachineRoom, NamespaceMachine, machines_lack
 from spread_lab import LOSSLESS, TOPOLOGY, deployed, destroyed, left_on, listed
 from waiting import until
 
+from testbed.lab.core.schema.load import load_topology
+
 pytestmark = [
     pytest.mark.netns,
     pytest.mark.frr,
@@ -118,10 +120,60 @@ def test_a_scenario_runs_on_both_machines_and_its_record_has_what_both_have_seen
     ):
         refused = room.run("run", file, *words, directory=work)
         assert refused.returncode == 3 and why in refused.stderr, refused.stderr
-    refused = room.run("run", write_scenario(work, transports="tcp"), directory=work)
-    assert refused.returncode == 3 and "transport: tcp" in refused.stderr, refused.stderr
+    kill = "faults:\n  - {at: 10ms, agent: p1-s1-h1, kill: true}\n"
+    refused = room.run("run", write_scenario(work, more=kill), directory=work)
+    assert refused.returncode == 3, refused.stderr
+    assert "crossing.yml:12:" in refused.stderr and "agent-kill of p1-s1-h1 is none" in refused.stderr
     destroyed(room, work, "both")
     assert left_on(*machines) == []
+
+
+FAULTS = """faults:
+  - {{at: 50ms, until: 500ms, link: "{near}", set: {{loss: 10%, rate: 60%, both: true}}}}
+  - {{at: 50ms, until: 500ms, link: "{other}", set: {{loss: 10%, both: true}}}}
+  - {{at: 700ms, until: 1s, link: "{near}", down: true}}
+  - {{at: 700ms, until: 1s, link: "{inside}", set: {{rate: 50%}}}}
+"""
+
+
+@pytest.mark.thorough
+def test_tcp_crosses_and_faults_happen_where_their_links_are(room: MachineRoom, work: Path) -> None:
+    """All that goes from one machine to the other crosses one of two links, both of which lose packets for a while."""
+    machines = room.start("r5a"), room.start("r5b")
+    deployed(room, work, "both", machines)
+    links = {"near": ("p1-s1-rail1", "p1-spine2"), "other": ("p1-s2-rail1", "p1-spine1")}
+    places = {name: port_to(work, *ends) for name, ends in links.items()}
+    faults = FAULTS.format(**places, inside=port_to(work, "p1-s2-rail1", "p1-spine2"))
+    done = room.run("run", write_scenario(work, size="2MB", transports="tcp, roce", more=faults), directory=work)
+    assert done.returncode in (0, 1, 2), done.stdout + done.stderr  # with faults, it may take longer than expected
+    record = record_in(work)
+    assert [point["values"]["transport"] for point in record["points"]] == ["tcp", "roce"]
+    for point in record["points"]:
+        [run] = point["runs"]
+        require_sound(run)
+        checks = {check["name"]: check["ok"] for check in run["checks"]}
+        assert checks["faults"] and checks["cut-links"] and checks["untouched"]
+        assert ("congestion-control" in checks) is (point["values"]["transport"] == "tcp"), "the hosts' own is known"
+        assert sum(channel["retransmits"] for channel in run["channels"]) > 0, "packets are lost between machines"
+        told = [(event["kind"], event["target"], event["at_s"]) for event in run["events"]]
+        for kind, due_s in (("link-down", 0.7), ("undone-link-down", 1.0)):
+            [at_s] = [at_s for what, where, at_s in told if (what, where) == (kind, places["near"])]
+            assert due_s <= at_s < due_s + 0.5, told
+        far = port_to(work, "p1-spine2", "p1-s1-rail1")
+        assert {where for what, where, _ in told if what == "link-set"} >= {places["near"], far}, "both ways"
+        assert {where for what, where, _ in told if what == "detected"} >= {"p1-s1-rail1", "p1-spine2"}, told
+    checked = room.run("check", "-n", "both", directory=work)
+    assert checked.returncode == 0, checked.stdout
+    assert listed(room, work, "both")["state"] == "running"
+    destroyed(room, work, "both")
+    assert left_on(*machines) == []
+
+
+def port_to(work: Path, node: str, peer: str) -> str:
+    """The port of a node that leads to another one."""
+    links = load_topology(work / "both.yml").links
+    ends = [(link.a, link.b) for link in links] + [(link.b, link.a) for link in links]
+    return next(str(near) for near, far in ends if (near.node, far.node) == (node, peer))
 
 
 @pytest.mark.thorough

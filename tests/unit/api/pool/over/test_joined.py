@@ -41,7 +41,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> SpreadLab:
     file = tmp_path_factory.mktemp("lab") / "two.yml"
     file.write_text(TOPOLOGY.format(name="two") + LOSSLESS)
     model = load_topology(file)
-    return SpreadLab(model=model, plan=plan_lab(model, k=20_000))
+    return SpreadLab(model=model, plan=plan_lab(model, k=20_000), controls={})
 
 
 @pytest.fixture(scope="module")
