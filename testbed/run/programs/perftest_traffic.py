@@ -43,6 +43,7 @@ from testbed.run.programs.timed_flows import (
     SAMPLE_S,
     WARM_UP_S,
     FlowFailed,
+    FlowProgram,
     TimedTraffic,
     children,
     wait_for_senders,
@@ -195,7 +196,7 @@ class PerftestTraffic(TimedTraffic):
         return found
 
     def _start_servers(
-        self, processes: list[subprocess.Popen[bytes]], flows: Sequence[PerftestFlow], directory: Path
+        self, processes: list[FlowProgram], flows: Sequence[PerftestFlow], directory: Path
     ) -> bool:
         """True once every server listens, False after an interrupt."""
         waiting: dict[int, tuple[PerftestFlow, subprocess.Popen[bytes], Path]] = {}
@@ -225,7 +226,7 @@ class PerftestTraffic(TimedTraffic):
 
     def _start_clients(
         self,
-        processes: list[subprocess.Popen[bytes]],
+        processes: list[FlowProgram],
         flows: Sequence[PerftestFlow],
         directory: Path,
         result: PerftestResult,

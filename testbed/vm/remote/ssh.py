@@ -124,13 +124,17 @@ class SshSession:
         stdin: BinaryIO | None = None,
         stdout: Sink | None = None,
         stderr: Sink | None = None,
+        on_begun: Callable[[Callable[[], object]], object] | None = None,
     ) -> int:
         """Run a command through the far end's `errand_path`; its exit code, or 130 if an interrupt here ended it.
 
-        Output goes to `stdout` and `stderr` as it comes; default: ours.
+        Output goes to `stdout` and `stderr` as it comes; default: ours. `on_begun` gets what interrupts the command, for
+        other threads.
         """
         line = shlex.join([*prefix, "python3", "-I", errand_path, directory, *command])
         channel = self._open(line)
+        if on_begun is not None:
+            on_begun(channel.shutdown_write)
         threading.Thread(target=_feed, args=(channel, stdin), daemon=True).start()
         interrupted = False
         streams = threading.Thread(

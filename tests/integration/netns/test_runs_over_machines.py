@@ -73,12 +73,12 @@ def workers_on(*machines: NamespaceMachine) -> list[str]:
     return [line for machine in machines for line in machine.processes() if any(word in line for word in OURS)]
 
 
-def require_sound(run: dict[str, Any]) -> None:
+def require_sound(run: dict[str, Any], *, checked: bool = True) -> None:
     """A run that is whole and right, on a machine that others may have kept busy."""
     assert run["complete"], run
     failed = {check["name"]: check["message"] for check in run["checks"] if not check["ok"]}
     assert failed.keys() <= OF_THE_MACHINE, failed
-    assert run["metrics"]["wrong"] == 0
+    assert not checked or run["metrics"]["wrong"] == 0
 
 
 def test_a_scenario_runs_on_both_machines_and_its_record_has_what_both_have_seen(room: MachineRoom, work: Path) -> None:
@@ -169,6 +169,39 @@ def test_tcp_crosses_and_faults_happen_where_their_links_are(room: MachineRoom, 
     assert left_on(*machines) == []
 
 
+TIMED = """name: timed
+topology: {file: both.yml}
+transport: {kind: tcp}
+workload: {kind: permutation, scope: inter-leaf, duration: DURATION}
+expect:
+  - {metric: goodput_share, min: 10%, source: "far below any"}
+"""
+
+
+@pytest.mark.thorough
+def test_flows_for_a_duration_have_their_programs_on_the_machines_of_their_hosts(room: MachineRoom, work: Path) -> None:
+    machines = room.start("r6a"), room.start("r6b")
+    deployed(room, work, "both", machines)
+    (work / "crossing.yml").write_text(TIMED.replace("DURATION", "2s"))
+    done = room.run("run", "crossing.yml", directory=work)
+    assert done.returncode in (0, 1, 2), done.stdout + done.stderr
+    [point] = record_in(work)["points"]
+    [run] = point["runs"]
+    require_sound(run, checked=False)
+    assert len(run["channels"]) == 4, "one for each host"
+    assert all(channel["received_bytes"] > 100_000 for channel in run["channels"]), run["channels"]
+    (work / "crossing.yml").write_text(TIMED.replace("DURATION", "60s"))
+    with _running(room, work, "crossing.yml") as running:
+        until(lambda: all("iperf3 -c" in str(machine.processes()) for machine in machines), "it sends", timeout_s=60)
+        os.killpg(running.pid, signal.SIGINT)
+        _, said = running.communicate(timeout=60)
+    assert running.returncode == 130, said
+    until(lambda: not [line for one in machines for line in one.processes() if "iperf3" in line], "no iperf3 is left")
+    assert workers_on(*machines) == []
+    destroyed(room, work, "both")
+    assert left_on(*machines) == []
+
+
 def port_to(work: Path, node: str, peer: str) -> str:
     """The port of a node that leads to another one."""
     links = load_topology(work / "both.yml").links
@@ -222,9 +255,9 @@ def test_a_machine_that_is_lost_ends_the_run_and_is_named(room: MachineRoom, wor
     assert gone.returncode == 2 and left_on(lives) == []
 
 
-def _running(room: MachineRoom, work: Path) -> subprocess.Popen[str]:
+def _running(room: MachineRoom, work: Path, file: str = "") -> subprocess.Popen[str]:
     return subprocess.Popen(
-        room.testbed("run", write_scenario(work, size="20MB", transports="roce"), "-q"),
+        room.testbed("run", file or write_scenario(work, size="20MB", transports="roce"), "-q"),
         cwd=work,
         env=room.environment,
         stdin=subprocess.DEVNULL,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import IO
 
 from testbed.api.pool.about import AboutMachine, decode_about
 from testbed.api.pool.machines import with_each
 from testbed.api.pool.over.machines import PartMachine
 from testbed.api.pool.over.part_faults import fault_findings
+from testbed.api.pool.over.programs import RemoteProgram, RemotePrograms
 from testbed.api.pool.over.records import SpreadRecord, SpreadState
 from testbed.api.pool.over.run_messages import AskLab, LabAnswer
 from testbed.base.errors import CapabilityError, Finding, ScenarioError
@@ -29,9 +31,10 @@ CARRIED = ("roce", "uet", TCP)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpreadLab(PlannedLab):
     """The whole of a lab, whose nodes have their namespaces on the machines that have them. `controls` are the
-    congestion controls that TCP has in its hosts."""
+    congestion controls that TCP has in its hosts; `programs` starts programs there."""
 
     controls: Mapping[str, str]
+    programs: RemotePrograms
 
     def of_network(self, *names: str) -> SpreadLab:
         """The lab as it is seen in some networks."""
@@ -40,7 +43,12 @@ class SpreadLab(PlannedLab):
             plan=self.plan.of_network(*names),
             seen_of=self.whole,
             controls=self.controls,
+            programs=self.programs,
         )
+
+    def start_program(self, node: str, argv: Sequence[str], output: IO[bytes] | int | None) -> RemoteProgram:
+        """Start a program in a host, on its machine."""
+        return self.programs.start(node, argv, output)
 
     def congestion_controls(self, hosts: Iterable[str]) -> dict[str, str] | None:
         """Return what its machines say of these hosts."""
@@ -99,7 +107,8 @@ def open_spread(record: SpreadRecord, parts: Sequence[PartMachine], controls: tu
     told = replace(first, about="", underlay_ns=longest)
     known = {host: control for answer in answers for host, control in answer.controls.items()}
     lacking = {part.name: answer.lacking for part, answer in zip(parts, answers, strict=True) if answer.lacking}
-    lab = SpreadLab(model=model, plan=plan, controls=known)
+    programs = RemotePrograms(record.name, parts, record.places)
+    lab = SpreadLab(model=model, plan=plan, controls=known, programs=programs)
     return OpenedLab(record=record, lab=lab, answer=told, machines=about, lacking=lacking)
 
 
@@ -139,10 +148,9 @@ def _findings(scenario: Scenario, lab: Lab, places: Mapping[str, str]) -> Iterat
     """Yield what such a lab does not have of a scenario, at its keys."""
     if scenario.workload.is_program:
         yield _finding(("workload",), "no host runs a program of yours", "a workload of bytes")
-    elif scenario.by_programs:
-        yield _finding(
-            ("workload", "duration"), "no programs send for a duration", "bytes: 64bdp instead of duration"
-        )
+    elif scenario.by_programs and any(one.kind.value != TCP for one in scenario.transports):
+        what = "programs other than iperf3, which sends over TCP for a duration, are not started there"
+        yield _finding(("workload",), what, "bytes: 64bdp, or transport: {kind: tcp}")
     for kind in dict.fromkeys(one.kind.value for one in scenario.transports):
         if kind not in CARRIED:
             has = f"transport: {{kind: {CARRIED[0]}}}, {' or '.join(CARRIED[1:])}"

@@ -204,7 +204,13 @@ class SpreadPoint(EmulatedPoint):
 
     def outcome(self, runs: Sequence[RunOutcome], approximations: Sequence[str]) -> PointOutcome:
         """Put these runs of it together, and say what machines have to do with them."""
-        return super().outcome(runs, [*self._machines.approximations(), *approximations])
+        told = [*self._machines.approximations(), *approximations]
+        if self.scenario.by_programs:
+            told.append(
+                "Programs that send for a duration were begun over SSH, one after the other: each by its own clock, which"
+                " is behind ours by as long as that takes."
+            )
+        return super().outcome(runs, told)
 
     def with_state(self, outcome: PointOutcome) -> PointOutcome:
         """Say which state of its file the lab is in."""

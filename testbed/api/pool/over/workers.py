@@ -49,6 +49,10 @@ class RemoteProcess:
             self.returncode = code if code < 128 or code == 255 else 128 - code
         self._ended.set()
         os.close(self._output)
+        self._ended_now()
+
+    def _ended_now(self) -> None:
+        """Do what is to be done when it has ended: nothing more."""
 
     def _pass_on(self, content: bytes) -> None:
         waiting = memoryview(content)
