@@ -28,8 +28,11 @@ class RemoteProgram(RemoteProcess):
             lambda source, out, _: part.run_command(argv, stdin=source, stdout=out, stderr=out, on_begun=self._begun),
             tempfile.TemporaryFile(),  # noqa: SIM115 - closed when this goes
         )
-        assert self.stdin is not None
+        assert self.stdin is not None and self.stdout is not None
         self.stdin.close()  # it has no input
+        if self._file is not None:
+            self.stdout.close()
+            self.stdout = None
 
     def _begun(self, interrupt: Callable[[], object]) -> None:
         with self._changing:
