@@ -1,5 +1,7 @@
-"""What a cut costs: the same traffic on one machine, and on the same fabric with a pod on each of two machines. Both are
-measured in turn, with the same time scale; the two machines have a core each, and the one has both."""
+"""What a cut costs: the same traffic on one machine, and on the same fabric with a pod on each of two machines.
+
+Both are measured in turn, with the same time scale; the two machines have a core each, and the one has both.
+"""
 
 from __future__ import annotations
 
@@ -106,17 +108,32 @@ def test_a_pod_on_another_machine_changes_no_figure(room: MachineRoom, work: Pat
     ]
     for place, shape in enumerate(SHAPES):
         runs = [(wholes[place], cuts[place]) for wholes, cuts in pairs]
-        figures = [{name: (a["metrics"][name], b["metrics"][name]) for name in ("goodput_share", "tail_fct_ratio")}
-                   for a, b in runs]
+        figures = [
+            {name: (a["metrics"][name], b["metrics"][name]) for name in ("goodput_share", "tail_fct_ratio")}
+            for a, b in runs
+        ]
         print(f"{shape}: whole and cut: {figures}")
         judge(
             *(
-                Figure(f"Machines: {what} of {shape}, off that of one machine",
-                       min(off(*reversed(each[name])) for each in figures), at_most=limit, unit="%", ratio=True)
+                Figure(
+                    f"Machines: {what} of {shape}, off that of one machine",
+                    min(off(*reversed(each[name])) for each in figures),
+                    at_most=limit,
+                    unit="%",
+                    ratio=True,
+                )
                 for name, what, limit in (("goodput_share", "goodput", 1), ("tail_fct_ratio", "tail FCT", 2))
             ),
-            Figure(f"Machines: drops of {shape} on two machines",
-                   max(cuts["metrics"]["drops"] for _, cuts in runs), at_most=0, ratio=True),
-            Figure(f"Machines: ends of cut links that differ in {shape}",
-                   max(unequal_cuts(cuts) for _, cuts in runs), at_most=0, ratio=True),
+            Figure(
+                f"Machines: drops of {shape} on two machines",
+                max(cuts["metrics"]["drops"] for _, cuts in runs),
+                at_most=0,
+                ratio=True,
+            ),
+            Figure(
+                f"Machines: ends of cut links that differ in {shape}",
+                max(unequal_cuts(cuts) for _, cuts in runs),
+                at_most=0,
+                ratio=True,
+            ),
         )

@@ -152,4 +152,3 @@ def _engine() -> str:
         return version(ENGINE)
     except PackageNotFoundError:
         return ""
-

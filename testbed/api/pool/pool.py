@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from testbed.api.pool.about import AboutMachine, about_this_machine, differences
-from testbed.api.pool.file import PoolMachine, read_pool
-from testbed.api.pool.machines import KINDS, MachineAtWork, machine_at_work, with_each
+from testbed.api.pool.file import PoolMachine
+from testbed.api.pool.machines import MachineAtWork
 from testbed.api.pool.parcel import pack_sweep
+from testbed.api.pool.reached import ReachedMachines
 from testbed.base.errors import ScenarioError, TestbedError
 from testbed.lab.core.deploy.lifecycle import DEFAULT_TIMEOUT_S
 from testbed.record.record import Backend
@@ -61,28 +62,25 @@ class Pool:
         Raises `SpecError` for a file that is wrong, and `TestbedError`, before anything runs, that names every machine
         that cannot be reached, cannot do this, or is of another version; with `force` that is allowed to emulate.
         """
-        machines = [machine_at_work(machine) for machine in read_pool(text)]
-        for machine in machines:
-            machine.begin(KINDS[backend])
-        crew: MachinesAtWork | None = None
-        try:
-            from testbed.api.pool.at_work import MachinesAtWork  # it takes about as long as to reach the machines
+        with ReachedMachines(text, backend) as reached:
+            return cls.of(reached, backend, force=force)
 
-            crew = MachinesAtWork(machines, backend)
-            _give_seats(look_at(machines, about_this_machine(probed=False)), machines, text, backend, force=force)
-        except BaseException:
-            if crew is None:
-                with_each(machines, lambda machine: machine.close())
-            else:
-                crew.let_go()
-            raise
-        pool = cls(crew, backend)
+    @classmethod
+    def of(cls, reached: ReachedMachines, backend: Backend, *, force: bool = False) -> Self:
+        """Make a pool of machines that are being reached for this backend. Raises as `open`."""
+        from testbed.api.pool.at_work import MachinesAtWork  # it takes about as long as to reach the machines
+
+        machines = reached.machines
+        crew = MachinesAtWork(machines, backend)
+        reached.take()
         try:
+            found = look_at(machines, about_this_machine(probed=False))
+            _give_seats(found, machines, reached.text, backend, force=force)
             crew.start()
         except BaseException:
-            pool.__exit__()
+            crew.let_go()
             raise
-        return pool
+        return cls(crew, backend)
 
     def __enter__(self) -> Self:
         return self

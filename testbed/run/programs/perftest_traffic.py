@@ -195,9 +195,7 @@ class PerftestTraffic(TimedTraffic):
                 found.setdefault(self._device(nic), flow.id)
         return found
 
-    def _start_servers(
-        self, processes: list[FlowProgram], flows: Sequence[PerftestFlow], directory: Path
-    ) -> bool:
+    def _start_servers(self, processes: list[FlowProgram], flows: Sequence[PerftestFlow], directory: Path) -> bool:
         """True once every server listens, False after an interrupt."""
         waiting: dict[int, tuple[PerftestFlow, subprocess.Popen[bytes], Path]] = {}
         for flow in flows:

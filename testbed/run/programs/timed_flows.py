@@ -96,7 +96,7 @@ class FarLab(Protocol):
     """A lab whose hosts are on other machines."""
 
     def start_program(self, node: str, argv: Sequence[str], output: IO[bytes] | int | None) -> FarProgram:
-        """Start a program in a host. What it says goes to `output`, a file, or for `subprocess.PIPE` to its `stdout`."""
+        """Start a program in a host. Its words go to the file `output`, or for `subprocess.PIPE` to its `stdout`."""
         ...
 
 
@@ -110,9 +110,7 @@ class TimedTraffic:
     """The IP header's former type of service: DSCP and ECN (RFC 2474, RFC 3168)."""
     watch: FlowWatch
 
-    def start(
-        self, node: str, argv: Sequence[str], *, package: str, stdout: IO[bytes] | int
-    ) -> FlowProgram:
+    def start(self, node: str, argv: Sequence[str], *, package: str, stdout: IO[bytes] | int) -> FlowProgram:
         """Start a program inside a node, wherever that is. Raises as `spawn`, where it is here."""
         if isinstance(self.lab, FarLab):
             return self.lab.start_program(node, argv, stdout)

@@ -46,6 +46,10 @@ CHUNK = 65536
 Sink = Callable[[bytes], object]
 
 
+class Interrupted(Exception):
+    """The command that reads this input is to be interrupted."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
     """A place to log in.
@@ -124,17 +128,14 @@ class SshSession:
         stdin: BinaryIO | None = None,
         stdout: Sink | None = None,
         stderr: Sink | None = None,
-        on_begun: Callable[[Callable[[], object]], object] | None = None,
     ) -> int:
         """Run a command through the far end's `errand_path`; its exit code, or 130 if an interrupt here ended it.
 
-        Output goes to `stdout` and `stderr` as it comes; default: ours. `on_begun` gets what interrupts the command, for
-        other threads.
+        Output goes to `stdout` and `stderr` as it comes; default: ours. A `stdin` that raises `Interrupted` interrupts
+        the command.
         """
         line = shlex.join([*prefix, "python3", "-I", errand_path, directory, *command])
         channel = self._open(line)
-        if on_begun is not None:
-            on_begun(channel.shutdown_write)
         threading.Thread(target=_feed, args=(channel, stdin), daemon=True).start()
         interrupted = False
         streams = threading.Thread(
@@ -283,11 +284,15 @@ def wait_for_login(login: Login, *, timeout_s: float, alive: Callable[[], bool])
 def _feed(channel: paramiko.Channel, source: BinaryIO | None) -> None:
     """Send our input in frames to the errand at the far end, and say where it ends."""
     with contextlib.suppress(OSError, EOFError):
-        if source is not None:
-            read = getattr(source, "read1", source.read)
-            while content := read(CHUNK):
-                channel.sendall(errand.frame(content))
-        channel.sendall(errand.frame(b""))
+        try:
+            if source is not None:
+                read = getattr(source, "read1", source.read)
+                while content := read(CHUNK):
+                    channel.sendall(errand.frame(content))
+        except Interrupted:
+            channel.shutdown_write()  # the end of the frames is an interrupt
+        else:
+            channel.sendall(errand.frame(b""))
 
 
 def _send_all(channel: paramiko.Channel, content: bytes) -> None:

@@ -101,17 +101,9 @@ class PartMachine:
         python = f"{self.target.path}/.venv/bin/python"
         return self.run_command([python, "-m", module, *arguments], stdin=stdin, stdout=stdout, stderr=stderr)
 
-    def run_command(
-        self,
-        argv: Sequence[str],
-        *,
-        stdin: BinaryIO,
-        stdout: Sink,
-        stderr: Sink,
-        on_begun: Callable[[Callable[[], object]], object] | None = None,
-    ) -> int:
-        """Run a command there until it ends; its exit code. It ends with the connection. `on_begun` as of
-        `SshSession.run`.
+    def run_command(self, argv: Sequence[str], *, stdin: BinaryIO, stdout: Sink, stderr: Sink) -> int:
+        """Run a command there until it ends; its exit code. It ends with the connection, or is interrupted by its input
+        (`SshSession.run`).
 
         Raises `ConnectionLost`, and `PartLost` where there is no connection.
         """
@@ -124,7 +116,6 @@ class PartMachine:
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
-                on_begun=on_begun,
             )
         finally:
             commands.release()

@@ -1,16 +1,34 @@
-"""Programs in hosts of a lab over several machines: each runs on the machine of its host, and is had by its pipes here."""
+"""Programs in hosts of a lab over several machines: each is on the machine of its host, and had by its pipes here."""
 
 from __future__ import annotations
 
+import io
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO
 
 from testbed.api.pool.over.machines import PartMachine
 from testbed.api.pool.over.workers import RemoteProcess
 from testbed.base.names import namespace_name
+from testbed.vm.remote.ssh import Interrupted
+
+
+class _Silence(io.BytesIO):
+    """The input of a program that has none: it ends with the program, or interrupts it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.over = threading.Event()
+        self.interrupts = False
+
+    def read1(self, _size: int | None = -1, /) -> bytes:
+        """Wait. Raises `Interrupted`."""
+        self.over.wait()
+        if self.interrupts:
+            raise Interrupted
+        return b""
 
 
 class RemoteProgram(RemoteProcess):
@@ -18,28 +36,21 @@ class RemoteProgram(RemoteProcess):
 
     def __init__(self, part: PartMachine, argv: Sequence[str], output: IO[bytes] | int | None) -> None:
         """What it says goes to `output`, a file, or for `subprocess.PIPE` to its `stdout`."""
+        self._silence = _Silence()
         self._changing = threading.Lock()
-        self._interrupt: Callable[[], object] | None = None
-        self._stopping = self._over = False
+        self._over = False
         self._waiting: list[int] = []
         """The writing ends of those who wait for its end."""
         self._file = None if isinstance(output, int) else output
         super().__init__(
-            lambda source, out, _: part.run_command(argv, stdin=source, stdout=out, stderr=out, on_begun=self._begun),
+            lambda _, out, words: part.run_command(argv, stdin=self._silence, stdout=out, stderr=out),
             tempfile.TemporaryFile(),  # noqa: SIM115 - closed when this goes
         )
         assert self.stdin is not None and self.stdout is not None
-        self.stdin.close()  # it has no input
+        self.stdin.close()
         if self._file is not None:
             self.stdout.close()
             self.stdout = None
-
-    def _begun(self, interrupt: Callable[[], object]) -> None:
-        with self._changing:
-            self._interrupt = interrupt
-            stopping = self._stopping
-        if stopping:
-            interrupt()
 
     def _pass_on(self, content: bytes) -> None:
         if self._file is None:
@@ -49,6 +60,7 @@ class RemoteProgram(RemoteProcess):
             self._file.flush()
 
     def _ended_now(self) -> None:
+        self._silence.over.set()
         with self._changing:
             self._over, waiting = True, self._waiting
             self._waiting = []
@@ -67,10 +79,8 @@ class RemoteProgram(RemoteProcess):
 
     def send_signal(self, _number: int, /) -> None:
         """Have it interrupted; nothing happens to one that has ended."""
-        with self._changing:
-            interrupt, self._stopping = self._interrupt, True
-        if interrupt is not None:
-            interrupt()
+        self._silence.interrupts = True
+        self._silence.over.set()
 
     def kill(self) -> None:
         """Have it interrupted, and wait for it no longer: its machine kills it where that does not help."""
@@ -90,4 +100,3 @@ class RemotePrograms:
         """Start a program in the network of a host."""
         inside = ["ip", "netns", "exec", namespace_name(self._lab, node), *argv]
         return RemoteProgram(self._parts[self._places[node]], inside, output)
-

@@ -207,8 +207,8 @@ class SpreadPoint(EmulatedPoint):
         told = [*self._machines.approximations(), *approximations]
         if self.scenario.by_programs:
             told.append(
-                "Programs that send for a duration were begun over SSH, one after the other: each by its own clock, which"
-                " is behind ours by as long as that takes."
+                "Programs that send for a duration were begun over SSH, one after the other: what each did was later"
+                " than its times say, by as long as that takes."
             )
         return super().outcome(runs, told)
 

@@ -105,7 +105,9 @@ def seen(acts: int, *, left: tuple[str, ...] = (), events: tuple[RunEvent, ...] 
 def test_what_all_machines_did_is_one_outcome_in_order_of_time() -> None:
     down, up = (RunEvent(at_s=at, kind=kind, target="x") for at, kind in ((0.1, "link-down"), (0.3, "link-up")))
     events, outcome = join_faults(
-        2, {"a": seen(2, events=(up,)), "b": seen(1, left=("it stays down",), events=(down,))}, {"a": "no route", "b": ""}
+        2,
+        {"a": seen(2, events=(up,)), "b": seen(1, left=("it stays down",), events=(down,))},
+        {"a": "no route", "b": ""},
     )
     assert events == [down, up]
     assert (outcome.planned, outcome.acts, outcome.latest_s) == (2, 3, 0.02)
