@@ -242,9 +242,12 @@ def at_work(machine: NamespaceMachine) -> dict[int, int]:
 
 
 def runs_on(machine: NamespaceMachine) -> bool:
-    """Tell whether a run is under way: the child of a seat, which is a child of the station."""
+    """Tell whether a run is under way: the child of a seat, which is a child of the station, as is a worker.
+
+    The child that says what the machine is has children, too, before there is any seat.
+    """
     found = at_work(machine)
-    return any(parent in found and found[parent] in found for parent in found.values())
+    return len(found) > 3 and any(parent in found and found[parent] in found for parent in found.values())
 
 
 def worker_of(machine: NamespaceMachine) -> int:

@@ -156,7 +156,7 @@ def test_tcp_crosses_and_faults_happen_where_their_links_are(room: MachineRoom, 
         [done_as] = [check["message"] for check in run["checks"] if check["name"] == "faults"]
         slow = all(" ms late (limit" in part or " ms to happen (limit" in part for part in done_as.split("; "))
         assert checks["faults"] or slow, done_as
-        assert ("congestion-control" in checks) is (point["values"]["transport"] == "tcp"), "the hosts' own is known"
+        assert ("tcp-cc" in checks) is (point["values"]["transport"] == "tcp"), "the hosts' own is known"
         assert sum(channel["retransmits"] for channel in run["channels"]) > 0, "packets are lost between machines"
         told = [(event["kind"], event["target"], event["at_s"]) for event in run["events"]]
         for kind, due_s in (("link-down", 0.7), ("undone-link-down", 1.0)):
