@@ -42,7 +42,7 @@ workload: {kind: permutation, scope: inter-leaf, bytes: 1MB}
 repeat: {runs: 1, seed: 1}
 matrix: {transport.paths: [oblivious, reps]}
 expect:
-  - {metric: drops, max: 1000000, source: far above any}
+  - {metric: tail_fct_ratio, max: 1000000, source: far above any}
 """
 PYTHON = f"{Path(__file__).parents[3]}/.venv/bin/python"
 SEATS = "machines:\n  - {{ssh: 'root@{0}', simulation: 1}}\n  - {{ssh: 'root@{1}', simulation: 1}}\n"

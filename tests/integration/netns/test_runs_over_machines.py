@@ -123,7 +123,7 @@ def test_a_scenario_runs_on_both_machines_and_its_record_has_what_both_have_seen
     kill = "faults:\n  - {at: 10ms, agent: p1-s1-h1, kill: true}\n"
     refused = room.run("run", write_scenario(work, more=kill), directory=work)
     assert refused.returncode == 3, refused.stderr
-    assert "crossing.yml:12:" in refused.stderr and "agent-kill of p1-s1-h1 is none" in refused.stderr
+    assert "crossing.yml:13:5: " in refused.stderr and "agent-kill of p1-s1-h1 is none" in refused.stderr
     destroyed(room, work, "both")
     assert left_on(*machines) == []
 
