@@ -195,7 +195,7 @@ def test_flows_for_a_duration_have_their_programs_on_the_machines_of_their_hosts
     assert all(channel["received_bytes"] > 100_000 for channel in run["channels"]), run["channels"]
     (work / "crossing.yml").write_text(TIMED.replace("DURATION", "60s"))
     with _running(room, work, "crossing.yml") as running:
-        until(lambda: all("iperf3 -c" in str(machine.processes()) for machine in machines), "it sends", timeout_s=240)
+        until(lambda: all("iperf3 -c" in str(one.processes()) for one in machines), "it sends", timeout_s=240)
         os.killpg(running.pid, signal.SIGINT)
         _, said = running.communicate(timeout=60)
     assert running.returncode == 130, said
