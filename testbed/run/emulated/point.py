@@ -11,13 +11,13 @@ from pathlib import Path
 
 from testbed.base.errors import DriverError, ScenarioError
 from testbed.base.interrupt import Interrupt
-from testbed.lab.core.deploy.congestion_control import read_congestion_controls
 from testbed.lab.core.deploy.hash_seeds import DEPLOYED, set_hash_seeds
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.lab_record import state_of
 from testbed.lab.core.deploy.watch.next_hops import next_hops, resolve_next_hops
 from testbed.lab.core.deploy.watch.rtt import RttReport, measure_rtt
 from testbed.record.record import RunResult
+from testbed.run.emulated.workers import HasFileno
 from testbed.run.emulated.workload_runner import LEAD_S, WorkloadRunner, WorkloadRunOptions
 from testbed.run.faults.outcome import LabLeftChanged
 from testbed.run.faults.timeline import FaultTimeline
@@ -26,7 +26,7 @@ from testbed.run.machine.cpu import SoftnetCounts, read_softnet
 from testbed.run.measuring.measured import Measured
 from testbed.run.measuring.observation import Observation, observe
 from testbed.run.measuring.touches import read_touches
-from testbed.run.placed.lab import LiveLab
+from testbed.run.placed.lab import LiveLab, congestion_controls
 from testbed.run.placed.program import represent
 from testbed.run.placed.traffic import RunTraffic, bdp_bytes, lab_transports
 from testbed.run.probes.planning import QUEUED_RTTS, plan_probes
@@ -79,6 +79,8 @@ class EmulatedPoint(PointRuns):
         """The lab where it is really there, whose state, links and changes by others are known."""
         self.lead_s = LEAD_S
         """The time that workers have to hear of the common start."""
+        self.over: HasFileno | None = None
+        """It is readable once nothing more of a run can come."""
         self._share = 0.0
         """The share of the traffic that has arrived, as it was told last."""
         # now, since ideals that are computed first while traffic runs would take CPU time of it
@@ -215,6 +217,7 @@ class EmulatedPoint(PointRuns):
             lead_s=self.lead_s,
             limit_s=self.scenario.workload.time_limit.seconds,
             interrupt=self.interrupt,
+            over=self.over,
             around=lambda: self.watched(measured, traffic),
             on_progress=lambda share: self._tell(Phase.TRAFFIC, index, share, 1.0),
             on_behind=lambda behind: self._tell(Phase.TRAFFIC, index, self._share, 1.0, behind),
@@ -276,7 +279,12 @@ class EmulatedPoint(PointRuns):
             return None
         if self.running is None:
             raise ScenarioError("faults need a lab that is really there")
-        return FaultTimeline(self.running, self.scenario.faults, kill_worker=self._kill_worker)
+        subnet = None
+        if self.running.whole.model.infiniband is not None:
+            from testbed.run.faults.subnet import SubnetSite
+
+            subnet = SubnetSite(self.running)
+        return FaultTimeline(self.running, self.scenario.faults, kill_worker=self._kill_worker, subnet=subnet)
 
     def _kill_worker(self, host: str) -> None:
         """Ends the worker of a host at once, or the ranks of a program there. Raises `ScenarioError` where the host has
@@ -310,11 +318,9 @@ class EmulatedPoint(PointRuns):
         """
         some = [transport_on(part.view(self.lab), part.transport) for part in traffic.parts]
         some = some or [transport_on(self.lab, self.scenario.transport)]
-        if not isinstance(self.lab, RunningLab) or not any(
-            one.protocol == TCP_PROTOCOL and one.transport.cc is None for one in some
-        ):
+        if not any(one.protocol == TCP_PROTOCOL and one.transport.cc is None for one in some):
             return None
-        return read_congestion_controls(self.lab, dict.fromkeys(nic.node for nic in traffic.placement.nics))
+        return congestion_controls(self.lab, dict.fromkeys(nic.node for nic in traffic.placement.nics))
 
     def _probes(self, stack: contextlib.ExitStack, traffic: RunTraffic) -> ProbeTraffic | None:
         """The probes of a run, in the traffic's own class; None where the run has none or the lab no wires."""

@@ -21,7 +21,16 @@ from testbed.endpoints.worker.program import Program
 from testbed.endpoints.worker.program_json import encode_program
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.emulated.behind import RanksBehind
-from testbed.run.emulated.workers import PATIENCE_S, Answers, Event, SharedWorkers, WorkerFailed, Workers, WorkerSeat
+from testbed.run.emulated.workers import (
+    PATIENCE_S,
+    Answers,
+    Event,
+    HasFileno,
+    SharedWorkers,
+    WorkerFailed,
+    Workers,
+    WorkerSeat,
+)
 from testbed.run.measuring.measured import Measured, TimeLimitReached
 from testbed.run.measuring.mixed_parts import CarriedPart, MixedParts
 from testbed.run.measuring.reports import put_together, settle_digests
@@ -66,6 +75,8 @@ class WorkloadRunOptions:
     """The wall-clock time after which the run is ended."""
     interrupt: Interrupt | None = None
     """The interrupt that ends it early; None: the runner's own."""
+    over: HasFileno | None = None
+    """It is readable once nothing more can come: the run ends then, as by its time limit."""
     around: Around = nullcontext
     """It is entered when every host is ready, and left when all are done."""
     on_progress: OnProgress = lambda share: None
@@ -108,8 +119,9 @@ class WorkloadRunner:
         self._workers = Workers(
             lab, transport=transport.kind.value, own_sysfs=own_sysfs, shared=shared if shares else None, alone=alone
         )
+        self._here = shared is None or shared.here
         if not self._of_tenants:
-            transport_on(lab, transport).check_machine(transport)  # refuses what cannot be, before a worker is started
+            self._made(lab, transport)  # refuses what cannot be, before a worker is started
         self._hosts = tuple(hosts)
         self._interrupt = interrupt
 
@@ -169,9 +181,15 @@ class WorkloadRunner:
         for known, transport in self._transports:
             if (known.transport, known.networks) == (part.transport, part.networks):
                 return transport
-        made = transport_on(part.view(self._lab), part.transport)
-        made.check_machine(part.transport)
+        made = self._made(part.view(self._lab), part.transport)
         self._transports.append((part, made))
+        return made
+
+    def _made(self, lab: LiveLab, transport: Transport) -> LabTransport:
+        """Return a transport, after a look whether this machine has what it needs, where its workers are here."""
+        made = transport_on(lab, transport)
+        if self._here:
+            made.check_machine(transport)
         return made
 
     def run(
@@ -305,7 +323,9 @@ class _Run:
             start = {"do": "start", "at_ns": self.begin_ns}
             self._workers.tell(dict.fromkeys(self._hosts, start))
             deadline = self.begin_ns / 1e9 + self._options.limit_s
-            answers = self._workers.wait(self._hosts, "done", deadline, self._interrupt, self._on_event)
+            answers = self._workers.wait(
+                self._hosts, "done", deadline, self._interrupt, self._on_event, over=self._options.over
+            )
             self.elapsed_s = max(0.0, (time.monotonic_ns() - self.begin_ns) / 1e9)
             self.out_of_time = bool(answers.late)
             self._note(answers)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from testbed.base.errors import Finding
 from testbed.base.units import SHARE, Duration, Rate, split_quantity
-from testbed.lab.core.deploy.links.changes import LinkChange
+from testbed.lab.core.deploy.links.changes import LOSSES, LinkChange
 from testbed.lab.core.model import Lab
 from testbed.lab.features.scale_up.links import find_links
 from testbed.run.faults.lab_fault import FaultPlace, FaultSite, FaultSpan, LabFault, carriers
@@ -30,10 +30,16 @@ class LinkDown(LabFault):
         return carriers(lab, lambda link: self.target in (str(link.a), str(link.b)))
 
     def do(self, site: FaultSite) -> None:
-        site.links.set(self.links, LinkChange(up=False))
+        self._set(site, up=False)
 
     def undo(self, site: FaultSite) -> None:
-        site.links.set(self.links, LinkChange(up=True))
+        self._set(site, up=True)
+
+    def _set(self, site: FaultSite, *, up: bool) -> None:
+        if site.subnet is not None and site.subnet.has_port(self.links):
+            site.subnet.set_link(self.links, up=up)
+        else:
+            site.links.set(self.links, LinkChange(up=up))
 
     @property
     def may_lose(self) -> bool:
@@ -53,8 +59,6 @@ class LinkFlap(LinkDown):
         return [FaultSpan(begin_ns=begin, end_ns=min(begin + period.ns // 2, until.ns)) for begin in begins]
 
 
-LOSSES = ("loss", "loss_every", "corruption", "silent")
-"""Settings that lose packets. They are fields of the data path's maps, which only a lab with `qos:` has."""
 KEEP_ORDER = frozenset({"rate", "both"})
 """Settings of a link with which no packet overtakes another: a delay that shrinks, or varies, lets some."""
 

@@ -35,41 +35,32 @@ class LiveLab(Protocol):
     @property
     def whole(self) -> LiveLab:
         """Returns the lab as it is seen in all its networks."""
-        ...
 
     def of_network(self, *names: str) -> LiveLab:
         """Returns the lab as it is seen in some networks: `model` and `plan` have nothing of the others."""
-        ...
 
     def spawn(self, node: str, argv: Sequence[str], **popen_kwargs: Any) -> subprocess.Popen[bytes]:
         """Starts a program inside a node. Options are those of `subprocess.Popen`, and `own_sysfs`."""
-        ...
 
     def namespace_file(self, node: str) -> str | None:
         """Returns the path of a node's network namespace; None for a node whose programs are to run inside it."""
-        ...
 
     @property
     def processes_directory(self) -> Path | None:
         """Returns where the lab's own processes have their files on this machine; None where it has none."""
-        ...
 
     def counters(self) -> Mapping[tuple[str, str], PortCounters]:
         """Reads every port's counters, by (node, interface)."""
-        ...
 
     def plain_queues(self) -> Mapping[tuple[str, str], PlainQueue]:
         """Reads the queue of every port without QoS, by (node, interface)."""
-        ...
 
     def maps(self, *, writable: bool = False) -> LabMaps:
         """Opens the data path's counters, for a lab whose plan has `qos`."""
-        ...
 
     @property
     def pause_agent(self) -> PauseAgent:
         """The agent that pauses the lab's lossless classes."""
-        ...
 
 
 def lab_of_transports(lab: Lab, transports: Iterable[Transport]) -> Lab:
@@ -126,6 +117,10 @@ class PlannedLab:
     def namespace_file(self, node: str) -> str | None:
         _refuse()
 
+    def congestion_controls(self, hosts: Iterable[str]) -> dict[str, str] | None:
+        """Return what TCP has in these hosts, where somebody knows."""
+        return None
+
     @property
     def processes_directory(self) -> Path | None:
         return None
@@ -142,6 +137,17 @@ class PlannedLab:
     @property
     def pause_agent(self) -> PauseAgent:
         _refuse()
+
+
+def congestion_controls(lab: LiveLab, hosts: Iterable[str]) -> dict[str, str] | None:
+    """Return the congestion control that TCP has in each of these hosts where nothing else is said, by host; None for a
+    lab that is only planned. Raises `DriverError`."""
+    from testbed.lab.core.deploy.congestion_control import read_congestion_controls
+    from testbed.lab.core.deploy.live import RunningLab
+
+    if isinstance(lab, RunningLab):
+        return read_congestion_controls(lab, hosts)
+    return lab.congestion_controls(hosts) if isinstance(lab, PlannedLab) else None
 
 
 def lab_of_runs(lab: Lab) -> Lab:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from testbed.base.errors import PlanError, ScenarioError, SpecError, WorkloadError
+from testbed.base.errors import Finding, PlanError, ScenarioError, SpecError, WorkloadError
 from testbed.lab.core.model import Lab
 from testbed.run.schema.model import Expectation, Scalar, Scenario, TopologyRef, is_point_of, names_key
 from testbed.run.schema.point_names import point_name, short_keys
@@ -44,7 +44,7 @@ class Point:
 
 
 Prepared = TypeVar("Prepared")
-Unfit = tuple[Scenario, WorkloadError | PlanError]
+Unfit = tuple[Scenario, WorkloadError | PlanError | Finding]
 """A point's scenario, and why its lab cannot be planned or cannot carry its workload."""
 
 
@@ -54,7 +54,6 @@ class HasValues(Protocol):
     @property
     def values(self) -> Mapping[str, Any]:
         """Return the value of each key of the matrix."""
-        ...
 
 
 class ScenarioReader(Protocol):
@@ -62,11 +61,9 @@ class ScenarioReader(Protocol):
 
     def load_topology(self, topology: TopologyRef) -> Lab:
         """Load the topology of a point; its keys may have been set after the file was read. Raises `SpecError`."""
-        ...
 
     def explain(self, unfit: Sequence[Unfit]) -> SpecError:
         """Say where in the file these faults stand, in the order of the file."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ workload: {kind: permutation, scope: inter-leaf, bytes: 1MB}
 repeat: {runs: 1, seed: 1}
 matrix: {transport.paths: [oblivious, reps]}
 expect:
-  - {metric: drops, max: 1000000, source: far above any}
+  - {metric: tail_fct_ratio, max: 1000000, source: far above any}
 """
 PYTHON = f"{Path(__file__).parents[3]}/.venv/bin/python"
 SEATS = "machines:\n  - {{ssh: 'root@{0}', simulation: 1}}\n  - {{ssh: 'root@{1}', simulation: 1}}\n"
@@ -144,9 +144,8 @@ def test_an_interrupt_ends_all_and_resume_goes_on(
     assert len(whole.points) == 6 and whole.verdict.outcome is Outcome.PASS
 
 
-@pytest.mark.parametrize(
-    "how", ["killed", *(pytest.param(how, marks=pytest.mark.thorough) for how in ("cut off", "switched off"))]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("how", ["killed", "cut off", "switched off"])
 def test_a_machine_that_is_lost_is_told_and_the_other_does_its_runs(how: str, room: MachineRoom, work: Path) -> None:
     """One that is switched off does not say so: it is silent for 45 s first. Of one, the station is killed."""
     lives, dies = (room.start(f"m{word}{len(how)}") for word in ("lives", "dies"))
@@ -242,9 +241,12 @@ def at_work(machine: NamespaceMachine) -> dict[int, int]:
 
 
 def runs_on(machine: NamespaceMachine) -> bool:
-    """Tell whether a run is under way: the child of a seat, which is a child of the station."""
+    """Tell whether a run is under way: the child of a seat, which is a child of the station, as is a worker.
+
+    The child that says what the machine is has children, too, before there is any seat.
+    """
     found = at_work(machine)
-    return any(parent in found and found[parent] in found for parent in found.values())
+    return len(found) > 3 and any(parent in found and found[parent] in found for parent in found.values())
 
 
 def worker_of(machine: NamespaceMachine) -> int:

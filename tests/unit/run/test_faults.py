@@ -200,7 +200,7 @@ def test_faults_of_scale_up_domains(entry: str, links: str | None, words: list[s
     assert made.of_scale_up and not made.may_lose and made.keeps_order
     if links is not None:
         control = Links()
-        site = SimpleNamespace(links=control)
+        site = SimpleNamespace(links=control, subnet=None)
         made.do(site)  # type: ignore[arg-type]
         made.undo(site)  # type: ignore[arg-type]
         assert [port for port, _ in control.done] == [links, links]
@@ -438,7 +438,7 @@ def test_routing_that_does_not_come_back_leaves_the_lab_changed(links: Links, mo
 
     monkeypatch.setattr(timeline_module, "ConvergenceWatch", Watch)
     lab = Lab(SimpleNamespace(node="s"))
-    monkeypatch.setattr(Lab, "run_directory", lambda self, node: SimpleNamespace(parent="/run"), raising=False)
+    monkeypatch.setattr(Lab, "processes_directory", "/run", raising=False)
     timeline = played(links, fault("link-down", "a:b", "0ms"), until=("a:b", "down"), lab=lab)
     assert timeline.outcome().left_changed == ("routing is not what it was before the faults: vty refused",)
 
