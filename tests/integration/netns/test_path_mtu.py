@@ -96,14 +96,6 @@ def test_a_link_that_is_down_is_named_once_and_all_others_are_tried(lab: Running
     assert "DF set, 2 more untried as a port is down" in found.detail
 
 
-def test_of_a_nic_that_is_down_nothing_is_said_of_its_mtu(lab: RunningLab) -> None:
-    argv = ["ip", "-n", lab.namespace("h1"), "link", "set", "eth1"]
-    subprocess.run([*argv, "down"], check=True)
-    found = path_mtu(lab)
-    subprocess.run([*argv, "up"], check=True)
-    assert (found.status, found.count) == (CheckStatus.PASS, 2 * 2 * SPINES), found
-
-
 def test_a_port_that_is_up_without_its_address_is_named(lab: RunningLab) -> None:
     """Its probe would go from its link-local address."""
     argv = ["ip", "-n", lab.namespace("leaf1"), "address", "flush", "dev", "up3", "scope", "link"]
@@ -111,3 +103,12 @@ def test_a_port_that_is_up_without_its_address_is_named(lab: RunningLab) -> None
     there, back = path_mtu(lab).failures
     assert there.startswith("leaf1:up3 -> spine3:down1 (leaf1:up3 does not have its address fe80::")
     assert back.startswith("spine3:down1 -> leaf1:up3 (leaf1:up3 does not have its address fe80::")
+
+
+def test_of_a_nic_that_is_down_nothing_is_said_of_its_mtu(lab: RunningLab) -> None:
+    """The last of these tests: the host's routes go with its port."""
+    argv = ["ip", "-n", lab.namespace("h1"), "link", "set", "eth1"]
+    subprocess.run([*argv, "down"], check=True)
+    found = path_mtu(lab)
+    subprocess.run([*argv, "up"], check=True)
+    assert (found.status, found.count) == (CheckStatus.PASS, 2 * 2 * SPINES), found
