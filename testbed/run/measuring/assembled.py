@@ -189,6 +189,9 @@ def _plain(value: Any) -> Any:
 
 
 def _routing(lab: LiveLab) -> str:
+    if (infiniband := lab.model.infiniband) is not None:
+        adaptive = ", adaptive" if infiniband.settings.adaptive_routing else ""
+        return f"OpenSM, {' or else '.join(infiniband.settings.routing)}{adaptive}"
     routing = lab.model.routing
     bfd = f"BFD {routing.bfd.interval} x {routing.bfd.multiplier}" if routing.bfd is not None else "no BFD"
     numbered = "unnumbered" if routing.unnumbered else "numbered"
