@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 
 import pytest
@@ -98,9 +99,13 @@ def test_a_link_that_is_down_is_named_once_and_all_others_are_tried(lab: Running
 
 def test_a_port_that_is_up_without_its_address_is_named(lab: RunningLab) -> None:
     """Its probe would go from its link-local address."""
-    argv = ["ip", "-n", lab.namespace("leaf1"), "address", "flush", "dev", "up3", "scope", "link"]
-    subprocess.run(argv, check=True)
-    there, back = path_mtu(lab).failures
+    argv = ["ip", "-n", lab.namespace("leaf1"), "-6", "-json", "address"]
+    of_port = ["dev", "up3", "scope", "link"]
+    (shown,) = json.loads(subprocess.run([*argv, "show", *of_port], capture_output=True, check=True).stdout)
+    subprocess.run([*argv, "flush", *of_port], check=True)
+    failures = path_mtu(lab).failures
+    subprocess.run([*argv, "add", f"{shown['addr_info'][0]['local']}/64", *of_port, "nodad"], check=True)
+    there, back = failures
     assert there.startswith("leaf1:up3 -> spine3:down1 (leaf1:up3 does not have its address fe80::")
     assert back.startswith("spine3:down1 -> leaf1:up3 (leaf1:up3 does not have its address fe80::")
 
