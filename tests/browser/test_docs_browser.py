@@ -65,7 +65,8 @@ const size = parseFloat(getComputedStyle(prose).fontSize);
 document.title = "measured " + [...boxes.flat(), document.documentElement.scrollWidth - innerWidth,
   Math.round(prose.getBoundingClientRect().width / size),
   Math.max(...tables.map(one => one.scrollWidth - one.clientWidth)),
-  document.querySelector(".admonition").clientWidth - document.querySelector(".admonition-title").offsetWidth].join(" ");
+  document.querySelector(".admonition").clientWidth - document.querySelector(".admonition-title").offsetWidth,
+].join(" ");
 </script></body>"""
 
 
