@@ -193,7 +193,8 @@ def _routing(lab: LiveLab) -> str:
         return _routing_of_switches(lab.model.routing)
     adaptive = ", adaptive" if infiniband.settings.adaptive_routing else ""
     words = f"OpenSM, {' or else '.join(infiniband.settings.routing)}{adaptive}"
-    return f"{words}; networks beside it {_routing_of_switches(lab.model.routing)}" if lab.plan.speakers else words
+    beside = [network.routing for network in lab.model.networks if not network.is_out_of_band][:1]
+    return "; beside it ".join([words, *map(_routing_of_switches, beside)])
 
 
 def _routing_of_switches(routing: Routing) -> str:

@@ -23,7 +23,7 @@ OF_SWITCHES = "ebgp unnumbered, ECMP up to 64, "
     [
         (ETHERNET, f"{OF_SWITCHES}no BFD"),
         (SUBNET, "OpenSM, ftree or else updn"),
-        (BESIDE, f"OpenSM, ftree or else updn; networks beside it {OF_SWITCHES}BFD 300 ms x 3"),
+        (BESIDE, f"OpenSM, ftree or else updn; beside it {OF_SWITCHES}BFD 300 ms x 3"),
     ],
 )
 def test_who_routes_is_said_of_each_kind_of_fabric(text: str, routing: str) -> None:
