@@ -164,7 +164,7 @@ def _explanation(scale: ScaleResolution) -> str:
 
 
 def _document(sweep: Sweep, points: Sequence[PointOutlook], scales: Mapping[str, ScaleResolution]) -> dict[str, Any]:
-    """What JSON has of a scenario; without points and scales, of one whose fabrics are too large for labs."""
+    """Return what JSON has of a scenario; without points and scales, of one whose fabrics are too large for labs."""
     return {
         "scenario": sweep.scenario.name,
         "file": sweep.scenario.source,
