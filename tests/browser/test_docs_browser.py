@@ -37,6 +37,10 @@ PAGE = f"""# A page
 {"x" * LONGEST}
 ```
 
+```{{note}}
+{PROSE}
+```
+
 ## A part
 
 ```text
@@ -60,7 +64,9 @@ const tables = [...document.querySelectorAll("table")].map(one => one.parentElem
 const size = parseFloat(getComputedStyle(prose).fontSize);
 document.title = "measured " + [...boxes.flat(), document.documentElement.scrollWidth - innerWidth,
   Math.round(prose.getBoundingClientRect().width / size),
-  Math.max(...tables.map(one => one.scrollWidth - one.clientWidth))].join(" ");
+  Math.max(...tables.map(one => one.scrollWidth - one.clientWidth)),
+  document.querySelector(".admonition").clientWidth - document.querySelector(".admonition-title").offsetWidth,
+].join(" ");
 </script></body>"""
 
 
@@ -82,8 +88,9 @@ def test_code_fits_its_column(width: int, page: Path, tmp_path: Path) -> None:
     shown = browse(page, [f"--window-size={width},900", "--dump-dom"], tmp_path / "browser")
     found = re.search(r"<title>measured ([-\d ]+)</title>", shown)
     assert found is not None
-    beyond, lines, beyond_broken, broken, sideways, prose, table = map(int, found[1].split())
+    beyond, lines, beyond_broken, broken, sideways, prose, table, beside_title = map(int, found[1].split())
     assert max(beyond, beyond_broken, sideways, table) <= 0, "nothing has to be scrolled sideways"
     assert width == 1000 or lines == 2, "lines of a terminal's width are not broken"
     assert broken >= 2, "a longer one is"
+    assert beside_title <= 0, "the title of a note is as wide as its box"
     assert prose <= 50, "a line of text has some ninety characters"

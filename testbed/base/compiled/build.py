@@ -203,7 +203,7 @@ def _remove(directory: Path) -> None:
 def _compile(sources: Sequence[str], scratch: Path, say: Callable[[str], None]) -> None:
     lacks = missing()
     if lacks:
-        raise BuildError(f"the transports cannot be compiled: {lacks} is missing", "they run interpreted, more slowly")
+        raise BuildError(f"the transports cannot be compiled for lack of {lacks}", "they run interpreted, more slowly")
     say(f"translating {len(sources)} modules to C")
     extensions = _translate(sources, scratch)
     made = scratch / "made"

@@ -189,7 +189,15 @@ def _validate_scenarios(
 ) -> None:
     """Print a line for each scenario, or in another format than the table what `run --dry-run` prints; JSON has the
     documents of `topologies` first."""
-    from testbed.cli.scenarios.dry_run import describe_sweep, foresee, print_dry_run, scales_to_foresee, warnings_of
+    from testbed.cli.scenarios.dry_run import (
+        describe_sweep,
+        foresee,
+        is_too_large,
+        print_dry_run,
+        scales_to_foresee,
+        warn_too_large,
+        warnings_of,
+    )
     from testbed.cli.scenarios.named_files import read_sweeps
 
     sweeps = read_sweeps(files, settings, warn=True, refused=refused.add)
@@ -201,11 +209,10 @@ def _validate_scenarios(
             try:
                 points = foresee(sweep, scales)
             except SpecError as error:
-                if {problem.code for problem in error.problems} != {"too-many-ports"}:
+                if not is_too_large(error):
                     raise
                 print(describe_sweep(sweep))
-                large = error.problems[0]
-                print(f"{sweep.scenario.source}: warning: {large.message}; {large.hint}", file=sys.stderr)
+                warn_too_large(sweep, error)
                 continue
             print(describe_sweep(sweep))
             for said in warnings_of(points):

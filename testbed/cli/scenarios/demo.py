@@ -14,8 +14,9 @@ SCENARIO = "scenarios/ecmp-against-spraying.yml"
 @command("demo", codes=options.verdicts)
 @option("--backend", default="emulation", help="emulation (a lab: needs root) or simulation (none, k = 1).")
 @option("-o", "--results", type=PATH, help="Directory of results; default results/.")
+@options.settings
 @options.quiet
-def demo(backend: str, results: Path | None, quiet: bool) -> None:
+def demo(backend: str, results: Path | None, set: tuple[str, ...], quiet: bool) -> None:
     """Bring up a rail-optimised fabric, run a scenario that comes with testbed, and name its report."""
     from testbed.api.shipped_files import shipped_directory
     from testbed.cli.output import console
@@ -26,7 +27,7 @@ def demo(backend: str, results: Path | None, quiet: bool) -> None:
     command = RunCommand(form=options.Format.TABLE, results=results, quiet=quiet, simulated=is_simulation(backend))
     measured: list[Path] = []
     try:
-        code = run_all(read_sweeps([shipped_directory() / SCENARIO]), command, measured.append)
+        code = run_all(read_sweeps([shipped_directory() / SCENARIO], set), command, measured.append)
     finally:
         for directory in measured:
             line = f"{_program()} console {shlex.quote(str(directory))}"

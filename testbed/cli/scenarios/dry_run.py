@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +48,9 @@ def print_dry_run(
     refused: Callable[[SpecError], None] | None = None,
 ) -> None:
     """Print points, labs, ranks, bytes and times; JSON has the documents `before` first. Raises `SpecError` where a lab
-    cannot carry its workload; `refused` is told instead where it is given, and the other sweeps are printed."""
+    cannot carry its workload; `refused` is told instead where it is given, and the other sweeps are printed. There a
+    fabric that is too large for a lab is a warning, as flows run on it: JSON has what there is to say without a lab."""
+    before = list(before)
     foreseen: list[tuple[Sweep, list[PointOutlook]]] = []
     scales: list[ScenarioScales] = []
     for sweep, its_scales in zip(sweeps, scales_to_foresee(sweeps), strict=True):
@@ -56,7 +59,11 @@ def print_dry_run(
         except SpecError as error:
             if refused is None:
                 raise
-            refused(error)
+            if is_too_large(error):
+                warn_too_large(sweep, error)
+                before.append(_document(sweep, [], {}))
+            else:
+                refused(error)
         else:
             scales.append(its_scales)
     rows = [_row(sweep, one) for sweep, points in foreseen for one in points]
@@ -86,6 +93,17 @@ def print_dry_run(
 def warnings_of(points: Sequence[PointOutlook]) -> list[str]:
     """Return what is allowed at some point, and hardly meant, each sentence once."""
     return list(dict.fromkeys(said for one in points for said in one.warnings))
+
+
+def is_too_large(error: SpecError) -> bool:
+    """Tell whether all that is wrong with a scenario is that its fabric is too large for a lab."""
+    return {problem.code for problem in error.problems} == {"too-many-ports"}
+
+
+def warn_too_large(sweep: Sweep, error: SpecError) -> None:
+    """Say on standard error that a scenario's fabric is too large for a lab, and how the scenario runs all the same."""
+    large = error.problems[0]
+    print(f"{sweep.scenario.source}: warning: {large.message}; {large.hint}", file=sys.stderr)
 
 
 def foresee(sweep: Sweep, scales: ScenarioScales | None = None) -> list[PointOutlook]:
@@ -146,6 +164,7 @@ def _explanation(scale: ScaleResolution) -> str:
 
 
 def _document(sweep: Sweep, points: Sequence[PointOutlook], scales: Mapping[str, ScaleResolution]) -> dict[str, Any]:
+    """Return what JSON has of a scenario; without points and scales, of one whose fabrics are too large for labs."""
     return {
         "scenario": sweep.scenario.name,
         "file": sweep.scenario.source,
@@ -155,17 +174,23 @@ def _document(sweep: Sweep, points: Sequence[PointOutlook], scales: Mapping[str,
                 "hosts": len(lab.hosts),
                 "switches": len(lab.switches),
                 "links": len(lab.links),
-                "deploy_s": deploy_estimate_s(lab),
-                "k": scales[key].k,
-                "k_reason": scales[key].reason,
-                "k_warning": scales[key].warning,
-                "expected": expect_busy(scales[key]).as_json(),
+                "deploy_s": deploy_estimate_s(lab) if scales else None,
+                **(_scale_document(scales[key]) if scales else {}),
             }
             for key, lab in sweep.labs.items()
         ],
         "points": [one.as_json() for one in points],
-        "runs": sum(one.runs for one in points),
-        "estimated_s": estimate_s(sweep, points),
+        "runs": sweep.runs,
+        "estimated_s": estimate_s(sweep, points) if points else None,
+    }
+
+
+def _scale_document(scale: ScaleResolution) -> dict[str, Any]:
+    return {
+        "k": scale.k,
+        "k_reason": scale.reason,
+        "k_warning": scale.warning,
+        "expected": expect_busy(scale).as_json(),
     }
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.base.keys import said_in
 from testbed.base.units import ByteCount
-from testbed.lab.core.model import LinkKind
+from testbed.lab.core.model import LinkKind, Routing
 from testbed.record.record import LabSummary, PointResult, PredictedMetric, RunResult
 from testbed.record.samples import InferenceRequests, Transfers
 from testbed.run.ideals.point_ideals import PointIdeals, summarise
@@ -189,7 +189,15 @@ def _plain(value: Any) -> Any:
 
 
 def _routing(lab: LiveLab) -> str:
-    routing = lab.model.routing
+    if (infiniband := lab.model.infiniband) is None:
+        return _routing_of_switches(lab.model.routing)
+    adaptive = ", adaptive" if infiniband.settings.adaptive_routing else ""
+    words = f"OpenSM, {' or else '.join(infiniband.settings.routing)}{adaptive}"
+    beside = [network.routing for network in lab.model.networks if not network.is_out_of_band][:1]
+    return "; beside it ".join([words, *map(_routing_of_switches, beside)])
+
+
+def _routing_of_switches(routing: Routing) -> str:
     bfd = f"BFD {routing.bfd.interval} x {routing.bfd.multiplier}" if routing.bfd is not None else "no BFD"
     numbered = "unnumbered" if routing.unnumbered else "numbered"
     words = [f"{routing.protocol.value} {numbered}", f"ECMP up to {routing.ecmp}", bfd]

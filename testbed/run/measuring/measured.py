@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import ExitCode, ScenarioError
 from testbed.base.names import first_few
+from testbed.base.units import Duration
 from testbed.record.samples import Channel, CollectiveResult, ProgramRecord, RunEvent, Transfers
 from testbed.run.machine.cpu import SoftnetCounts
 from testbed.run.measuring.observation import Observation
@@ -31,9 +32,9 @@ class TimeLimitReached(ScenarioError):
     exit_code = ExitCode.INVALID
 
     def __init__(self, limit_s: float, hosts: Mapping[str, int]) -> None:
-        left = first_few([f"{host} ({steps} steps left)" for host, steps in hosts.items()], 3)
+        left = first_few([f"{host} ({steps} step{'s' * (steps != 1)} left)" for host, steps in hosts.items()], 3)
         super().__init__(
-            f"the run was ended after its time limit of {limit_s:g} s; not done: {left}",
+            f"the run was ended after its time limit of {Duration(round(limit_s * 1e9))}; not done: {left}",
             hint="a higher workload.time_limit, less traffic, or a smaller time scale",
         )
         self.hosts = tuple(hosts)

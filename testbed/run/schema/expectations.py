@@ -14,6 +14,7 @@ from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, quote
 from testbed.lab.core.model import Lab, NodeKind, ScaleUpBy
 from testbed.run.schema.model import Expectation, Scalar, Scenario, Within, is_point_of, same_value
+from testbed.run.schema.point_names import last_word
 from testbed.run.schema.spec import ExpectationSpec
 from testbed.run.schema.transports import TRANSPORTS
 from testbed.run.schema.values import parse_bound, parse_tolerance
@@ -298,7 +299,7 @@ class ExpectationReader:
             found = self._keys(key)
             where = (*path, key)
             if not found:
-                known = sorted({one.rpartition(".")[2] for one in self._matrix})
+                known = sorted({last_word(one) for one in self._matrix})
                 hint = choice_hint(key, [*known, *self._matrix], f"its keys are {', '.join(known)}" if known else None)
                 message = f"the matrix has no key {quote(key)}" if known else "the scenario has no matrix"
                 yield problem("unknown-key", where, message, hint=hint, key=True)
@@ -328,4 +329,4 @@ class ExpectationReader:
     def _keys(self, word: str) -> list[str]:
         if word in self._matrix:
             return [word]
-        return [key for key in self._matrix if key.rpartition(".")[2] == word]
+        return [key for key in self._matrix if last_word(key) == word]

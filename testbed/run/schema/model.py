@@ -14,6 +14,7 @@ from typing import Any
 
 from testbed.base.units import ByteCount, Duration
 from testbed.lab.core.model.lab import BACKEND, Lab
+from testbed.run.schema.point_names import last_word
 from testbed.run.schema.transports import DEFAULT_TRANSPORT, SCALE_UP_KEYS, TransportKind
 
 PROGRAM = "program"
@@ -322,7 +323,7 @@ class Scenario:
 
 def names_key(word: str, key: str) -> bool:
     """Tell whether `word` means this key of a matrix: it is the whole key, or its last word."""
-    return word in (key, key.rpartition(".")[2])
+    return word in (key, last_word(key))
 
 
 def same_value(a: object, b: object) -> bool:

@@ -6,10 +6,16 @@ import json
 from collections.abc import Iterable, Mapping
 
 
+def last_word(key: str) -> str:
+    """Return the last word of a dotted key, `mode`; that of a number has the one before: `sl2vl.1`."""
+    before, _, last = key.rpartition(".")
+    return f"{before.rpartition('.')[2]}.{last}" if last.isdecimal() and before else last
+
+
 def short_keys(keys: Iterable[str]) -> dict[str, str]:
     """Return what each key is called in a point's name: its last word, or the whole of it where two end alike."""
     keys = list(keys)
-    last = [key.rpartition(".")[2] for key in keys]
+    last = [last_word(key) for key in keys]
     return {key: word if last.count(word) == 1 else key for key, word in zip(keys, last, strict=True)}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 
 import pytest
@@ -84,15 +85,35 @@ def test_without_it_all_passes_and_a_port_that_became_narrow_is_found(lab: Runni
     assert "spine7:down1 -> leaf1:up7: 4500 bytes did not pass" in found.failures
 
 
-def test_a_link_that_is_down_is_named_and_all_others_are_tried(lab: RunningLab) -> None:
-    """A port that is down has no link-local address any more, which its probe would go from."""
+def test_a_link_that_is_down_is_named_once_and_all_others_are_tried(lab: RunningLab) -> None:
+    """A link that is down has no MTU to find fault with; that it is down is told by the test of links."""
     set_mtu(lab, "spine7:down1", 4500)
     argv = ["ip", "-n", lab.namespace("leaf1"), "link", "set", "up3"]
     subprocess.run([*argv, "down"], check=True)
-    found = path_mtu(lab)
+    links, found = check_lab(lab, ["links", "path mtu"]).results
     subprocess.run([*argv, "up"], check=True)
-    assert found.status is CheckStatus.FAIL
-    assert all(line.endswith("4500 bytes did not pass") and "up3" in line for line in found.failures), found.failures
-    there, back = found.failures
+    assert links.failures == ("leaf1:up3 is down", "spine3:down1 is down")
+    assert (found.status, found.count) == (CheckStatus.PASS, 2 + 2 * (2 * SPINES - 1)), found
+    assert "DF set, 2 more untried as a port is down" in found.detail
+
+
+def test_a_port_that_is_up_without_its_address_is_named(lab: RunningLab) -> None:
+    """Its probe would go from its link-local address."""
+    argv = ["ip", "-n", lab.namespace("leaf1"), "-6", "-json", "address"]
+    of_port = ["dev", "up3", "scope", "link"]
+    (shown,) = json.loads(subprocess.run([*argv, "show", *of_port], capture_output=True, check=True).stdout)
+    subprocess.run([*argv, "flush", *of_port], check=True)
+    failures = path_mtu(lab).failures
+    subprocess.run([*argv, "add", f"{shown['addr_info'][0]['local']}/64", *of_port, "nodad"], check=True)
+    there, back = failures
     assert there.startswith("leaf1:up3 -> spine3:down1 (leaf1:up3 does not have its address fe80::")
     assert back.startswith("spine3:down1 -> leaf1:up3 (leaf1:up3 does not have its address fe80::")
+
+
+def test_of_a_nic_that_is_down_nothing_is_said_of_its_mtu(lab: RunningLab) -> None:
+    """The last of these tests: the host's routes go with its port."""
+    argv = ["ip", "-n", lab.namespace("h1"), "link", "set", "eth1"]
+    subprocess.run([*argv, "down"], check=True)
+    found = path_mtu(lab)
+    subprocess.run([*argv, "up"], check=True)
+    assert (found.status, found.count) == (CheckStatus.PASS, 2 * 2 * SPINES), found

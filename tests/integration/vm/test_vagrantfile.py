@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +14,8 @@ from pathlib import Path
 import pytest
 from lab_vm import CHECKOUT
 
+from testbed.cli.scenarios.demo import SCENARIO
+from testbed.cli.scenarios.named_files import read_sweeps
 from testbed.vm.emulator import Emulator
 from testbed.vm.image.build import DISK, INITRAMFS, KERNEL, VmImage
 from testbed.vm.image.vagrant_box import write_box
@@ -100,3 +104,12 @@ def test_our_box_is_one_to_vagrant(vagrant: Vagrant, tmp_path: Path) -> None:
     assert "testbed (libvirt, 0)" in vagrant("box", "list").stdout
     valid = vagrant("validate", TESTBED_BOX=str(box), VAGRANT_DEFAULT_PROVIDER="libvirt")
     assert valid.returncode == 0, valid.stderr
+
+
+def test_variables_of_the_demo_are_those_that_it_takes() -> None:
+    """An emulated machine runs a smaller one, and says so by a variable, which nobody would miss."""
+    (line,) = re.findall(r"export (TESTBED_\w+)='([^']*)'", (CHECKOUT / "Vagrantfile").read_text())
+    commands = json.loads((CHECKOUT / "tests/golden/commands.json").read_text())
+    assert line[0] in {option.get("variable") for option in commands["testbed demo"].values()}
+    (sweep,) = read_sweeps([CHECKOUT / SCENARIO], line[1].split())
+    assert {len(lab.hosts) for lab in sweep.labs.values()} == {4}

@@ -155,6 +155,14 @@ def test_a_scenario_of_a_fabric_too_large_for_a_lab_is_valid(
     said = capsys.readouterr()
     assert "valid: all-reduce over uet" in said.out
     assert "ports; with qos a lab has 4 at most; scenarios run on it with --backend flows" in said.err
+    validate.main([str(sweep), "-f", "json"], standalone_mode=False)
+    said = capsys.readouterr()
+    (document,) = json.loads(said.out)
+    assert (document["points"], document["runs"], document["estimated_s"]) == ([], 8, None)
+    assert [lab["hosts"] for lab in document["labs"]] == [8, 8]
+    assert "scenarios run on it with --backend flows" in said.err
+    with pytest.raises(SpecError, match="too-many-ports"):
+        print_dry_run(read_sweeps([sweep]), Format.TABLE)  # nothing could be deployed
 
 
 def test_validate_tells_topologies_from_scenarios(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:

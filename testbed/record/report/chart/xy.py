@@ -147,8 +147,9 @@ class XYChart:
         """Return the drawing; nothing is added to the chart any more."""
         for ideal in self._ideals:
             self._name_ideal(*ideal)
-        moments = [self._moment(*moment) for moment in self._moments]
-        inside = [*self._frame(), *self._painted, *self._above, *moments]
+        lines = [self._moment(at, remark) for at, _, remark in self._moments]
+        numbers = [self._bubble(*moment) for moment in self._moments]  # after the lines, which may be near each other
+        inside = [*self._frame(), *self._painted, *self._above, *lines, *numbers]
         svg = document(inside, width=self.width, height=self.height, described=described)
         return Drawing(svg=svg, legend=tuple(self._legend))
 
@@ -172,17 +173,20 @@ class XYChart:
         if not self._write(label, clear, "name"):
             self._list("ideal", label)
 
-    def _moment(self, at: float, name: str, remark: str) -> str:
+    def _moment(self, at: float, remark: str) -> str:
         x = self._at((at, self.y.low))[0]
-        parts = [hover(remark), element("path", d=path([(x, _TOP), (x, self.height - _BOTTOM)]), cls="moment")]
+        line = element("path", d=path([(x, _TOP), (x, self.height - _BOTTOM)]), cls="moment")
+        return element("g", hover(remark), line)
+
+    def _bubble(self, at: float, name: str, remark: str) -> str:
+        x = self._at((at, self.y.low))[0]
         at_x = min(max(x, self._left + _BUBBLE), self.width - _BUBBLE)
         first, last = round(_TOP + 4), round(self.height - _BOTTOM - _BUBBLE)
         for y in range(first, last, 20):
             if self._labels.take((at_x - _BUBBLE, y - _BUBBLE, at_x + _BUBBLE, y + _BUBBLE)):
-                parts.append(element("circle", cx=at_x, cy=float(y), r=_BUBBLE, cls="bubble"))
-                parts.append(text(name, at_x, y + 4.0, "bubble-name", anchor="middle"))
-                break
-        return element("g", *parts)
+                circle = element("circle", cx=at_x, cy=float(y), r=_BUBBLE, cls="bubble")
+                return element("g", hover(remark), circle, text(name, at_x, y + 4.0, "bubble-name", anchor="middle"))
+        return ""
 
     def _list(self, cls: str, label: str) -> None:
         if (cls, label) not in self._legend:

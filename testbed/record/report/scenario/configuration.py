@@ -152,7 +152,7 @@ def written(value: Any) -> str:
         return ", ".join(f"{key} {written(item)}" for key, item in value.items()) or MISSING
     if isinstance(value, list | tuple):
         return ", ".join(written(item) for item in value) or MISSING
-    return str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)  # as YAML writes it
 
 
 def _duration(record: Record) -> Duration | None:

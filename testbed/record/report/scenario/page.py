@@ -93,6 +93,8 @@ PLOT_BUDGET = 900_000
 """Bytes of drawings; points whose pictures do not fit any more have none, and the page says so."""
 MAX_EMBEDDED = 200_000
 """Bytes of metrics.csv that are in the page itself."""
+MOST_ON_ONE_LINE = 18
+"""Characters of a cell that are never broken into lines, such as a point's name."""
 _BREAKS = re.compile(r"([.=_:/\]](?=\w))")
 """Places in a name at which a line may end."""
 
@@ -157,6 +159,13 @@ def write_report_files(record: Record, directory: Path) -> Path:
     return directory / REPORT_FILE
 
 
+def _with_breaks(words: str, escaped: str) -> str:
+    """Where a line may end in words of a cell: nowhere, if they are few."""
+    if len(words) <= MOST_ON_ONE_LINE:
+        return f'<span class="one-line">{escaped}</span>'
+    return _BREAKS.sub(r"\1<wbr>", escaped)
+
+
 def render_report(record: Record) -> str:
     """Return the whole page, as HTML."""
     from jinja2 import Environment, StrictUndefined
@@ -165,7 +174,7 @@ def render_report(record: Record) -> str:
     here = files(__package__)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["svg"] = Markup
-    environment.filters["breaks"] = lambda words: Markup(_BREAKS.sub(r"\1<wbr>", str(escape(words))))
+    environment.filters["breaks"] = lambda words: Markup(_with_breaks(words, str(escape(words))))
     template = environment.from_string((here / "page.html.j2").read_text(encoding="utf-8"))
     overview, labs = draw_overview(record), labs_of(record)
     first = record.points[0] if record.points else None

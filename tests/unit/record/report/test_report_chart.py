@@ -270,6 +270,7 @@ def test_moments_at_one_time_have_their_bubbles_below_each_other() -> None:
     heights = [y for _, y, _ in texts_of(svg, "bubble-name")]
     assert len(heights) == len(set(heights)) > 5
     assert svg.count('class="moment"') == 30
+    assert svg.rindex('class="moment"') < svg.index('class="bubble"'), "a line through a number"
 
 
 def test_names_that_are_too_long_keep_both_ends() -> None:

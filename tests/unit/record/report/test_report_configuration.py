@@ -9,7 +9,7 @@ from recorded import load, screen, with_runs
 
 from testbed.record.record import EarlierSession, Record
 from testbed.record.report.scenario import render_report
-from testbed.record.report.scenario.configuration import facts, machine
+from testbed.record.report.scenario.configuration import facts, machine, written
 
 COUNTED = {"probe_streams": 64.0, "probe_rate_pps": 20.0, "probes_sent": 9239.0, "probe_bytes": 572818.0}
 
@@ -48,3 +48,7 @@ def with_probes(asked: dict[str, object], counted: dict[str, float]) -> Record:
 def test_probes(asked: dict[str, object], counted: dict[str, float], said: list[str]) -> None:
     record = with_probes(asked, counted)
     assert [text for name, text in facts(record, record.points[0]) if name == "Probes"] == said
+
+
+def test_what_the_file_says_is_written_as_it_says_it() -> None:
+    assert written({"ranks": {"pool": True, "planes": []}, "rate": 0.5}) == "ranks pool true, planes –, rate 0.5"

@@ -419,24 +419,29 @@ def _check_path_mtu(lab: RunningLab) -> CheckResult:
     link.
 
     Which of its equally short ways a packet takes is up to hashes, so each link is tried by itself, between neighbours.
+    What is lost because a port is down says nothing of an MTU: `_check_links` names that port.
     """
     nics = _nics(lab)
     pairs = dict.fromkeys([*(_far_pairs(lab, nics) or _rotations(lab, nics)), *_rings(nics)])
     probes = [Probe(source=a, target=b, size_bytes=a.mtu_bytes) for a, b in pairs]
     between = list(_link_probes(lab))
     with closing(Prober(lab.name, nics)) as prober:
-        failures = _not_passed(prober, probes)
+        lost = {probe: prober.path_text(probe) for probe in prober.lost(probes)}
     ports = dict.fromkeys(probe.source for probe in between)
     with closing(Prober(lab.name, list(ports), link_local=True)) as prober:
-        failures += _not_passed(prober, between)
+        lost |= {probe: prober.path_text(probe) for probe in prober.lost(between)}
+    states = lab.link_states() if lost else {}
+    narrow = {
+        probe: path
+        for probe, path in lost.items()
+        if all(states.get((port.node, port.name), False) for port in (probe.source, probe.target))
+    }
     sizes = sorted({probe.size_bytes for probe in (*probes, *between)}) or [0]
     size = " to ".join(dict.fromkeys((str(sizes[0]), str(sizes[-1]))))
-    return judge(len(probes) + len(between), f"paths and links at {size} bytes, DF set,", failures)
-
-
-def _not_passed(prober: Prober, probes: Sequence[Probe]) -> list[str]:
-    """Return a line for each probe that is lost, with its size."""
-    return [f"{prober.path_text(probe)}: {probe.size_bytes} bytes did not pass" for probe in prober.lost(probes)]
+    down = len(lost) - len(narrow)
+    untried = f" {down} more untried as a port is down," if down else ""
+    failures = [f"{path}: {probe.size_bytes} bytes did not pass" for probe, path in narrow.items()]
+    return judge(len(probes) + len(between) - down, f"paths and links at {size} bytes, DF set,{untried}", failures)
 
 
 def _link_probes(lab: RunningLab) -> Iterator[Probe]:

@@ -60,6 +60,7 @@ HOST_QUEUE_BYTES = 64_000_000
 """A NIC's queues: more than sockets may have in flight, so that they wait: a NIC drops nothing of its own host."""
 MOST_QUANTUM_BYTES = 200_000
 """A class sends no more than this in its turn (HTB's own bound for a quantum)."""
+HINT_OF_TOO_MANY = "scenarios run on it with --backend flows"
 CONTROL_DSCP = 48
 """CS6, network control (RFC 2474 section 4.2.2.2): FRR's BGP and BFD, and NICs' congestion notifications."""
 _PLANNED = frozenset(each.name for each in fields(ClassPlan))
@@ -82,7 +83,7 @@ class QosPlanner:
                 f"{2 * len(lab.links)} ports; with qos a lab has {MAX_PORTS} at most",
                 field="qos",
                 code="too-many-ports",
-                hint="scenarios run on it with --backend flows",
+                hint=HINT_OF_TOO_MANY,
             )
         if not any_size:
             _check_paths(lab, lab.qos)
@@ -237,7 +238,10 @@ class QueuePlanner:
         numbered = sum(2 * len(views[name].links) for name in self.plans)
         if numbered > MAX_PORTS and not any_size:
             raise PlanError(
-                f"{numbered} ports have qos; there are {MAX_PORTS} at most", field="qos", code="too-many-ports"
+                f"{numbered} ports have qos; there are {MAX_PORTS} at most",
+                field="qos",
+                code="too-many-ports",
+                hint=HINT_OF_TOO_MANY,
             )
         self.tables: QosTables | None = None
         profiles: dict[PortProfile, int] = {}
