@@ -21,9 +21,11 @@ from testbed.lab.core.plan.user_space.uet import (
 )
 from testbed.protocols.uet.config import UetConfig
 from testbed.protocols.uet.packets.codes import UDP_PORT, Mode
+from testbed.protocols.uet.packets.crc import CRC_BYTES
 from testbed.protocols.uet.paths import DEFAULT_PATHS, PathKind
 from testbed.run.placed.channels import ChannelRules
 from testbed.run.schema.model import Scalar
+from testbed.run.schema.transport_rules import UET_BYTES
 from testbed.run.transports.lab_transport import PathChoice, address_of
 from testbed.run.transports.user_space import NicPair, UserSpaceTransport, pairs_by_host
 from testbed.workload.oracles.serialisation import Framing
@@ -113,16 +115,23 @@ class Uet(UserSpaceTransport):
         return bool(self.transport.options.get("tss", False))
 
     def framing(self, nic: PortPlan) -> Framing:
-        tss = _TSS_BYTES if self.secured else 0
+        guard = _TSS_BYTES if self.secured else CRC_BYTES if self.transport.options.get("crc") else 0
         below = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
-        return Framing(
-            payload_bytes=self._payload_bytes(nic.mtu_bytes) - tss, overhead_bytes=below + HEADER_BYTES + tss
-        )
+        return Framing(payload_bytes=self._payload_bytes(nic) - guard, overhead_bytes=below + HEADER_BYTES + guard)
 
-    def _payload_bytes(self, mtu_bytes: int) -> int:
-        """As `UetConfig` counts it: with what TSS takes of it."""
-        fits = largest_payload_bytes(mtu_bytes)
-        return min(int(self.transport.options.get("payload_bytes", fits)), fits)
+    def _payload_bytes(self, nic: PortPlan) -> int:
+        """Return the payload of a full packet as `UetConfig` counts it: with what TSS or a CRC takes of it. Raises
+        `ScenarioError` where the one asked for does not fit into the link's MTU."""
+        wanted = self.transport.options.get("payload_bytes")
+        if wanted is None:
+            return largest_payload_bytes(nic.mtu_bytes)
+        room = nic.mtu_bytes - UET_BYTES
+        if int(wanted) > room:
+            raise ScenarioError(
+                f"transport.payload_bytes: {wanted} bytes do not fit into the MTU of {nic.node}:{nic.name},"
+                f" {nic.mtu_bytes} bytes, which leaves {room} beside the headers"
+            )
+        return int(wanted)
 
     # --- workers -----------------------------------------------------------------------------------------
 
@@ -168,7 +177,7 @@ class Uet(UserSpaceTransport):
         trimming = profile is not None and profile.trimming
         config: dict[str, Scalar] = {
             **uet_config(nic, self.base_rtt_ns, self.lab.plan.k, trimming=trimming),
-            "payload_bytes": self._payload_bytes(nic.mtu_bytes),
+            "payload_bytes": self._payload_bytes(nic),
         }
         if self.transport.cc is not None:
             config["cc"] = self.transport.cc

@@ -77,7 +77,8 @@ def decode_alltoallv_matrix(
 
 
 def _bytes(word: Word, faults: Faults, scale: Fraction) -> Fraction:
-    value = faults.decimal(word, "the number of bytes")
+    hint = "write bytes as a number, without a unit; scale: 1M multiplies all of them"
+    value = faults.decimal(word, "the number of bytes", hint=hint)
     if value is None:
         return Fraction(0)
     if value * scale > MAX_NUMBER:

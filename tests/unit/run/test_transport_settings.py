@@ -213,6 +213,18 @@ def test_what_packets_cost() -> None:
         assert (framing.payload_bytes, framing.overhead_bytes) == cost
     secure = settings(UET, options={"tss": True}).ideals().framing(nic)
     assert (secure.payload_bytes, secure.overhead_bytes) == (4096 - 28, 98 + 28)
+    checked = settings(UET, options={"crc": True}).ideals().framing(nic)
+    assert (checked.payload_bytes, checked.overhead_bytes) == (4096 - 4, 98 + 4)
+
+
+def test_the_payload_that_is_asked_for_is_that_of_packets_and_of_their_ideal_or_is_refused() -> None:
+    where = lab()
+    nic = where.plan.hosts[0].nics[0]
+    asked = settings(UET, where, options={"payload_bytes": 8192})
+    assert asked.ideals().framing(replace(nic, mtu_bytes=9000)).payload_bytes == 8192
+    assert asked._config(replace(nic, mtu_bytes=9000))["payload_bytes"] == 8192
+    with pytest.raises(ScenarioError, match=r"payload_bytes: 8192 bytes do not fit .* which leaves 4416"):
+        asked.ideals().framing(nic)
 
 
 TENANTS = """
