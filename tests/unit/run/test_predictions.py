@@ -25,8 +25,8 @@ from testbed.run.placed.placement import RankPlacement, flow_end
 from testbed.run.placed.traffic import RunTraffic, make_traffic
 from testbed.run.schema.file import load_scenario, load_scenario_topology
 from testbed.run.schema.model import Scenario, TopologyRef, Transport, TransportKind
-from testbed.run.schema.oracles import OF_FLOWS, OF_LINKS
 from testbed.run.schema.model import Workload as Asked
+from testbed.run.schema.oracles import OF_FLOWS, OF_LINKS
 from testbed.run.sweep.points import plan_points
 from testbed.workload.flow_sizes import FLOW_SIZES
 from testbed.workload.frontend import Mice, generate_mice
