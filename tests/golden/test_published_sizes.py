@@ -302,7 +302,7 @@ def test_a_zone_of_fire_flyer_has_800_ports_on_60_switches() -> None:
 
 @pytest.mark.parametrize(("spines", "ratio"), [(12, 4.0), (48, 1.0)])
 def test_facebooks_pods_of_48_racks_reach_four_planes(spines: int, ratio: float) -> None:
-    """A rack has 48 servers of 10G and four links up of 40G, 3:1; a plane has 12 spines (4:1), and room for 48 (1:1)."""
+    """A rack has 48 servers of 10G and four links up of 40G (3:1); a plane has 12 spines (4:1), up to 48 (1:1)."""
     lab = build(
         "rail-optimized",
         gpus=1,

@@ -422,7 +422,9 @@ class _Reader:
         for one in self.connections:
             if max(one.source, one.destination) >= beyond:
                 message = f"node {max(one.source, one.destination)} is not among the {nodes} nodes, from 0"
-                self.faults.add("unknown-node", message, at=one.position, hint=f"a larger number in the line Nodes {nodes}")
+                self.faults.add(
+                    "unknown-node", message, at=one.position, hint=f"a larger number in the line Nodes {nodes}"
+                )
             for number in {*one.fires, *(() if one.trigger is None else (one.trigger,))} - self.triggers.keys():
                 hint = f"add: trigger id {number} oneshot"
                 self.faults.add("unknown-trigger", f"trigger {number} is not declared", at=one.position, hint=hint)

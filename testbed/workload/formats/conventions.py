@@ -78,7 +78,9 @@ def recognise(data: bytes, *, file: str) -> FileFormat:
     if data.startswith(GZIP_MAGIC) or b"\0" in head:
         return FileFormat.CHAKRA
     if head.lstrip().startswith((b"{", b"[")):
-        hint = "Chakra's converter makes .et files of PyTorch's traces; a matrix has a row on each line, and no brackets"
+        hint = (
+            "Chakra's converter makes .et files of PyTorch's traces; a matrix has a row on each line, and no brackets"
+        )
         Faults(file).stop("unknown-format", "the file is JSON, and no trace is read from that", hint=hint)
     lines = [words for words, _ in zip(word_lines(head.decode("utf-8-sig", errors="replace")), range(3), strict=False)]
     first, second, third = [[word.text for word in words] for words in lines] + [[]] * (3 - len(lines))

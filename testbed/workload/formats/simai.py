@@ -387,7 +387,8 @@ class _Rows:
                 break
         kind = _KINDS.get(text)
         if kind is None and words[1].text not in ("NONE", _IGNORED):
-            hint = f"NONE, or one of {', '.join(_KINDS)}, perhaps with _EP or _DP_EP behind it"
+            known = f"NONE, or one of {', '.join(_KINDS)}, perhaps with _EP or _DP_EP behind it"
+            hint = choice_hint(words[1].text.upper(), _KINDS, known)
             self.faults.add("unknown-collective", f"{shown(words[1].text)} is not supported", at=words[1], hint=hint)
             return None
         self.unknown += text == _IGNORED

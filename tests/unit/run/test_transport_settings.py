@@ -220,11 +220,11 @@ def test_what_packets_cost() -> None:
 def test_the_payload_that_is_asked_for_is_that_of_packets_and_of_their_ideal_or_is_refused() -> None:
     where = lab()
     nic = where.plan.hosts[0].nics[0]
-    asked = settings(UET, where, options={"payload_bytes": 8192})
-    assert asked.ideals().framing(replace(nic, mtu_bytes=9000)).payload_bytes == 8192
-    assert asked._config(replace(nic, mtu_bytes=9000))["payload_bytes"] == 8192
-    with pytest.raises(ScenarioError, match=r"payload_bytes: 8192 bytes do not fit .* which leaves 4416"):
-        asked.ideals().framing(nic)
+    asked = settings(UET, where, options={"payload_bytes": 4416})
+    assert asked.ideals().framing(nic).payload_bytes == 4416, "more than the 4096 of the default"
+    assert asked._config(nic)["payload_bytes"] == 4416
+    with pytest.raises(ScenarioError, match=r"payload_bytes: 4417 bytes do not fit .* which leaves 4416"):
+        settings(UET, where, options={"payload_bytes": 4417})
 
 
 TENANTS = """
