@@ -345,6 +345,18 @@ def test_both_at_once() -> None:
     assert (seen.trimmed, seen.snapped, seen.payload) == (True, True, PAYLOAD[:-6])
 
 
+@pytest.mark.parametrize("wrap", [bytes, make.vxlan], ids=["plain", "in VXLAN"])
+def test_a_packet_that_a_mirror_sliced_is_cut_and_not_trimmed(wrap: object) -> None:
+    """A packet broker that cuts frames to 80 bytes leaves IP's length, which a trimming switch writes anew."""
+    frame = make.ethernet(make.ipv4(make.udp(PAYLOAD * 20)))
+    if wrap is make.vxlan:
+        frame = make.ethernet(make.ipv4(make.vxlan(frame)))
+    sliced = frame[: len(frame) - 240]
+    seen = found(sliced)
+    assert (seen.snapped, seen.trimmed, seen.length) == (True, False, len(PAYLOAD) * 20)
+    assert seen.payload == (PAYLOAD * 20)[:80]
+
+
 def test_a_first_fragment_is_no_trimmed_packet() -> None:
     seen = found(make.ethernet(make.ipv4(make.udp(PAYLOAD, length=4096), fragment=0x2000)))
     assert (seen.trimmed, seen.fragment, seen.length) == (False, True, 4096)
