@@ -1,6 +1,7 @@
 """Keys by the names that people give them elsewhere: in other tools, in papers, and in other sections of these files.
 
-A word stands for the first of its keys that the section has. It is told as what was meant; nothing is read by it.
+A word stands for the first of its keys that the section has. It is told as what was meant; nothing is read by it. What
+has another value, too, as an interval has beside a rate, is in the `ELSEWHERE` of its section instead.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Collection, Mapping
 
 _CALLED: Mapping[str, str] = {
     # links and ports
-    "rate": "bandwidth speed capacity throughput interval period",
+    "rate": "bandwidth speed capacity throughput",
     "weight": "bandwidth share",
     "delay": "latency propagation rtt",
     "down": "link_down",
@@ -26,7 +27,6 @@ _CALLED: Mapping[str, str] = {
     "pmax": "prob probability max_probability drop_probability mark_probability",
     "pcp": "priority prio queue tc cos",
     "shared": "size",
-    "alpha": "dynamic_th",
     "mode": "algorithm algo type",
     # traffic
     "bytes": "size message_size msg_size length",
@@ -41,7 +41,7 @@ _CALLED: Mapping[str, str] = {
     "payload_bytes": "mtu",
     # runs
     "at": "time start when",
-    "until": "for duration end",
+    "until": "end stop",
     "runs": "n count times repetitions iterations trials",
     "max": "less_than at_most upper below maximum most",
     "min": "greater_than more_than at_least lower above minimum least",

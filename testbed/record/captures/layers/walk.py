@@ -243,8 +243,8 @@ class _Walk:
         return self._extended(data[at + 6], at + 40, carrier, "IPv6")
 
     def _end_at(self, end: int) -> None:
-        """An IP packet says where it ends. The outermost one that goes on behind its frame was cut on its way here, by a
-        mirror or a packet broker: no NIC hands such a frame on. What is inside of another packet was cut with that."""
+        """An IP packet says where it ends. The outermost one that goes on behind its frame was cut on its way here, by
+        a mirror or a packet broker: no NIC hands such a frame on. What is inside of another one was cut with that."""
         beyond = end > self._frame.length and not self._in_packet
         self._end = end if beyond else min(self._end, end)
         self._in_packet = True
