@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from testbed.base.errors import ScenarioError
 from testbed.base.units import Duration
 from testbed.lab.core.fabric.graph import LabGraph
+from testbed.lab.core.model import BalancingMode
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.user_space.uet import (
     ETHERNET_BYTES,
@@ -40,6 +41,8 @@ _TSS_BYTES = 12 + 16
 _JOBS = 1 << 24
 _OWN_OPTIONS = {"mode", "tss"}
 """The options that are not `UetConfig`'s."""
+_BLIND = {BalancingMode.SPRAY, BalancingMode.ADAPTIVE, BalancingMode.STATIC}
+"""The modes of switches that choose whatever the entropy value is."""
 _LEAST_WINDOW_PACKETS = 10
 """Sprayed over two paths, two flows with windows of six packets carry 64 % of what the links do, and with thirteen
 81 %, which is what they carry without a window."""
@@ -61,7 +64,21 @@ class Uet(UserSpaceTransport):
         UetConfig(**self._config(nic))  # type: ignore[arg-type]
 
     def warnings(self) -> list[str]:
-        """A round trip so short that the window, 1.5 BDP of it, has too few packets to be sprayed."""
+        """Paths that switches take no notice of, and a round trip so short that the window, 1.5 BDP of it, has too few
+        packets to be sprayed."""
+        return [*self._idle_paths(), *self._small_windows()]
+
+    def _idle_paths(self) -> Iterator[str]:
+        qos = self.lab.plan.qos
+        modes = {buffer.mode for buffer in qos.buffers if buffer.node} if qos is not None else set()
+        if self.transport.paths is not None and modes and modes <= _BLIND:
+            mode = " or ".join(sorted(mode.value for mode in modes))
+            yield (
+                f"transport.paths: {self.transport.paths} is of no effect, since switches choose paths by themselves"
+                f" (mode: {mode}); with qos: {{load_balancing: {{mode: flow}}}} they go by what it chooses"
+            )
+
+    def _small_windows(self) -> list[str]:
         nic = next((nic for host in self.lab.plan.hosts for nic in host.nics), None)
         if nic is None or self.single_path or self.transport.cc not in (None, "nscc", "both"):
             return []
