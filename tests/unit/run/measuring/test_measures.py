@@ -56,7 +56,7 @@ def test_what_was_sent_is_acknowledged_a_round_trip_later() -> None:
 
 
 def test_requests_for_reads_are_no_flows_beside_them() -> None:
-    """72 bytes that ask for a megabyte had a share of the link that nobody would call one: 0.02 % of it, as measured."""
+    """72 bytes that ask for a megabyte had a share of the link that nobody would call one: 0.02 % as measured."""
     asking = channel(1, [(0.001, 72)])
     rows = replace(until(1.0, 0.001), size_bytes=[1_000_000, READ_REQUEST_BYTES])
     found = compute_metrics(data(transfers=rows, channels=[FAST, asking]))
