@@ -4,6 +4,9 @@ Each section of `docs/papers.md` has a number and names scenarios by marks, `<!-
 -->`, between which the table of that scenario stands. The table of all sections stands between the marks `gallery`.
 Scenarios of which the directories have no runs (of `run --steady`) keep the table that they have, and a backend without
 new runs keeps its column, unless the scenario expects something else by now: that is said then.
+
+A band around an oracle is another one on each backend, whose switches hash otherwise: the table has how far from the
+oracle a figure may be, and each figure the band that it had.
 """
 
 from __future__ import annotations
@@ -14,12 +17,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from testbed.record.record import Outcome
 from testbed.record.report.steadiness.page import with_table
 from testbed.record.report.steadiness.rows import SteadyRow, steady_rows
 from testbed.record.steady import Steadiness, find_steadiness
 
 PAGE = Path(__file__).parents[1] / "papers.md"
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
 OVERVIEW = "gallery"
 _TITLE = re.compile(r"^## (?P<number>[0-9]+)\. (?P<title>.+)$", re.MULTILINE)
 _MARK = re.compile(r"^<!-- (?P<name>[a-z0-9-]+): begin -->$", re.MULTILINE)
@@ -68,9 +74,20 @@ def with_results(page: str, found: Sequence[Steadiness]) -> str:
     for name in (name for section in sections(page) for name in section.scenarios):
         mine = [one for one in found if one.scenario == name]
         if mine:
-            columns = _columns(mine, [row for row in rows if row.scenario == name])
+            columns = _columns(mine, [row for row in rows if row.scenario == name], around_oracles(name))
             page = with_table(page, _results(columns, _kept(page, name, columns)), name)
     return with_table(page, "\n".join(_overview(sections(page))) + "\n", OVERVIEW)
+
+
+def around_oracles(name: str) -> dict[tuple[str, str], str]:
+    """Return, by metric and source, how far from the oracle a figure of a shipped scenario may be."""
+    files = [file for file in (SCENARIOS / f"{name}.yml", SCENARIOS / f"papers/{name}.yml") if file.exists()]
+    entries = [entry for file in files for entry in yaml.safe_load(file.read_text())["expect"]]
+    return {
+        (entry["metric"], entry["source"]): f"within {entry['tolerance']} of the oracle"
+        for entry in entries
+        if "within" in entry
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,15 +98,26 @@ class Column:
     cells: Mapping[tuple[str, str], str]
 
 
-def _columns(found: Sequence[Steadiness], rows: Sequence[SteadyRow]) -> dict[str, Column]:
+def _columns(
+    found: Sequence[Steadiness], rows: Sequence[SteadyRow], oracles: Mapping[tuple[str, str], str]
+) -> dict[str, Column]:
     """Return the columns of one scenario that was run, by the words of their backends."""
     return {
         _WORDS[backend]: Column(
             verdict=_verdict(found, backend),
-            cells={_place(row): _measured(row) for row in rows if row.backend == backend},
+            cells=dict(_cell(row, oracles) for row in rows if row.backend == backend),
         )
         for backend in {one.backend.value for one in found}
     }
+
+
+def _cell(row: SteadyRow, oracles: Mapping[tuple[str, str], str]) -> tuple[tuple[str, str], str]:
+    """Return what is expected of which figure and point, its band, and what was measured."""
+    place = _FOLDERS.sub("", f"`{row.metric}`" + (f" at `{row.point}`" if row.point else ""))
+    around = oracles.get((row.metric, row.source))
+    if around is None:
+        return (place, _band(row)), _measured(row)
+    return (place, around), f"{_measured(row)}, expected {_band(row)}" if row.count else ""
 
 
 def _between_marks(text: str, name: str) -> str:
@@ -130,11 +158,6 @@ def _results(new: Mapping[str, Column], kept: Mapping[str, Column]) -> str:
         measured = (column.cells.get((place, band), "") for column in columns.values())
         lines.append(f"| {place} | {band} | {' | '.join(measured)} |")
     return "\n".join(lines) + "\n"
-
-
-def _place(row: SteadyRow) -> tuple[str, str]:
-    """Return what is expected of which figure and point, and its band."""
-    return _FOLDERS.sub("", f"`{row.metric}`" + (f" at `{row.point}`" if row.point else "")), _band(row)
 
 
 def _verdict(found: Sequence[Steadiness], backend: str) -> str:

@@ -218,6 +218,7 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "no-such-link": "Two switches of a routing loop have no link between them.",
             "no-such-point": "No point of the matrix has these values.",
             "not-measured": "No run measures this metric.",
+            "not-predicted": "An expectation is within an oracle, and no oracle says anything of this metric here.",
             "protocol-of-target": "A storage target of the ranks does not speak the protocol of the transport.",
             "transport-in-tenant": "Tenants, or switches that trim packets of tenants, do not carry this transport.",
             "unknown-daemon": "The switch does not run this daemon.",

@@ -19,6 +19,8 @@ _OPTIONS_ELSEWHERE = {
     "--address": ("--bind ADDRESS:PORT", "--listen ADDRESS:PORT"),
     "--force": ("--reconfigure", "--allow restart"),
     "--lab": ("--name",),
+    "--scale": ("--set scale.time=K",),
+    "--seed": ("--set repeat.seed=N",),
     "--json": ("--format json",),
     "--csv": ("--format csv",),
 }

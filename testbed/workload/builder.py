@@ -277,7 +277,7 @@ class StepBuilder:
             if not 0 <= rank < self.ranks:
                 raise WorkloadError(f"rank {rank} is not one of the {self.ranks} ranks", field="ranks")
         if source == destination:
-            raise WorkloadError(f"rank {source} cannot send to itself", field="ranks")
+            raise WorkloadError(f"rank {source} cannot send to itself", field="ranks", hint="another rank")
         if size_bytes < 1:
             raise WorkloadError(f"a transfer carries at least one byte, not {size_bytes}", field="size_bytes")
 

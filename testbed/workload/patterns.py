@@ -226,6 +226,7 @@ def _others(ranks: int, centre: int, which: int | Sequence[int] | None) -> list[
         which = ranks - 1
     if isinstance(which, int):
         if not 1 <= which < ranks:
-            raise WorkloadError(f"{which} other ranks are asked for; there are {ranks - 1}", field="senders")
+            message = f"{which} other ranks are asked for; there are {ranks - 1}"
+            raise WorkloadError(message, field="senders", hint="fewer, or a larger topology")
         return [(centre + 1 + offset) % ranks for offset in range(which)]
     return list(which)

@@ -4,7 +4,13 @@ Sources: NVIDIA's DGX SuperPOD reference architectures (H100: RA-11333-001; B300
 3; B300 with Spectrum-4: table 3, twin-planar), Meta's clusters of 24,576 GPUs (Gangidi et al., SIGCOMM 2024), HPN (Qian
 et al., SIGCOMM 2024), table 3 of DeepSeek-V3 (Zhao et al., ISCA 2025), and the ratios of Juniper's validated design
 ("AI Data Center: QPP, BGP-DPF"). `test_superpod_counts.py` has those of B200. Two of Asterfusion's configuration guides
-(AI compute backend fabric, middle-to-large and small scale, 2026) were looked up when all of this was built already.
+(AI compute backend fabric, middle-to-large and small scale, 2026) were looked up when all of this was built already,
+and so were: Al-Fares, Loukissas and Vahdat, SIGCOMM 2008 (fat trees of k-port switches: k^3 / 4 hosts on 5 k^2 / 4
+switches); Andreyev, "Introducing data center fabric", engineering.fb.com, November 2014; MegaScale (Jiang et al., NSDI
+2024); Fire-Flyer AI-HPC (An et al., SC 2024: zones of 800 ports on switches of 40); The Next Platform on Intel's Gaudi
+3 (April 2024: 32 groups of 16 nodes with three leaves each, and 48 spines); what is said of two levels of InfiniBand
+switches with 36, 40, 64 and 144 ports; and a plan of 512 H100 servers in rail groups (apetops-us.com, "512 H100
+clustering solution").
 """
 
 from __future__ import annotations
@@ -239,3 +245,124 @@ def test_a_file_of_24576_gpus_is_read_and_numbered() -> None:
     loopbacks = loopback_addresses(lab.switches)
     assert len(set(loopbacks.values())) == len(lab.switches)
     assert len({numbers[node.name] for node in lab.switches}) == 1_536 + 8 + 1
+
+
+def oversubscription(lab: Lab) -> list[float | None]:
+    """Of each tier, from the rail switches up."""
+    return [role.oversubscription for role in measure_sizing(lab).roles]
+
+
+def ports(lab: Lab) -> set[int]:
+    return {role.ports for role in measure_sizing(lab).roles}
+
+
+TREES = {4: (16, 20), 36: (11_664, 1_620), 40: (16_000, 2_000), 48: (27_648, 2_880), 64: (65_536, 5_120)}
+"""Ports of a switch -> hosts, switches."""
+
+
+@pytest.mark.parametrize("radix", TREES)
+def test_three_tiers_are_a_fat_tree(radix: int) -> None:
+    three = find_largest(build("rail-optimized", hosts=1, gpus=1, switch_radix=radix))[-1]
+    assert (three.gpus, three.switches) == TREES[radix]
+
+
+def test_the_fat_tree_of_4_port_switches_is_that_of_the_paper() -> None:
+    """Figure 3: 16 hosts, four pods of two and two switches, four at the top; all ports are in use."""
+    lab = build(
+        "rail-optimized",
+        gpus=1,
+        pods=4,
+        segments=2,
+        hosts=2,
+        spines=2,
+        super_spines=4,
+        super_spine_groups=2,
+        switch_radix=4,
+    )
+    assert counts(lab) == (16, 8, 8, 16, 16)
+    assert measure_sizing(lab).switches == 20 and ports(lab) == {4}
+    assert check_sizing(lab) == ()
+
+
+PAIRS_OF_TIERS = {36: (648, 54), 40: (800, 60), 64: (2_048, 96), 144: (10_368, 216)}
+"""Ports of a switch -> what is said of two levels of EDR, HDR, NDR and XDR; Fire-Flyer's zone is that of 40."""
+
+
+@pytest.mark.parametrize("radix", PAIRS_OF_TIERS)
+def test_two_levels_of_infiniband(radix: int) -> None:
+    two = find_largest(build("rail-optimized", hosts=1, gpus=1, switch_radix=radix))[1]
+    assert (two.gpus, two.switches) == PAIRS_OF_TIERS[radix]
+
+
+def test_a_zone_of_fire_flyer_has_800_ports_on_60_switches() -> None:
+    lab = build("rail-optimized", gpus=1, segments=40, hosts=20, spines=20, switch_radix=40)
+    assert counts(lab) == (800, 40, 20, 800, 800)
+    assert ports(lab) == {40} and oversubscription(lab)[0] == 1.0 and check_sizing(lab) == ()
+
+
+@pytest.mark.parametrize(("spines", "ratio"), [(12, 4.0), (48, 1.0)])
+def test_facebooks_pods_of_48_racks_reach_four_planes(spines: int, ratio: float) -> None:
+    """A rack has 48 servers of 10G and four links up of 40G (3:1); a plane has 12 spines (4:1), up to 48 (1:1)."""
+    lab = build(
+        "rail-optimized",
+        gpus=1,
+        pods=2,
+        segments=48,
+        hosts=48,
+        nic=NicParams(rate=G("10G")),
+        spines=4,
+        uplink=UplinkParams(rate=G("40G")),
+        super_spines=4 * spines,
+        super_spine_groups=4,
+    )
+    assert counts(lab)[:3] == (2 * 2_304, 96, 8)
+    assert oversubscription(lab)[:2] == [3.0, ratio]
+
+
+def test_megascale_has_64_servers_on_eight_switches_of_64_ports() -> None:
+    """Half of the ports of 400G lead down, each split into two of 200G: 64 servers, 1:1."""
+    nic, up = NicParams(rate=G("200G")), UplinkParams(rate=G("400G"))
+    lab = build("rail-optimized", segments=1, hosts=64, gpus=8, nic=nic, spines=32, uplink=up)
+    assert counts(lab) == (64, 8, 32, 512, 256)
+    sizing = measure_sizing(lab)
+    assert sizing.gpus == 512 and sizing.roles[0].ports == 64 + 32
+    assert sizing.roles[0].oversubscription == 1.0
+
+
+def test_gaudi_3_has_512_nodes_on_96_leaves_and_48_spines() -> None:
+    """A node has six ports of 800G, two to each of the three leaves of its group; leaves are half full down and up."""
+    nic, up = NicParams(rate=G("800G")), UplinkParams(rate=G("800G"), count=2)
+    lab = build(
+        "dual-rail-switch",
+        segments=32,
+        hosts=16,
+        gpus=6,
+        planes=3,
+        nic=nic,
+        spines=16,
+        uplink=up,
+        switch_radix=64,
+    )
+    assert counts(lab) == (512, 96, 48, 3_072, 3_072)
+    assert ports(lab) == {64} and oversubscription(lab)[0] == 1.0 and check_sizing(lab) == ()
+
+
+def test_512_servers_in_rail_groups_need_320_switches() -> None:
+    """Four pods of 32 leaves, 32 spines and 16 cores: of each rail 4 leaves, 4 spines and, over all pods, 8 cores."""
+    lab = build(
+        "rail-optimized",
+        pods=4,
+        segments=4,
+        hosts=32,
+        gpus=8,
+        planes=8,
+        spines=4,
+        uplink=UplinkParams(count=8),
+        super_spines=8,
+        core_uplink=UplinkParams(count=4),
+        switch_radix=64,
+    )
+    roles = {one.role: one.switches for one in measure_sizing(lab).roles}
+    assert roles == {Role.RAIL: 128, Role.SPINE: 128, Role.SUPER_SPINE: 64}
+    assert (len(lab.hosts), ports(lab)) == (512, {64})
+    assert check_sizing(lab) == ()

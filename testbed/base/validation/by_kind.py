@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from testbed.base.names import nearest
 from testbed.base.validation.fields import Checked, OneOf
 from testbed.base.validation.model import SpecModel, refusal
 from testbed.base.yaml.paths import quote
@@ -48,11 +49,14 @@ class ByKind:
     example: str
     default: str = ""
     name: Checked | None = None
+    hints: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Hints for what is no kind here, and one elsewhere."""
 
     def choose(self, value: object) -> type[SpecModel]:
         """The model that a section is to be read by. Raises a refusal where it does not say so."""
         if not isinstance(value, dict):
-            hint = f"write {self.noun}: {{kind: {value}}}" if str(value) in self.models() else self.example
+            meant = None if isinstance(value, list | None) else nearest(str(value), self.models())
+            hint = f"write {self.noun}: {{kind: {meant}}}" if meant else self.example
             raise refusal("wrong-type", f"must be a mapping of keys to values, not {quote(value)}", hint)
         models = self.models()
         if "kind" not in value:
@@ -61,7 +65,7 @@ class ByKind:
             hint = f"add 'kind: ...', one of {', '.join(models)}"
             raise refusal("missing-key", "the key 'kind' is missing in this section", hint, key="kind")
         try:
-            return models[str(OneOf(tuple(models), noun=self.noun).check(value["kind"]))]
+            return models[str(OneOf(tuple(models), noun=self.noun, hints=self.hints).check(value["kind"]))]
         except PydanticCustomError as error:
             context = error.context or {}
             raise refusal(context["code"], context["message"], context["hint"], key="kind") from error

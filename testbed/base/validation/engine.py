@@ -6,6 +6,7 @@ Problems are in our words and in the order of the file, each with position, code
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,8 +20,9 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from testbed.base.errors import Position, Problem, SpecError
 from testbed.base.names import NODE_NAME, nearest
 from testbed.base.validation.by_kind import ByKind
-from testbed.base.validation.fields import switch_word
+from testbed.base.validation.fields import OneOf, as_list, switch_word
 from testbed.base.validation.model import SpecModel
+from testbed.base.validation.synonyms import key_called
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, format_path, quote
 from testbed.base.yaml.reader import cap_problems
@@ -33,6 +35,8 @@ _ABOUT_A_WORD = frozenset({"bad-name", "unknown-key", "unknown-kind", "unknown-n
 """Codes of problems that are the same wherever the same word stands: they are told once."""
 _MOST_SECTIONS = 2
 """Sections that a hint names for a key that stands in another one."""
+_LIKE = 0.65
+"""The likeness above which an unknown key may have been meant as a known one: `window` is none of `kind`."""
 _MISSPELT = 0.8
 """From this likeness on, an unknown key is taken for a misspelt one rather than for a key of another section."""
 _DEEPEST = 4
@@ -238,9 +242,15 @@ class _Place:
                 return f"write {self.path[-1]}: {{}}"
         if not isinstance(value, bool | list | None):
             for model in self.models:
-                if taking := [key for key in model.model_fields if _takes(model, key, value)]:
-                    return f"write {{{taking[0]}: {quote(value)}}}"
-        if known := _known_keys(self.models):
+                if taking := _taking(model, value):
+                    return f"write {{{taking}: {quote(value)}}}"
+        known = _known_keys(self.models)
+        if isinstance(value, str) and {"rate", "count"} <= set(known) and (several := _SEVERAL.fullmatch(value)):
+            return f"write {{rate: {several[2]}, count: {several[1]}}}"
+        for model in self.models if isinstance(value, str) else ():
+            if main := next((key for key in _MAIN_KEYS if key in model.model_fields), None):
+                return f"write {{{main}: ...}}, one of {', '.join(_words(model.model_fields[main]))}"
+        if known:
             needed = [
                 f"; {key} {_sentence(field)}"
                 for model in self.models
@@ -255,10 +265,12 @@ class _Place:
     def _list_hint(self) -> str:
         """Return what to write where a list is wanted."""
         value = self.detail["input"]
-        if not isinstance(value, dict):
-            return f"write [{quote(value)}]" if isinstance(value, str | int | float) else "write [a, b]"
         annotations = [] if self.field is None else [*_unwrapped(_annotation(self.field))]
         entries = _models(one for step in annotations for arg in get_args(step)[-1:] for one in _unwrapped(arg))
+        if not isinstance(value, dict) and not entries:
+            if value in _ALL and "default is all" in self._description():
+                return f"leave {self.path[-1]} out: the default is all"
+            return as_list(value) if isinstance(value, str | int | float) else "write [a, b]"
         needed = [key for model in entries for key, field in model.model_fields.items() if field.is_required()]
         example = f", such as - {{{', '.join(f'{key}: ...' for key in needed)}}}" if needed else ""
         return f"write one '- ' line for each entry{example}"
@@ -269,7 +281,7 @@ class _Place:
             if key in model.LATER:
                 return self._problem("not-built", f"'{key}': {model.LATER[key]}", "remove the key", key=True)
         known = _known_keys(self.around)
-        meant = nearest(key, known) or nearest(key.lower(), known)
+        meant = key_called(key, known) or nearest(key, known, least=_LIKE) or nearest(key.lower(), known, least=_LIKE)
         hint = f"did you mean '{meant}'?" if meant else f"known here: {', '.join(known) or 'none'}"
         if nearest(key, known, least=_MISSPELT) is None:
             hint = self._hint_elsewhere(key) or hint
@@ -328,6 +340,31 @@ class _Place:
 def _sentence(field: FieldInfo) -> str:
     text = field.description or ""
     return text[:1].lower() + text[1:].removesuffix(".")
+
+
+_MAIN_KEYS = ("preset", "protocol", "mode")
+"""Keys that say what a section is, where a single word stands in its place."""
+_SEVERAL = re.compile(r"([1-9][0-9]{0,3})\s*x\s*([0-9]\S*)")
+"""Some links of a rate: 2x400G."""
+_ALL = ("all", "*", "any")
+_NONSENSE = "?!"
+
+
+def _taking(model: type[SpecModel], value: object) -> str | None:
+    """Return the key of a section that has such a value, where one has; of several that have any text, none."""
+    taking = [key for key in model.model_fields if _takes(model, key, value)]
+    telling = [key for key in taking if not _takes(model, key, _NONSENSE)]
+    return telling[0] if telling else taking[0] if len(taking) == 1 else None
+
+
+def _words(field: FieldInfo) -> list[str]:
+    """Return the words that a field may be, where it is one of some."""
+    waiting, words = [_annotation(field)], []
+    while waiting:
+        step = waiting.pop()
+        words += step.values if isinstance(step, OneOf) else ()
+        waiting += get_args(step)
+    return [str(word) for word in words]
 
 
 def _takes(model: type[SpecModel], key: str, value: object) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -169,6 +170,9 @@ def written_switch(value: object, words: Iterable[object]) -> object:
     return value if said is None else next((word for word in words if switch_word(word) is said), value)
 
 
+_BETWEEN_WORDS = re.compile(r"[-_ ]+")
+
+
 @dataclass(frozen=True, slots=True)
 class OneOf(Checked):
     """One of some words, or of some whole numbers. `later` are values refused until they are built, with the reason."""
@@ -190,8 +194,10 @@ class OneOf(Checked):
             one = "" if len(self.values) == 1 else "one of "
             raise refusal("not-built", self.later[value], f"write {one}{self._listed()}, or remove the key")
         words = [known for known in self.values if isinstance(known, str)]
+        parts = set(_BETWEEN_WORDS.split(value.lower())) if isinstance(value, str) else set()
+        within = [known for known in words if parts and parts <= set(known.split("_"))]
         meant = nearest(value.lower(), words) if isinstance(value, str) else None
-        within = [known for known in words if isinstance(value, str) and value.lower() in known.split("_")]
+        meant = meant or next((known for known in words if known.lower() in parts), None)
         if self.noun and isinstance(value, str):
             likely = first_few(within, _MOST_MEANT) or meant
             hint: str | None = f"did you mean {likely}?" if likely else ""
@@ -366,6 +372,16 @@ class Share(Number):
         return float(Number.check(self, value))
 
 
+_BETWEEN_VALUES = re.compile(r"\s*(?:\.\.|,|;)\s*")
+
+
+def as_list(value: object) -> str:
+    """Return the hint for a value that stands where a list is wanted; 1, 2 and 1..2 are two values."""
+    parts = _BETWEEN_VALUES.split(value.strip("[] ")) if isinstance(value, str) else []
+    return f"write [{', '.join(parts)}]" if len(parts) > 1 and all(parts) else f"write [{quote(value)}]"
+
+
+_SCALE_AS_RATIO = re.compile(r"1\s*[:/]\s*([1-9][0-9]*)")
 _TIME_SCALE = Number(
     1, 1e9, "a lab runs at a k-th of the speed of the real fabric", NUMBER.called("time scale", "auto or 100")
 )
@@ -378,6 +394,8 @@ class AutoOrFactor(Checked):
     def check(self, value: object) -> float | None:
         if value == "auto":
             return None
+        if isinstance(value, str) and (found := _SCALE_AS_RATIO.fullmatch(value.strip())):
+            raise refusal("wrong-type", f"must be a time scale, not {quote(value)}", f"write {found[1]}")
         return float(_TIME_SCALE.check(value))
 
     def json_schema(self) -> JsonSchemaValue:

@@ -1,8 +1,9 @@
 """Frames from capture files: pcap and pcapng, read as a stream, from files that may be damaged or hostile.
 
 Source: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng. Of pcapng the section, interface, enhanced packet and
-simple packet blocks are read, and of the options those that say what a timestamp means (if_tsresol, if_tsoffset); all
-else is skipped. No length in a file makes this read more than `MAX_BLOCK_BYTES` into memory.
+simple packet blocks are read, and the packet blocks of old programs; of the options those that say what a timestamp
+means (if_tsresol, if_tsoffset); all else is skipped. No length in a file makes this read more than `MAX_BLOCK_BYTES`
+into memory.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ _BYTE_ORDERS = {b"\x1a\x2b\x3c\x4d": ">", b"\x4d\x3c\x2b\x1a": "<"}
 _GZIP_MAGIC = b"\x1f\x8b"
 
 _INTERFACE = 1
+_PACKET = 2
+"""Obsolete since 2009; an enhanced packet block whose first word is a number of 16 bits and a count of drops."""
 _SIMPLE_PACKET = 3
 _ENHANCED_PACKET = 6
 
@@ -174,7 +177,7 @@ def _read_pcapng(source: _Source) -> Iterator[CapturedFrame]:
         kind, length = struct.unpack(f"{order}II", head)
         if length < 12 or length % 4:
             source.fail(start, f"a block of {length} bytes")
-        if kind not in (_INTERFACE, _SIMPLE_PACKET, _ENHANCED_PACKET):
+        if kind not in (_INTERFACE, _PACKET, _SIMPLE_PACKET, _ENHANCED_PACKET):
             source.skip(length - 12, "a block")
             _read_trailer(source, order, length)
             continue
@@ -188,8 +191,11 @@ def _read_pcapng(source: _Source) -> Iterator[CapturedFrame]:
             interfaces.append(_interface(source, start, order, body))
             continue
         number += 1
-        parse = _enhanced_packet if kind == _ENHANCED_PACKET else _simple_packet
-        yield parse(source, start, order, body, interfaces, number)
+        if kind == _SIMPLE_PACKET:
+            yield _simple_packet(source, start, order, body, interfaces, number)
+            continue
+        first = "IIIII" if kind == _ENHANCED_PACKET else "HxxIIII"
+        yield _enhanced_packet(source, start, f"{order}{first}", body, interfaces, number)
 
 
 def _read_section(source: _Source, start: int) -> str:
@@ -238,11 +244,11 @@ def _interface(source: _Source, start: int, order: str, body: bytes) -> _Interfa
 
 
 def _enhanced_packet(
-    source: _Source, start: int, order: str, body: bytes, interfaces: list[_Interface], number: int
+    source: _Source, start: int, fields: str, body: bytes, interfaces: list[_Interface], number: int
 ) -> CapturedFrame:
     if len(body) < 20:
-        source.fail(start, "an enhanced packet block without its fields")
-    index, high, low, captured, length = struct.unpack_from(f"{order}IIIII", body)
+        source.fail(start, "a packet block without its fields")
+    index, high, low, captured, length = struct.unpack_from(fields, body)
     if index >= len(interfaces):
         source.fail(start + 8, f"a packet of interface {index}, of {len(interfaces)}")
     if captured > len(body) - 20:

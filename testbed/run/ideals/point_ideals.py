@@ -15,7 +15,7 @@ from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.pool import region_rates
 from testbed.run.placed.scale_up import ScaleUpDomains, scale_up_domains
 from testbed.run.placed.traffic import RunTraffic
-from testbed.run.schema.model import Scenario
+from testbed.run.schema.model import Scenario, Transport
 from testbed.run.transports.lab_transport import LabTransport, PathChoice
 from testbed.run.transports.registry import path_choice, transport_on
 from testbed.workload.metrics import CATALOGUE, Metric, RunSummary, definition_of, selected_words, summarise_metrics
@@ -81,6 +81,7 @@ class PointIdeals:
                 first,
                 graph_uplinks(graph.links),
                 sprayed=path_choice(scenario.transport, lab) in _SPRAYED,
+                flows=_flows_of(scenario.transport),
             )
             | _latency_ideals(transport, first),
         )
@@ -89,12 +90,13 @@ class PointIdeals:
     def _of_parts(cls, scenario: Scenario, lab: LiveLab, traffic: Sequence[RunTraffic]) -> PointIdeals:
         """Each part is compared with its own, in the networks that it is in."""
         parts: dict[int, list[tuple[RunTraffic, PointIdeals]]] = {}
-        sprayed: set[bool] = set()
+        sprayed: set[tuple[bool, int]] = set()
         for one in traffic:
             for part in one.parts:
                 alone = replace(one, workload=part.workload, parts=())
                 carried = replace(scenario, transport=part.transport, tenant_transports=())
-                sprayed.add(path_choice(part.transport, part.view(lab)) in _SPRAYED)
+                chosen = path_choice(part.transport, part.view(lab)) in _SPRAYED
+                sprayed.add((chosen, _flows_of(part.transport)))
                 parts.setdefault(one.seed, []).append((alone, cls.of(carried, part.view(lab), [alone])))
         every = [ideals for some in parts.values() for _, ideals in some]
         collective = [ideals for some in parts.values() for part, ideals in some if part.workload.collectives]
@@ -112,7 +114,12 @@ class PointIdeals:
             # Where some are sprayed and some are not, how evenly uplinks are loaded has no ideal.
             metrics={}
             if len(sprayed) > 1
-            else _metric_ideals(traffic[0], graph_uplinks(graph.links), sprayed=sprayed == {True}),
+            else _metric_ideals(
+                traffic[0],
+                graph_uplinks(graph.links),
+                sprayed=any(chosen for chosen, _ in sprayed),
+                flows=max(flows for _, flows in sprayed),
+            ),
             parts=parts,
         )
 
@@ -283,9 +290,14 @@ def _leaf(nic: PortPlan) -> str:
     return nic.peer.partition(":")[0]
 
 
-def _metric_ideals(traffic: RunTraffic, uplinks: Mapping[str, int], *, sprayed: bool) -> dict[str, float]:
-    """For the uplink metrics the ideal places whole flows as evenly as possible: n flows on m uplinks are n // m on
-    each and one more on n % m of them. Flows that are `sprayed` are on all of them alike."""
+def _flows_of(transport: Transport) -> int:
+    """Return over how many flows, which switches tell apart, a transport stripes each transfer."""
+    return int(transport.options.get("qps", 1))
+
+
+def _metric_ideals(traffic: RunTraffic, uplinks: Mapping[str, int], *, sprayed: bool, flows: int) -> dict[str, float]:
+    """For the uplink metrics the ideal places whole flows as evenly as possible, of which a transfer has `flows`: n on
+    m uplinks are n // m on each and one more on n % m of them. Flows that are `sprayed` are on all of them alike."""
     ideals = {metric.name: metric.ideal for metric in CATALOGUE.values() if metric.ideal is not None}
     workload, placement = traffic.workload, traffic.placement
     if not workload.is_pattern:
@@ -294,7 +306,7 @@ def _metric_ideals(traffic: RunTraffic, uplinks: Mapping[str, int], *, sprayed: 
     for step, *_ in placement.over_fabric(workload):
         a, b = placement.leaf(step.source), placement.leaf(step.destination)
         if a != b:
-            leaving[a] += 1
+            leaving[a] += flows
     placed = {
         switch: [float(leaving[switch])] * count if sprayed else _even(leaving[switch], count)
         for switch, count in uplinks.items()

@@ -70,7 +70,7 @@ from testbed.workload.metrics.run_samples import (
     VictimRates,
 )
 from testbed.workload.oracles.fabric_graph import UPLINKS, leads_up
-from testbed.workload.steps import fabric_bytes
+from testbed.workload.steps import READ_REQUEST_BYTES, fabric_bytes
 from testbed.workload.tenants import from_its_start, part_of_ranks
 
 DISTURBING = frozenset(FAULTS)
@@ -215,11 +215,9 @@ def _of_channels(run: RunData) -> Iterator[object]:
             ideal_s=[(one.ideal_us or 0.0) / 1e6 for one in alone for _ in one.samples_us],
         )
         return
-    yield FlowRates(
-        goodput_bps=rates_together(channels, run.measured.transfers),
-        ideal_bps=[channel.ideal_bps for channel in channels],
-    )
-    victims = _victims(channels)
+    transfers, flows = _without_requests(run.measured.transfers, channels)
+    yield FlowRates(goodput_bps=rates_together(flows, transfers), ideal_bps=[flow.ideal_bps for flow in flows])
+    victims = _victims(flows)
     if victims:
         yield VictimRates(
             goodput_bps=[one.goodput_bps for one in victims], ideal_bps=[one.ideal_bps for one in victims]
@@ -451,9 +449,29 @@ def _moved_by(
     ranks: frozenset[int], transfers: Transfers, channels: Sequence[Channel]
 ) -> tuple[Transfers, list[Channel]]:
     """The transfers between these ranks, and their channels."""
-    kept = [index for index, channel in enumerate(channels) if channel.source_rank in ranks]
+    return _of_some(
+        [index for index, channel in enumerate(channels) if channel.source_rank in ranks], transfers, channels
+    )
+
+
+def _without_requests(transfers: Transfers, channels: Sequence[Channel]) -> tuple[Transfers, Sequence[Channel]]:
+    """The transfers and channels of what is moved: channels that ask for reads, and carry nothing else, are no flows
+    that share links with others. Where there is nothing else, all."""
+    moving = {
+        channel
+        for channel, size in zip(transfers.channel, transfers.size_bytes, strict=True)
+        if size != READ_REQUEST_BYTES
+    }
+    asking = set(transfers.channel) - moving
+    if not moving or not asking:
+        return transfers, channels
+    return _of_some([index for index in range(len(channels)) if index not in asking], transfers, channels)
+
+
+def _of_some(kept: Sequence[int], transfers: Transfers, channels: Sequence[Channel]) -> tuple[Transfers, list[Channel]]:
+    """Some of the channels, and the transfers that they carry."""
     place = {index: position for position, index in enumerate(kept)}
-    rows = [row for row, source in enumerate(transfers.source) if source in ranks]
+    rows = [row for row, channel in enumerate(transfers.channel) if channel in place]
     mine = Transfers(
         number=[transfers.number[row] for row in rows],
         source=[transfers.source[row] for row in rows],

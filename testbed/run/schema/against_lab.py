@@ -14,8 +14,9 @@ from testbed.lab.core.model import BACKEND, Lab, QosPolicy, ScaleUpBy, Tenant
 from testbed.run.schema.expectations import unknown_selections, unmeasured_metrics
 from testbed.run.schema.file import ScenarioFile
 from testbed.run.schema.model import NO_TENANT, Fault, Ranks, Scenario, Transport
+from testbed.run.schema.oracles import unpredicted
 from testbed.run.schema.tenant_transports import transport_places
-from testbed.run.schema.transport_rules import ROCE_HEADER_BYTES, ROCE_MTUS
+from testbed.run.schema.transport_rules import ROCE_HEADER_BYTES, ROCE_MTUS, UET_BYTES
 from testbed.run.schema.transports import TRANSPORTS
 
 FaultFindings = Callable[[Sequence[Fault], Lab], Iterable[tuple[int, Finding]]]
@@ -37,10 +38,11 @@ def check_against(file: ScenarioFile, point: Scenario, lab: Lab, fault_findings:
         if not point.tenant_transports:  # tenants take some of the ranks, which are not known before they are placed
             problems += _protocol_of_targets(document, point, lab, path, transport)
         if not point.tenant_transports:  # a tenant's transport meets the MTU of its own networks alone
-            problems += _path_mtu(document, path, transport, seen)
+            problems += _packet_size(document, path, transport, seen)
     found = fault_findings(point.faults, lab)
     problems += [_problem(document, ("faults", index), finding) for index, finding in found]
-    return [*problems, *unknown_selections(document, point, lab), *unmeasured_metrics(document, point, lab)]
+    problems += [*unknown_selections(document, point, lab), *unmeasured_metrics(document, point, lab)]
+    return [*problems, *unpredicted(document, point, lab)]
 
 
 def workload_problem(file: ScenarioFile, point: Scenario, error: WorkloadError) -> Problem:
@@ -301,23 +303,25 @@ def _channel(document: Document, point: Scenario, lab: Lab) -> Iterator[Problem]
     yield document.problem("out-of-range", path if document.has(path) else ("workload",), message, hint=hint)
 
 
-def _path_mtu(document: Document, place: Path, transport: Transport, lab: Lab) -> Iterator[Problem]:
-    wanted = transport.options.get("path_mtu")
+def _packet_size(document: Document, place: Path, transport: Transport, lab: Lab) -> Iterator[Problem]:
+    """A payload of full packets that does not fit into the MTU of a NIC's link."""
+    key, headers = ("path_mtu", ROCE_HEADER_BYTES) if "path_mtu" in transport.options else ("payload_bytes", UET_BYTES)
+    wanted = transport.options.get(key)
     hosts = {node.name for node in lab.hosts}
     links = [link for link in lab.links if link.a.node in hosts or link.b.node in hosts]
     if wanted is None or not links or TRANSPORTS[transport.kind.value].over_subnet:  # InfiniBand has 4,096 anywhere
         return
     least = min(links, key=lambda link: link.mtu_bytes)
-    room = least.mtu_bytes - ROCE_HEADER_BYTES
+    room = least.mtu_bytes - headers
     if int(wanted) > room:
         nic = least.a if least.a.node in hosts else least.b
-        fitting = next((mtu for mtu in ROCE_MTUS if mtu <= room), None)
+        fitting = next((mtu for mtu in ROCE_MTUS if mtu <= room), None) if key == "path_mtu" else room
         yield document.problem(
             "out-of-range",
-            (*place, "path_mtu"),
+            (*place, key),
             f"{wanted} bytes do not fit into the MTU of {nic}, {least.mtu_bytes} bytes, which leaves {room} beside the"
             " headers",
-            hint=f"path_mtu: {fitting}, or a larger fabric.mtu" if fitting else "a larger fabric.mtu",
+            hint=f"{key}: {fitting}, or a larger fabric.mtu" if fitting else "a larger fabric.mtu",
         )
 
 

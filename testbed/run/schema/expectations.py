@@ -300,7 +300,10 @@ class ExpectationReader:
             where = (*path, key)
             if not found:
                 known = sorted({last_word(one) for one in self._matrix})
-                hint = choice_hint(key, [*known, *self._matrix], f"its keys are {', '.join(known)}" if known else None)
+                otherwise = (
+                    f"its keys are {', '.join(known)}" if known else f"matrix: {{SECTION.{key}: [{value}, ...]}}"
+                )
+                hint = choice_hint(key, [*known, *self._matrix], otherwise)
                 message = f"the matrix has no key {quote(key)}" if known else "the scenario has no matrix"
                 yield problem("unknown-key", where, message, hint=hint, key=True)
             elif len(found) > 1:

@@ -222,6 +222,8 @@ class LoopSpec(SpecModel):
 class FaultSpec(SpecModel):
     """An entry of `faults:`."""
 
+    ELSEWHERE = dict.fromkeys(("for", "duration"), "write until: ..., the time from the begin of traffic when it ends")
+
     at: _Moment = Field(
         description="Gives the time from the begin of traffic, in lab time, or the step of a program: {step: 6}."
     )

@@ -18,6 +18,8 @@ MOST_PORTS = 64
 class ProbesSpec(SpecModel):
     """`probes: {rate: 50, ports: 4}`."""
 
+    ELSEWHERE = dict.fromkeys(("interval", "period"), "write rate: 100, the packets a second of each stream")
+
     rate: Written[Annotated[int, Whole(1, FASTEST_PPS, measure=PACKETS_A_SECOND)]] = Field(
         default=None, description="Gives the packets a second of each stream, in lab time; by default at most 20."
     )

@@ -87,10 +87,41 @@ class RepeatSpec(SpecModel):
     )
 
 
+_LISTS = "; `testbed metrics` lists them all"
+_METRICS = {
+    **dict.fromkeys(
+        ("throughput", "bandwidth", "goodput"),
+        "write aggregate_goodput, aggregate_share of what is ideal, or busbw of collectives" + _LISTS,
+    ),
+    **dict.fromkeys(("fct", "flow_completion_time"), "write tail_fct, the slowest one's, or fct_slowdown_p50" + _LISTS),
+    **dict.fromkeys(("latency", "rtt"), "write rdma_latency_p50, tail_fct or fct_slowdown_p99" + _LISTS),
+    **dict.fromkeys(("time", "duration", "completion_time", "job_completion_time"), "write jct" + _LISTS),
+    **dict.fromkeys(("loss", "packet_loss", "lost"), "write drops, or retransmit_ratio" + _LISTS),
+    **dict.fromkeys(("queue", "queue_depth", "queue_length"), "write queue_p50, queue_p99 or queue_max" + _LISTS),
+}
+"""What people call metrics that have another name here."""
+
+
+class _Oracle(OneOf):
+    """The word for an oracle. How far from it a figure may be is the tolerance."""
+
+    def check(self, value: object) -> str | int:
+        if isinstance(value, int | float) or (isinstance(value, str) and value[:1].isdigit()):
+            message = f"must be {self._listed()}, not {quote(value)}"
+            raise refusal("unknown-value", message, f"write within: oracle, tolerance: {value}")
+        return OneOf.check(self, value)
+
+
 class ExpectationSpec(SpecModel):
     """An entry of `expect:`."""
 
-    metric: Annotated[str, OneOf(tuple(CATALOGUE), noun="metric", lists="testbed metrics")] = Field(
+    ELSEWHERE = {  # noqa: RUF012  # a ClassVar of the base
+        **dict.fromkeys(("between", "range", "band"), "write min: ... and max: ..."),
+        **dict.fromkeys((">", ">="), "write min: ..."),
+        **dict.fromkeys(("<", "<="), "write max: ..."),
+    }
+
+    metric: Annotated[str, OneOf(tuple(CATALOGUE), noun="metric", hints=_METRICS, lists="testbed metrics")] = Field(
         description="Names the metric that is measured."
     )
     network: Written[Annotated[str, Text(64)]] = Field(
@@ -111,7 +142,7 @@ class ExpectationSpec(SpecModel):
         default=None, description="Gives the least that passes, as the median over runs: 0.9, 90%, 900ms."
     )
     max: Written[_Value] = Field(default=None, description="Gives the most that passes, as the median over runs.")
-    within: Written[Annotated[str, OneOf(tuple(Within))]] = Field(
+    within: Written[Annotated[str, _Oracle(tuple(Within))]] = Field(
         default=None,
         description="Names what the figure is compared with: the oracle of this very topology, workload and hash.",
     )
@@ -127,9 +158,9 @@ class ExpectationSpec(SpecModel):
 class ScenarioSpec(SpecModel):
     """A whole scenario file."""
 
-    ELSEWHERE = {  # noqa: RUF012  # a ClassVar of the base
+    ELSEWHERE = {
         key: f"write topology: {{inline: {{name: lab, {key}: ...}}}}, or name a file with it" for key in _OF_TOPOLOGY
-    }
+    } | {"backend": "remove it, and run it with --backend simulation"}
 
     name: Annotated[str, Name(check_lab_name, r"^[a-z][a-z0-9-]{0,27}$")] = Field(description="Names the scenario.")
     description: Annotated[str, Text(2000)] = Field(

@@ -46,8 +46,14 @@ def _check_transport_name(name: str) -> None:
 
 _NAME = Name(_check_transport_name, f"^{TRANSPORT_NAME.pattern}$")
 _EXAMPLE = "transport: {kind: uet, cc: nscc}"
-TRANSPORT = ByKind("transport", _models, _EXAMPLE, DEFAULT_TRANSPORT.value)
-TENANT_TRANSPORT = ByKind("transport", _models, _EXAMPLE, DEFAULT_TRANSPORT.value, _NAME)
+_CALLED = {
+    **dict.fromkeys(("infiniband", "verbs"), "write kind: ib, over an InfiniBand back end"),
+    **dict.fromkeys(("ultra-ethernet", "ultraethernet", "ue", "uec"), "write kind: uet"),
+    **dict.fromkeys(("rxe", "soft-roce", "softroce"), "write kind: rdma, the kernel's, or roce, ours"),
+    **dict.fromkeys(("iperf", "iperf3"), "write kind: tcp, with a duration in the workload"),
+}
+TRANSPORT = ByKind("transport", _models, _EXAMPLE, DEFAULT_TRANSPORT.value, hints=_CALLED)
+TENANT_TRANSPORT = ByKind("transport", _models, _EXAMPLE, DEFAULT_TRANSPORT.value, _NAME, _CALLED)
 """The transport of a tenant: a section, or the name of one of the scenario's transports."""
 TransportField = Section[Annotated[SpecModel, TRANSPORT]]
 TransportName = Annotated[str, _NAME]

@@ -23,6 +23,9 @@ PLANNED = "planned"
 
 ROCE_HEADER_BYTES = 20 + 8 + 12 + 16 + 4
 """Beside the payload of a RoCEv2 packet, inside an MTU: IPv4, UDP, BTH, RETH, ICRC (InfiniBand volume 1, annex A17)."""
+UET_BYTES = 20 + 8 + 12 + 44
+"""Beside the payload of a UET packet: IPv4, UDP, RUD request, standard SES header (UE Specification 1.0, tables 3-30
+and 3-8)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

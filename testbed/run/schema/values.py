@@ -10,7 +10,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import PydanticCustomError
 
 from testbed.base.units import BYTES, COUNT, NUMBER, POINTS, RATE, SHARE, TIME, Measure, split_quantity
-from testbed.base.validation.fields import Checked, read_number
+from testbed.base.validation.fields import Checked, as_list, read_number
 from testbed.base.validation.model import refusal
 from testbed.base.yaml.paths import quote
 from testbed.run.schema.model import Scalar
@@ -26,7 +26,8 @@ class MatrixValue(Checked):
 
     def check(self, value: object) -> Scalar:
         if not isinstance(value, str | int | float | bool):
-            raise refusal("wrong-type", f"must be a single value, not {quote(value)}")
+            hint = "write KEY.KEY: VALUE, one line for each" if isinstance(value, dict) else None
+            raise refusal("wrong-type", f"must be a single value, not {quote(value)}", hint)
         if isinstance(value, float) and not math.isfinite(value):
             raise refusal("wrong-type", f"must be a number that is one, not {quote(value)}")
         return value
@@ -41,7 +42,7 @@ class MatrixValues(Checked):
 
     def check(self, value: object) -> tuple[Scalar, ...]:
         if not isinstance(value, list):
-            raise refusal("wrong-type", f"must be a list, not {quote(value)}", f"write [{quote(value)}]")
+            raise refusal("wrong-type", f"must be a list, not {quote(value)}", as_list(value))
         if not 1 <= len(value) <= MAX_VALUES:
             raise refusal("out-of-range", f"a key of the matrix has 1 to {MAX_VALUES} values, not {len(value)}")
         values = tuple(MatrixValue().check(item) for item in value)

@@ -160,6 +160,7 @@ class WorkloadSpec(SpecModel):
         **dict.fromkeys(("size", "message_size", "msg_size", "size_bytes"), "write bytes: 16MB, or bytes: 64bdp"),
         "timeout": "write time_limit: 60s",
         "seed": "write repeat: {seed: 7} beside workload",
+        "hosts": "write ranks: {hosts: [p1-s1-*]}, by name or pattern",
     }
 
     ranks: Written[RanksSpec] = Field(default=None, description="Chooses which NICs take part, and who is which rank.")

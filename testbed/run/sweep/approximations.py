@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from testbed.base.datapath.markers import KERNEL_MARKERS
+from testbed.base.units import Duration
 from testbed.lab.core.model import DelayBy, HashEngine
+from testbed.lab.core.plan.qos.qos_plan import QosPlan
 from testbed.run.measuring.scale_up_loads import NOT_EMULATED
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.scale_up import goes_by_packets
 from testbed.run.placed.traffic import lab_transports
 from testbed.run.schema.model import Scenario
+
+
+def _longer_watchdogs(lab: LiveLab, qos: QosPlan) -> Iterator[str]:
+    """Tell of watchdogs that wait longer than is written."""
+    networks = {node.name: node.network for node in lab.model.switches}
+    waits: set[tuple[int, int]] = set()
+    for buffer in qos.buffers:
+        policy = lab.model.qos_of(networks[buffer.node]) if buffer.node in networks else None
+        written = None if policy is None else policy.of(buffer.node).watchdog
+        if written is not None:
+            waits.add((written.detect.ns, buffer.watchdog_detect_ns))
+    for written_ns, waited_ns in sorted(waits):
+        if waited_ns > written_ns:
+            yield (
+                f"The watchdog waits for {Duration(waited_ns)} and not for the {Duration(written_ns)} that are written:"
+                " congestion alone pauses a queue so long at this time scale."
+            )
 
 
 def approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
@@ -46,6 +67,7 @@ def approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
                 " obeys them and no MAC; how long that took is among the trust checks, and headroom is planned for"
                 f" {qos.reaction_ns / 1e6:g} ms of lab time."
             )
+        found += _longer_watchdogs(lab, qos)
     if any(port.delay_by is DelayBy.ENDPOINT for port in lab.plan.ports):
         found.append(
             "Link delays are realised by our own transports, which hold received packets: kernel TCP and kernel RDMA"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from testbed.base.errors import ScenarioError
 from testbed.base.units import Duration
 from testbed.lab.core.fabric.graph import LabGraph
+from testbed.lab.core.model import BalancingMode
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.user_space.uet import (
     ETHERNET_BYTES,
@@ -21,9 +22,11 @@ from testbed.lab.core.plan.user_space.uet import (
 )
 from testbed.protocols.uet.config import UetConfig
 from testbed.protocols.uet.packets.codes import UDP_PORT, Mode
+from testbed.protocols.uet.packets.crc import CRC_BYTES
 from testbed.protocols.uet.paths import DEFAULT_PATHS, PathKind
 from testbed.run.placed.channels import ChannelRules
 from testbed.run.schema.model import Scalar
+from testbed.run.schema.transport_rules import UET_BYTES
 from testbed.run.transports.lab_transport import PathChoice, address_of
 from testbed.run.transports.user_space import NicPair, UserSpaceTransport, pairs_by_host
 from testbed.workload.oracles.serialisation import Framing
@@ -38,6 +41,8 @@ _TSS_BYTES = 12 + 16
 _JOBS = 1 << 24
 _OWN_OPTIONS = {"mode", "tss"}
 """The options that are not `UetConfig`'s."""
+_BLIND = {BalancingMode.SPRAY, BalancingMode.ADAPTIVE, BalancingMode.STATIC}
+"""The modes of switches that choose whatever the entropy value is."""
 _LEAST_WINDOW_PACKETS = 10
 """Sprayed over two paths, two flows with windows of six packets carry 64 % of what the links do, and with thirteen
 81 %, which is what they carry without a window."""
@@ -59,7 +64,21 @@ class Uet(UserSpaceTransport):
         UetConfig(**self._config(nic))  # type: ignore[arg-type]
 
     def warnings(self) -> list[str]:
-        """A round trip so short that the window, 1.5 BDP of it, has too few packets to be sprayed."""
+        """Paths that switches take no notice of, and a round trip so short that the window, 1.5 BDP of it, has too few
+        packets to be sprayed."""
+        return [*self._idle_paths(), *self._small_windows()]
+
+    def _idle_paths(self) -> Iterator[str]:
+        qos = self.lab.plan.qos
+        modes = {buffer.mode for buffer in qos.buffers if buffer.node} if qos is not None else set()
+        if self.transport.paths is not None and modes and modes <= _BLIND:
+            mode = " or ".join(sorted(mode.value for mode in modes))
+            yield (
+                f"transport.paths: {self.transport.paths} is of no effect, since switches choose paths by themselves"
+                f" (mode: {mode}); with qos: {{load_balancing: {{mode: flow}}}} they go by what it chooses"
+            )
+
+    def _small_windows(self) -> list[str]:
         nic = next((nic for host in self.lab.plan.hosts for nic in host.nics), None)
         if nic is None or self.single_path or self.transport.cc not in (None, "nscc", "both"):
             return []
@@ -113,16 +132,23 @@ class Uet(UserSpaceTransport):
         return bool(self.transport.options.get("tss", False))
 
     def framing(self, nic: PortPlan) -> Framing:
-        tss = _TSS_BYTES if self.secured else 0
+        guard = _TSS_BYTES if self.secured else CRC_BYTES if self.transport.options.get("crc") else 0
         below = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
-        return Framing(
-            payload_bytes=self._payload_bytes(nic.mtu_bytes) - tss, overhead_bytes=below + HEADER_BYTES + tss
-        )
+        return Framing(payload_bytes=self._payload_bytes(nic) - guard, overhead_bytes=below + HEADER_BYTES + guard)
 
-    def _payload_bytes(self, mtu_bytes: int) -> int:
-        """As `UetConfig` counts it: with what TSS takes of it."""
-        fits = largest_payload_bytes(mtu_bytes)
-        return min(int(self.transport.options.get("payload_bytes", fits)), fits)
+    def _payload_bytes(self, nic: PortPlan) -> int:
+        """Return the payload of a full packet as `UetConfig` counts it: with what TSS or a CRC takes of it. Raises
+        `ScenarioError` where the one asked for does not fit into the link's MTU."""
+        wanted = self.transport.options.get("payload_bytes")
+        if wanted is None:
+            return largest_payload_bytes(nic.mtu_bytes)
+        room = nic.mtu_bytes - UET_BYTES
+        if int(wanted) > room:
+            raise ScenarioError(
+                f"transport.payload_bytes: {wanted} bytes do not fit into the MTU of {nic.node}:{nic.name},"
+                f" {nic.mtu_bytes} bytes, which leaves {room} beside the headers"
+            )
+        return int(wanted)
 
     # --- workers -----------------------------------------------------------------------------------------
 
@@ -168,7 +194,7 @@ class Uet(UserSpaceTransport):
         trimming = profile is not None and profile.trimming
         config: dict[str, Scalar] = {
             **uet_config(nic, self.base_rtt_ns, self.lab.plan.k, trimming=trimming),
-            "payload_bytes": self._payload_bytes(nic.mtu_bytes),
+            "payload_bytes": self._payload_bytes(nic),
         }
         if self.transport.cc is not None:
             config["cc"] = self.transport.cc

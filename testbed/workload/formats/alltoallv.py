@@ -15,6 +15,8 @@ from testbed.workload.formats.source import MAX_NUMBER, Faults, Word, shown, wor
 from testbed.workload.steps import Transfer, Workload
 
 ALIGNMENT_BYTES = 16
+_COLUMNS_OF_FLOWS = (5, 6)
+"""Of HPCC's files."""
 _COMMAS = re.compile(r"^[ \t]*[^\s,#]+(?:[ \t]*,[ \t]*[^\s,#]+)+(?=[ \t\r]*(?:#|$))", re.MULTILINE)
 """A row whose values commas separate. Where white space does, too, commas may be those of thousands."""
 
@@ -42,7 +44,7 @@ def decode_alltoallv_matrix(
             message = f"row {len(rows) + 1} has {len(words)} values; the first row has {columns}"
             if len(rows) == columns:
                 message = f"the matrix has more rows than its {columns} columns"
-            faults.stop("not-square", message, at=words[0])
+            faults.stop("not-square", message, at=words[0], hint="a row has a value for each rank, its own too")
         values = [_bytes(word, faults, Fraction(scale)) for word in words]
         cut = cut or any(value % ALIGNMENT_BYTES for value in values)
         last = words[0]
@@ -51,7 +53,10 @@ def decode_alltoallv_matrix(
         faults.add("empty", "the file has no values", hint="write a square matrix of bytes, one row for each sender")
     elif len(rows) < columns:
         message = f"the matrix has {len(rows)} rows and {columns} columns"
-        faults.add("not-square", message, at=last, hint="the file may be cut short")
+        hint = "the file may be cut short"
+        if columns in _COLUMNS_OF_FLOWS:
+            hint += ", or is one of flows: it begins with their number, in a line by itself"
+        faults.add("not-square", message, at=last, hint=hint)
     if cut and not any(map(any, rows)):
         message = f"no value times the scale {float(scale):g} is as much as {ALIGNMENT_BYTES} bytes: nothing would move"
         faults.add("out-of-range", message, at=last, hint="values are bytes; scale: 1M multiplies them")
@@ -77,7 +82,8 @@ def decode_alltoallv_matrix(
 
 
 def _bytes(word: Word, faults: Faults, scale: Fraction) -> Fraction:
-    value = faults.decimal(word, "the number of bytes")
+    hint = "write bytes as a number, without a unit; scale: 1M multiplies all of them"
+    value = faults.decimal(word, "the number of bytes", hint=hint)
     if value is None:
         return Fraction(0)
     if value * scale > MAX_NUMBER:

@@ -29,6 +29,17 @@ from testbed.workload.steps import Transfer, Workload
 MAX_FLOW_ID = (1 << 32) - 1
 _ENDS = re.compile(r"([0-9]{1,10})->([0-9]{1,10})\Z")
 _HEADER = ("Nodes", "Connections", "Triggers", "Failures")
+_WITHOUT_BLANKS = "write source and destination as 0->1, without blanks"
+_OTHER_WORDS = {
+    "bytes": "write size <bytes>",
+    "flow_size": "write size <bytes>",
+    "flowsize": "write size <bytes>",
+    "start_time": "write start <picoseconds>",
+    "time": "write start <picoseconds>",
+    "flow_id": "write id <number>",
+    "priority": "write prio <number>",
+}
+"""Hints for words of a row that are none of htsim's keys."""
 _ROW_KEYS = ("id", "msg", "start", "trigger", "size", "send_done_trigger", "recv_done_trigger", "prio")
 
 
@@ -235,12 +246,10 @@ class _Reader:
                 self._count("Failures", words[0])
                 self._failure(words)
             else:
-                self.faults.add(
-                    "unknown-row",
-                    f"a line begins with {shown(first)}",
-                    at=words[0],
-                    hint="lines are Nodes, Connections, Triggers, Failures, <src>-><dst>, trigger or failure",
-                )
+                hint = "lines are Nodes, Connections, Triggers, Failures, <src>-><dst>, trigger or failure"
+                if len(words) > 1 and words[1].text.startswith("->"):
+                    hint = _WITHOUT_BLANKS
+                self.faults.add("unknown-row", f"a line begins with {shown(first)}", at=words[0], hint=hint)
         self._check()
         self.faults.check()
         nodes = self.header["Nodes"][0]
@@ -289,7 +298,8 @@ class _Reader:
             key = words[index]
             index += 1
             if key.text not in keys:
-                self.faults.add("unknown-key", f"{shown(key.text)} is none of {', '.join(keys)}", at=key)
+                message = f"{shown(key.text)} is none of {', '.join(keys)}"
+                self.faults.add("unknown-key", message, at=key, hint=_OTHER_WORDS.get(key.text.lower()))
                 return None
             if key.text in values:
                 self.faults.add("duplicate-key", f"{key.text} stands twice in one row", at=key)
@@ -309,15 +319,15 @@ class _Reader:
     def _connection(self, words: list[Word]) -> None:
         match = _ENDS.match(words[0].text)
         if match is None:
-            hint = "write source and destination as 0->1, without blanks"
-            self.faults.add("bad-ends", f"{shown(words[0].text)} is not <src>-><dst>", at=words[0], hint=hint)
+            message = f"{shown(words[0].text)} is not <src>-><dst>"
+            self.faults.add("bad-ends", message, at=words[0], hint=_WITHOUT_BLANKS)
             return
         values = self._values(words, _ROW_KEYS)
         if values is None:
             return
         source, destination = int(match[1]), int(match[2])
         if source == destination:
-            self.faults.add("self-flow", f"the flow goes from {source} to itself", at=words[0])
+            self.faults.add("self-flow", f"the flow goes from {source} to itself", at=words[0], hint="remove the row")
         if "size" not in values:
             self.faults.add("missing-key", "the flow has no size", at=words[0], hint="add: size <bytes>")
         if ("start" in values) == ("trigger" in values):
@@ -326,7 +336,8 @@ class _Reader:
             self.faults.add("start-or-trigger", f"the flow has {both}", at=words[0], hint=hint)
         if "trigger" in values and "id" not in values:
             self.faults.add("missing-key", "a flow that waits for a trigger needs an id", at=words[0])
-        size = self.faults.integer(values["size"], "size") if "size" in values else None
+        by_bytes = "write bytes as a whole number, such as 2000000"
+        size = self.faults.integer(values["size"], "size", hint=by_bytes) if "size" in values else None
         picoseconds = self._picoseconds(values["start"]) if "start" in values else None
         self.connections.append(
             MatrixFlow(
@@ -348,7 +359,7 @@ class _Reader:
         return self.faults.integer(values[key], key, low=low, high=MAX_FLOW_ID) if key in values else None
 
     def _picoseconds(self, word: Word) -> int | None:
-        value = self.faults.decimal(word, "start")
+        value = self.faults.decimal(word, "start", hint="write picoseconds as a number: 1 us is 1000000")
         if value is not None and value > MAX_NUMBER:
             self.faults.add("out-of-range", f"start is more than {MAX_NUMBER} picoseconds", at=word)
             return None
@@ -395,7 +406,9 @@ class _Reader:
         """Check what only the whole file can tell: counts, node numbers, ids, triggers that are named."""
         for key in ("Nodes", "Connections"):
             if key not in self.header:
-                self.faults.add("missing-header", f"the file has no line {key} <number>")
+                top = next((words[0] for words in word_lines(self.text)), None)
+                hint = f"write {key} <number> above the first row"
+                self.faults.add("missing-header", f"the file has no line {key} <number>", at=top, hint=hint)
         for key, rows in self.rows.items():
             said = self.header.get(key)
             if said is not None and said[0] != rows:
@@ -409,7 +422,9 @@ class _Reader:
         for one in self.connections:
             if max(one.source, one.destination) >= beyond:
                 message = f"node {max(one.source, one.destination)} is not among the {nodes} nodes, from 0"
-                self.faults.add("unknown-node", message, at=one.position)
+                self.faults.add(
+                    "unknown-node", message, at=one.position, hint=f"a larger number in the line Nodes {nodes}"
+                )
             for number in {*one.fires, *(() if one.trigger is None else (one.trigger,))} - self.triggers.keys():
                 hint = f"add: trigger id {number} oneshot"
                 self.faults.add("unknown-trigger", f"trigger {number} is not declared", at=one.position, hint=hint)

@@ -21,6 +21,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from enum import StrEnum
+from pathlib import Path
 
 from testbed.base.errors import WorkloadError
 from testbed.workload.formats.chakra import GZIP_MAGIC
@@ -71,12 +72,18 @@ def on_ranks(workload: Workload, ranks: int) -> Workload:
 def recognise(data: bytes, *, file: str) -> FileFormat:
     """The format of a file's bytes, by its first lines, or its ending. Raises `SpecError` if none fits."""
     head = data[:HEAD_BYTES]
+    if data.startswith(_UTF_16):
+        hint = f"iconv -f UTF-16 -t UTF-8 {Path(file).name} makes text of it that is read"
+        Faults(file).stop("not-text", "the file is UTF-16, as PowerShell and Excel write it", hint=hint)
     if data.startswith(GZIP_MAGIC) or b"\0" in head:
         return FileFormat.CHAKRA
-    lines = word_lines(head.decode("utf-8-sig", errors="replace"))
-    rows = [[word.text for word in words] for words, _ in zip(lines, range(3), strict=False)]
-    rows += [[] for _ in range(3 - len(rows))]
-    first, second, third = rows
+    if head.lstrip().startswith((b"{", b"[")):
+        hint = (
+            "Chakra's converter makes .et files of PyTorch's traces; a matrix has a row on each line, and no brackets"
+        )
+        Faults(file).stop("unknown-format", "the file is JSON, and no trace is read from that", hint=hint)
+    lines = [words for words, _ in zip(word_lines(head.decode("utf-8-sig", errors="replace")), range(3), strict=False)]
+    first, second, third = [[word.text for word in words] for words in lines] + [[]] * (3 - len(lines))
     if file.endswith(".cm") or "->" in "".join(first[:1]) or first[:1] in _HTSIM_KEYS:
         return FileFormat.HTSIM
     if first and (first[0] in POLICIES or (_counts(second) and len(third) in (12, 13) and third[3].isupper())):
@@ -84,13 +91,17 @@ def recognise(data: bytes, *, file: str) -> FileFormat:
     if _counts(first) and len(second) in (5, 6):
         return FileFormat.HPCC
     if not first:
-        Faults(file).stop("empty", "the file has no rows", hint=f"a trace is one of {', '.join(FileFormat)}")
+        Faults(file).stop("empty", "the file has no rows", hint=f"a trace is one of {_FORMATS}")
     if not all(re.fullmatch(r"[0-9.eE+,]+", word) for word in first):
         message = "neither the file's name nor its beginning tells its format"
-        Faults(file).stop("unknown-format", message, hint=f"name it: one of {', '.join(FileFormat)}")
+        hint = f"begin as one of them does, with the number of flows or a row of numbers, or write format: {_FORMATS}"
+        Faults(file).stop("unknown-format", message, at=lines[0][0], hint=hint)
     return FileFormat.ALLTOALLV if len(first) > 1 or "," in first[0] else FileFormat.HPCC
 
 
+_FORMATS = ", ".join(FileFormat)
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+"""Byte order marks."""
 _HTSIM_KEYS = (["Nodes"], ["Connections"], ["Triggers"], ["Failures"])
 
 

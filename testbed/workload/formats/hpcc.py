@@ -16,6 +16,7 @@ from testbed.workload.formats.source import MAX_NUMBER, MAX_RANKS, Faults, Word,
 from testbed.workload.steps import Transfer, Workload
 
 _COLUMNS = ("src", "dst", "pg", "dport", "size", "start")
+_ROW = f"{' '.join(_COLUMNS)}, in bytes and seconds without units"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +45,7 @@ def decode_hpcc_flows(text: str, *, file: str, name: str, ranks: int | None = No
     head = next(lines, None)
     if head is None:
         faults.stop("empty", "the file is empty", hint="its first line is the number of flows")
-    count = faults.integer(head[0], "the number of flows", high=MAX_STEPS) or 0
+    count = faults.integer(head[0], "the number of flows", high=MAX_STEPS, hint=f"rows below it are {_ROW}") or 0
     if len(head) > 1:
         faults.add("bad-header", "the first line is the number of flows alone", at=head[1])
     faults.check()
@@ -105,17 +106,17 @@ def _used(flows: Iterable[_Flow], first_rank: int, faults: Faults, ranks: int | 
 
 def _flow(words: list[Word], faults: Faults) -> _Flow | None:
     if len(words) not in (5, 6):
-        hint = f"the columns are {' '.join(_COLUMNS)}, or these without dport"
+        hint = f"the columns are {' '.join(_COLUMNS)}, or these without dport; spaces are between them"
         faults.add("bad-row", f"the row has {len(words)} columns instead of 6", at=words[0], hint=hint)
         return None
     source = faults.integer(words[0], "src", high=MAX_RANKS)
     destination = faults.integer(words[1], "dst", high=MAX_RANKS)
     group = faults.integer(words[2], "pg", high=7)
     port = faults.integer(words[3], "dport", high=65535) if len(words) == 6 else 0
-    size = faults.integer(words[-2], "size")
-    start = faults.decimal(words[-1], "start")
+    size = faults.integer(words[-2], "size", hint="write bytes as a whole number, such as 1000000")
+    start = faults.decimal(words[-1], "start", hint="write seconds as a number, such as 2.0005")
     if source is not None and source == destination:
-        faults.add("self-flow", f"the flow goes from {source} to itself", at=words[0])
+        faults.add("self-flow", f"the flow goes from {source} to itself", at=words[0], hint="remove the row")
     if start is not None and start * 10**9 > MAX_NUMBER:
         faults.add("out-of-range", f"start is more than {MAX_NUMBER} ns", at=words[-1])
         return None

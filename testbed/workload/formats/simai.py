@@ -278,7 +278,9 @@ def _pairs(
         key = word.text.removesuffix(":")
         index += 1
         if key not in (*_KEYS, *_LISTS):
-            faults.add("unknown-key", f"{shown(word.text)} is none of {', '.join((*_KEYS, *_LISTS))}", at=word)
+            _unknown_key(word, faults)
+            if index < len(words) and words[index].text.isdigit():
+                index += 1  # its value
             continue
         if key in places:
             faults.add("duplicate-key", f"{key} stands twice", at=word)
@@ -302,6 +304,13 @@ def _pairs(
         elif value is not None:
             values[key] = value
     return values, places, lists
+
+
+def _unknown_key(word: Word, faults: Faults) -> None:
+    known = (*_KEYS, *_LISTS)
+    key, _, value = word.text.replace("=", ":").partition(":")
+    hint = f"write {key}: {value}" if key in known and value else choice_hint(key, known, "remove it, and its value")
+    faults.add("unknown-key", f"{shown(word.text)} is none of {', '.join(known)}", at=word, hint=hint)
 
 
 class _Rows:
@@ -378,7 +387,8 @@ class _Rows:
                 break
         kind = _KINDS.get(text)
         if kind is None and words[1].text not in ("NONE", _IGNORED):
-            hint = f"NONE, or one of {', '.join(_KINDS)}, perhaps with _EP or _DP_EP behind it"
+            known = f"NONE, or one of {', '.join(_KINDS)}, perhaps with _EP or _DP_EP behind it"
+            hint = choice_hint(words[1].text.upper(), _KINDS, known)
             self.faults.add("unknown-collective", f"{shown(words[1].text)} is not supported", at=words[1], hint=hint)
             return None
         self.unknown += text == _IGNORED

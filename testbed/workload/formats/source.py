@@ -83,21 +83,23 @@ class Faults:
         if self._problems:
             raise SpecError(self._problems)
 
-    def integer(self, word: Word, what: str, *, low: int = 0, high: int = MAX_NUMBER) -> int | None:
+    def integer(
+        self, word: Word, what: str, *, low: int = 0, high: int = MAX_NUMBER, hint: str | None = None
+    ) -> int | None:
         """`word` as a whole number within bounds; None, and a problem kept, if it is none."""
         value = int(word.text) if _INTEGER.match(word.text) else None
         if value is None:
-            self.add("not-a-number", f"{what} is {shown(word.text)}, not a whole number", at=word)
+            self.add("not-a-number", f"{what} is {shown(word.text)}, not a whole number", at=word, hint=hint)
             return None
         if not low <= value <= high:
             self.add("out-of-range", f"{what} is {value}: it must be from {low} to {high}", at=word)
             return None
         return value
 
-    def decimal(self, word: Word, what: str) -> Fraction | None:
+    def decimal(self, word: Word, what: str, *, hint: str | None = None) -> Fraction | None:
         """`word` as a non-negative decimal number (`2`, `0.5`, `1e6`), exact; None if it is none."""
         if not _DECIMAL.match(word.text):
-            self.add("not-a-number", f"{what} is {shown(word.text)}, not a number of 0 or more", at=word)
+            self.add("not-a-number", f"{what} is {shown(word.text)}, not a number of 0 or more", at=word, hint=hint)
             return None
         return Fraction(word.text)
 

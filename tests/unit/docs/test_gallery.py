@@ -46,13 +46,13 @@ def gallery(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     sys.modules.pop("gallery")
 
 
-def runs(backend: Backend, *measured: float) -> Steadiness:
-    """Runs of the scenario "more", whose figure is to be 1.2 at least."""
+def runs(backend: Backend, *measured: float, most: float | None = None) -> Steadiness:
+    """Runs of the scenario "more", whose figure is to be 1.2 at least, and at most so much."""
     found = []
     for seed, value in enumerate(measured, 1):
         outcome = Outcome.PASS if value >= 1.2 else Outcome.FAIL
         expectation = ExpectationResult(
-            metric="busbw", minimum=1.2, maximum=None, source="figure 7", measured=value, outcome=outcome, point="qps=4"
+            metric="busbw", minimum=1.2, maximum=most, source="figure 7", measured=value, outcome=outcome, point="qps=4"
         )
         found.append(SteadyRun(directory=str(seed), seed=seed, verdict=outcome, reasons=[], expectations=[expectation]))
     environment = Environment.__new__(Environment)
@@ -100,3 +100,19 @@ def test_runs_that_were_cut_short_take_no_figures_of_another_backend_along(
     assert "Simulated: 1 of 1 runs pass.\nEmulated: 0 of 1 runs pass, 1 invalid.\n" in again
     assert "| `busbw` at `qps=4` | at least 1.2 | 1.3 |  |" in again
     assert not capsys.readouterr().err
+
+
+def test_bands_around_oracles_differ_by_backend_and_their_columns_stay(
+    gallery: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(gallery, "SCENARIOS", tmp_path)
+    shipped = tmp_path / "more.yml"
+    shipped.write_text("expect: [{metric: busbw, within: oracle, tolerance: 8pp, source: figure 7}]")
+    once = gallery.with_results(PAGE, [runs(Backend.SIMULATION, 1.3, most=1.4)])
+    both = gallery.with_results(once, [runs(Backend.EMULATION, 1.4, most=1.5)])
+    row = "| `busbw` at `qps=4` | within 8pp of the oracle | 1.3, expected 1.2 to 1.4 | 1.4, expected 1.2 to 1.5 |"
+    assert "Simulated: 1 of 1 runs pass.\nEmulated: 1 of 1 runs pass.\n" in both and row in both
+    assert not capsys.readouterr().err
+    shipped.write_text(shipped.read_text().replace("8pp", "5pp"))
+    assert "Simulated: 1" not in gallery.with_results(both, [runs(Backend.EMULATION, 1.4, most=1.5)])
+    assert "more: it expects something else than when it was simulated" in capsys.readouterr().err

@@ -26,6 +26,7 @@ from testbed.run.placed.traffic import RunTraffic, make_traffic
 from testbed.run.schema.file import load_scenario, load_scenario_topology
 from testbed.run.schema.model import Scenario, TopologyRef, Transport, TransportKind
 from testbed.run.schema.model import Workload as Asked
+from testbed.run.schema.oracles import OF_FLOWS, OF_LINKS
 from testbed.run.sweep.points import plan_points
 from testbed.workload.flow_sizes import FLOW_SIZES
 from testbed.workload.frontend import Mice, generate_mice
@@ -137,6 +138,14 @@ def test_several_flows_of_a_pair_are_told_apart(lab: PlannedLab) -> None:
     workload = generate_permutation(ranks=8, size_bytes=100_000, rng=random.Random(1), flows=3)
     (said, *_) = predict_point(asked(), lab, [carried(lab, workload)], framing=tcp_framing(4500), base_rtt_s=0.0)
     assert "own hash" in said.oracle
+
+
+def test_what_is_expected_of_oracles_is_what_they_say(lab: PlannedLab) -> None:
+    """A file may expect these within an oracle (`run.schema.oracles`), and nothing else."""
+    workload = generate_permutation(ranks=8, size_bytes=100_000, rng=random.Random(1))
+    assert set(predicted(lab, carried(lab, workload))) == {*OF_FLOWS, *OF_LINKS}
+    assert set(predicted(lab, carried(lab, mice(1)))) == {*OF_LINKS}
+    assert set(predicted(lab, carried(lab, workload), scenario=asked(TransportKind.UET, "reps"))) == {*OF_FLOWS}
 
 
 def test_sprayed_open_loops_have_no_oracle(lab: PlannedLab) -> None:

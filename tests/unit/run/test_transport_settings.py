@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ from testbed.base.units import Duration
 from testbed.lab.core.fabric.base_rtt import model_base_rtt
 from testbed.lab.core.model import DelayBy
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.core.schema.load import load_topology, load_topology_text
 from testbed.protocols.uet.config import UetConfig
 from testbed.run.ideals.point_ideals import PointIdeals
 from testbed.run.placed.placement import RankPlacement
@@ -25,6 +26,7 @@ from testbed.run.transports.user_space import pairs_by_host
 from testbed.workload.patterns import generate_point_to_point
 
 K = 1000.0
+UEC_SPRAY = Path(__file__).parents[3] / "topologies/uec-spray.yml"
 UET = TransportKind.UET
 ROCE = TransportKind.ROCE
 TCP = TransportKind.TCP
@@ -177,6 +179,16 @@ def test_tcp_has_no_options() -> None:
         settings(TCP, options={"mpr": 1})
 
 
+@pytest.mark.parametrize(("mode", "told"), [("spray", True), ("flow", False), ("flowlet", False)])
+def test_paths_of_which_switches_take_no_notice_are_told(mode: str, told: bool) -> None:
+    """Switches that spray gave three ways to choose paths one figure, to the last digit, and nobody said why."""
+    model = load_topology(UEC_SPRAY, overrides={"qos.load_balancing.mode": mode})
+    where = SimpleNamespace(name="lab", model=model, plan=plan_lab(model, k=K))
+    found = [one for one in settings(UET, where, paths="oblivious").warnings() if "of no effect" in one]
+    assert bool(found) is told
+    assert not any("of no effect" in one for one in settings(UET, where).warnings()), "nobody asked for it"
+
+
 def test_single_path() -> None:
     assert settings(UET, paths="single").single_path
     assert settings(UET, options={"mode": "ROD"}).single_path
@@ -213,6 +225,18 @@ def test_what_packets_cost() -> None:
         assert (framing.payload_bytes, framing.overhead_bytes) == cost
     secure = settings(UET, options={"tss": True}).ideals().framing(nic)
     assert (secure.payload_bytes, secure.overhead_bytes) == (4096 - 28, 98 + 28)
+    checked = settings(UET, options={"crc": True}).ideals().framing(nic)
+    assert (checked.payload_bytes, checked.overhead_bytes) == (4096 - 4, 98 + 4)
+
+
+def test_the_payload_that_is_asked_for_is_that_of_packets_and_of_their_ideal_or_is_refused() -> None:
+    where = lab()
+    nic = where.plan.hosts[0].nics[0]
+    asked = settings(UET, where, options={"payload_bytes": 4416})
+    assert asked.ideals().framing(nic).payload_bytes == 4416, "more than the 4096 of the default"
+    assert asked._config(nic)["payload_bytes"] == 4416
+    with pytest.raises(ScenarioError, match=r"payload_bytes: 4417 bytes do not fit .* which leaves 4416"):
+        settings(UET, where, options={"payload_bytes": 4417})
 
 
 TENANTS = """

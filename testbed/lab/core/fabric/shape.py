@@ -239,7 +239,8 @@ def _check_ranges(written: dict[str, Value], faults: _Faults) -> None:
         if key in _RANGES and isinstance(value, int):
             low, high = _RANGES[key]
             if not low <= value <= high:
-                faults.add(key, f"{key} is {value}; it goes from {low} to {high}", code="range")
+                hint = "gpus are those of a host; segments and hosts make more" if key == "gpus" else None
+                faults.add(key, f"{key} is {value}; it goes from {low} to {high}", code="range", hint=hint)
 
 
 def _check_design(design: Design, written: dict[str, Value], faults: _Faults) -> None:

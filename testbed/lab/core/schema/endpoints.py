@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Address, IPv6Network
 from typing import Annotated
@@ -28,8 +29,10 @@ class Endpoint(Checked):
             raise refusal("bad-endpoint", f"must be node:interface, not {quote(value)}", hint)
         node, colon, interface = value.partition(":")
         if not colon or not node or not interface:
-            example = f"{node}:eth1" if NODE_NAME.match(value) else "h1:eth1"
-            raise refusal("bad-endpoint", f"{quote(value)} is not node:interface", f'write for example "{example}"')
+            hint = f'write for example "{node if NODE_NAME.match(value) else "h1"}:eth1"'
+            if _TWO_ENDS.search(value):
+                hint = 'write the port at one of its ends, such as "leaf1:eth1"'
+            raise refusal("bad-endpoint", f"{quote(value)} is not node:interface", hint)
         for name, rule, longest in ((interface, check_interface_name, MAX_INTERFACE_NAME), (node, check_node_name, 48)):
             try:
                 rule(name)
@@ -43,6 +46,8 @@ class Endpoint(Checked):
         return {"type": "string", "pattern": r"^[a-z][a-z0-9-]{0,47}:(?!lo$)[a-z][a-z0-9_.-]{0,14}$"}
 
 
+_TWO_ENDS = re.compile(r"--|<->|->|\s-\s")
+"""Stands between the ends of a link where both are written."""
 SPECIAL_PREFIXES = {
     "'this network' (RFC 1122)": IPv4Network("0.0.0.0/8"),
     "loopback addresses (RFC 1122)": IPv4Network("127.0.0.0/8"),

@@ -241,7 +241,7 @@ class RoceDecoder:
         except DecodeError as error:
             return self._make(datagram, error, None, 0, False)
         seen_before = there >= BTH_BYTES and self._seen(datagram, packet)
-        if missing:
+        if missing or datagram.optioned:  # no RoCE packet has options, and nothing says how an ICRC covers them
             return self._make(datagram, packet, None, 0, seen_before)
         own = datagram.identification
         good = next((number for number in dict.fromkeys((own, 0)) if self._has_icrc_for(number, datagram)), None)

@@ -70,6 +70,8 @@ class CapturedDatagram:
     """The capture, or a mirror on the way to it, ends before the packet does."""
     fragment: bool
     """The first fragment of a datagram; the others are not found."""
+    optioned: bool = False
+    """Its IPv4 header has options, or extension headers are behind that of IPv6."""
     identification: int = 0
     """A field of the IPv4 header that the ICRC of RoCE covers, as it does the next; both are 0 over IPv6."""
     flags: int = 0

@@ -115,6 +115,8 @@ class _Walk:
         """The offset at which what was reached ends on the wire; past the end of the data where the capture was
         limited."""
         self._fragment = False
+        self._in_packet = False
+        self._optioned = False
         self._around: list[Encapsulation] = []
 
     def start(self) -> Found:
@@ -241,8 +243,9 @@ class _Walk:
         if fragment & 0x1FFF:
             raise _Ended("IPv4 fragment")
         if length:  # 0: the interface was left to cut it into segments
-            self._end = min(self._end, at + length)
+            self._end_at(at + length)
         self._fragment |= bool(fragment & 0x2000)
+        self._optioned = header > 20
         carrier = _Network(
             source=str(IPv4Address(data[at + 12 : at + 16])),
             destination=str(IPv4Address(data[at + 16 : at + 20])),
@@ -259,7 +262,8 @@ class _Walk:
             raise _Ended("malformed IPv6 header")
         length = self._number(at + 4)
         if length:  # 0: a jumbogram
-            self._end = min(self._end, at + 40 + length)
+            self._end_at(at + 40 + length)
+        self._optioned = False
         carrier = _Network(
             source=str(IPv6Address(data[at + 8 : at + 24])),
             destination=str(IPv6Address(data[at + 24 : at + 40])),
@@ -267,9 +271,17 @@ class _Walk:
         )
         return self._extended(data[at + 6], at + 40, carrier, "IPv6")
 
+    def _end_at(self, end: int) -> None:
+        """An IP packet says where it ends. The outermost one that goes on behind its frame was cut on its way here, by
+        a mirror or a packet broker: no NIC hands such a frame on. What is inside of another one was cut with that."""
+        beyond = end > self._frame.length and not self._in_packet
+        self._end = end if beyond else min(self._end, end)
+        self._in_packet = True
+
     def _extended(self, protocol: int, at: int, carrier: _Network, family: str) -> Found:
         """Return the content behind extension headers, of which IPv4 has one, authentication (RFC 4302)."""
         extensions = {_AUTHENTICATION} if family == "IPv4" else {_AUTHENTICATION, _FRAGMENT, *_SIZED_IN_EIGHTS}
+        self._optioned |= protocol in extensions
         while protocol in extensions:
             self._need(at, 8, f"{family} extension header")
             kind, protocol = protocol, self._data[at]
@@ -337,6 +349,7 @@ class _Walk:
             trimmed=sent > there and not self._fragment,
             snapped=len(payload) < whole - UDP_HEADER_BYTES,
             fragment=self._fragment,
+            optioned=self._optioned,
             identification=carrier.identification,
             flags=carrier.flags,
             around=tuple(self._around),

@@ -47,6 +47,8 @@ class SteadyRow:
     invalid: int = column(value=lambda row: f"{row.invalid} of {row.runs}")
     """Runs of the scenario that were invalid, of all points."""
     runs: int = column(hidden=True)
+    source: str = column(hidden=True)
+    """What the scenario says of where the band comes from."""
 
 
 def steady_rows(found: Sequence[Steadiness]) -> list[SteadyRow]:
@@ -95,7 +97,7 @@ def _figures(runs: Sequence[SteadyRun]) -> dict[_Key, list[ExpectationResult]]:
 def _row(
     scenario: str, backend: str, key: _Key, figures: Sequence[ExpectationResult], runs: Sequence[SteadyRun]
 ) -> SteadyRow:
-    metric, point, _ = key
+    metric, point, source = key
     values = [item.measured for item in figures if item.measured is not None]
     limits = [binding_limits(metric, item.minimum, item.maximum) for item in figures]
     above = [value - low for value, (low, _) in zip(values, limits, strict=True) if low is not None]
@@ -121,6 +123,7 @@ def _row(
         fails_at_most=clopper_pearson_upper(fails, len(values)) if values else None,
         invalid=sum(run.verdict is Outcome.INVALID for run in runs),
         runs=len(runs),
+        source=source,
     )
 
 

@@ -70,6 +70,15 @@ def test_pcapng_blocks_and_what_is_skipped(order: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("order", "<>")
+def test_packet_blocks_of_old_programs_are_packets(order: str) -> None:
+    """Before 2009 a block had the interface in 16 bits, and the packets dropped since the last one."""
+    fields = struct.pack(f"{order}HHIIII", 1, 0xFFFF, 0, 3, 5, 77)
+    links = make.interface(order=order) + make.interface(make.RAW, order)
+    data = make.section(order) + links + make.block(2, fields + b"third\0\0\0", order)
+    assert frames(data) == [CapturedFrame(1, 3_000, make.RAW, b"third", 77)]
+
+
 @pytest.mark.parametrize(
     ("options", "ticks", "time_ns"),
     [
@@ -125,7 +134,7 @@ GOOD_NG = make.section() + make.interface() + make.enhanced(b"first") + make.enh
         (make.section()[:-4] + b"\x20\0\0\0", 24, "a block of 28 bytes says 32 at its end"),
         (make.section() + make.block(1, b""), 28, "interface block without its fields"),
         (make.section() + make.interface(options=struct.pack("<HH", 9, 400)), 44, "longer than its block"),
-        (make.section() + make.block(6, bytes(16)), 28, "enhanced packet block without its fields"),
+        (make.section() + make.block(6, bytes(16)), 28, "a packet block without its fields"),
         (make.section() + make.block(3, bytes(4)), 28, "before any interface"),
         (make.section() + make.interface() + make.block(3, b""), 48, "simple packet block without its fields"),
         (make.section() + make.interface() + make.block(3, b"\x09\0\0\0"), 56, "a packet of 9 bytes in a block"),
@@ -334,6 +343,18 @@ def test_both_at_once() -> None:
     trimmed = make.ethernet(make.ipv4(make.udp(PAYLOAD, length=4096)))
     seen = found(trimmed[:-6], length=len(trimmed))
     assert (seen.trimmed, seen.snapped, seen.payload) == (True, True, PAYLOAD[:-6])
+
+
+@pytest.mark.parametrize("wrap", [bytes, make.vxlan], ids=["plain", "in VXLAN"])
+def test_a_packet_that_a_mirror_sliced_is_cut_and_not_trimmed(wrap: object) -> None:
+    """A packet broker that cuts frames to 80 bytes leaves IP's length, which a trimming switch writes anew."""
+    frame = make.ethernet(make.ipv4(make.udp(PAYLOAD * 20)))
+    if wrap is make.vxlan:
+        frame = make.ethernet(make.ipv4(make.vxlan(frame)))
+    sliced = frame[: len(frame) - 240]
+    seen = found(sliced)
+    assert (seen.snapped, seen.trimmed, seen.length) == (True, False, len(PAYLOAD) * 20)
+    assert seen.payload == (PAYLOAD * 20)[:80]
 
 
 def test_a_first_fragment_is_no_trimmed_packet() -> None:

@@ -15,6 +15,7 @@ from testbed.run.measuring.flow_rates import common_span, first_done_after, good
 from testbed.run.measuring.measured import Measured
 from testbed.run.measuring.measures import RunData, compute_metrics
 from testbed.run.measuring.observation import Observation
+from testbed.workload.steps import READ_REQUEST_BYTES
 
 
 def channel(index: int, samples: list[tuple[float, int]], **changes: Any) -> Channel:
@@ -52,6 +53,16 @@ def test_what_was_sent_is_acknowledged_a_round_trip_later() -> None:
     """1 MB/s for 1 s, in which the way takes 0.1 s: nothing is acknowledged in the first 0.2 s."""
     late = channel(0, [(0.2, 0), (0.6, 400_000), (1.0, 800_000), (1.1, 900_000)], min_rtt_us=200_000.0)
     assert rates_together([late], until(1.0)) == [pytest.approx(8e6)]
+
+
+def test_requests_for_reads_are_no_flows_beside_them() -> None:
+    """72 bytes that ask for a megabyte had a share of the link that nobody would call one: 0.02 % as measured."""
+    asking = channel(1, [(0.001, 72)])
+    rows = replace(until(1.0, 0.001), size_bytes=[1_000_000, READ_REQUEST_BYTES])
+    found = compute_metrics(data(transfers=rows, channels=[FAST, asking]))
+    alone = compute_metrics(data(transfers=until(1.0), channels=[FAST]))
+    for metric in ("aggregate_share", "slowest_share", "jain_flows"):
+        assert found[metric] == alone[metric] == pytest.approx(1.0)
 
 
 def test_flows_that_never_met_have_their_own_rates() -> None:
