@@ -58,14 +58,11 @@ def keep_numbers(plan: LabPlan, before: DataPathNumbers) -> LabPlan:
     def renumbered(item: Operation) -> Operation:
         match item:
             case InstallPort():
-                return replace(
-                    item,
-                    port=port[item.port],
-                    peer=port[item.peer],
-                    profile=profile[item.profile],
-                    buffer=buffer[item.buffer],
-                )
-            case DelayPort() if not item.clsact:
+                number, peer = port[item.port], port[item.peer]
+                its, shared = profile[item.profile], buffer[item.buffer]
+                if (number, peer, its, shared) != (item.port, item.peer, item.profile, item.buffer):
+                    return replace(item, port=number, peer=peer, profile=its, buffer=shared)
+            case DelayPort() if not item.clsact and port[item.port] != item.port:
                 return replace(item, port=port[item.port])
         return item
 

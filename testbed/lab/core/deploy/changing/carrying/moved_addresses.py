@@ -15,8 +15,9 @@ from ipaddress import IPv4Interface
 
 from testbed.base.linux.rtnetlink import mac_bytes
 from testbed.daemons.lag.groups import CreateBond
-from testbed.lab.core.drivers.nodes.changing import KernelChanges, ends_of
+from testbed.lab.core.drivers.nodes.changing import KernelChanges
 from testbed.lab.core.drivers.nodes.inside import ask_inside
+from testbed.lab.core.drivers.nodes.places import ends_of
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import AddAddress, CreateBridge, CreateVeth
 
