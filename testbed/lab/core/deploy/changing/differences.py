@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -184,7 +184,7 @@ def asked_changes(running: RunningLab, asked: AskedLab, k: float | None = None) 
         k=k,
         source=lab.source,
         model=asked.model,
-        numbers=asdict(numbers_of(new)) if new.tables is not None else None,
+        numbers=numbers_of(new).to_json() if new.tables is not None else None,
         written=encode_written(lab),
         revision=record.revision + 1,
         changed=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -29,6 +29,10 @@ class DataPathNumbers:
     buffers: Mapping[str, int]
     profiles: Mapping[str, int]
 
+    def to_json(self) -> dict[str, Mapping[str, int]]:
+        """Return them for the record of the lab, from which they are made again."""
+        return {"ports": self.ports, "buffers": self.buffers, "profiles": self.profiles}
+
 
 def numbers_of(plan: LabPlan) -> DataPathNumbers:
     """Return the numbers that a plan gives; none where no network has QoS."""

@@ -66,9 +66,7 @@ class ChangedDataPath:
         old, new = self._changes.old, self._changes.new
         if new.tables is None:
             return  # all counters go together
-        there = {(item.node, item.port) for item in new.installs}
-        gone = [(item.node, item.port) for item in old.installs if (item.node, item.port) not in there]
-        if gone:
+        if gone := sorted(old.installed - new.installed):
             with self._maps(writable=False) as maps:
                 keep_gone_ports(state_directory, maps, gone, {switch.node for switch in new.switches})
 
@@ -134,6 +132,6 @@ class ChangedDataPath:
             return
         if not new.tables.asks_kernel:
             load.detach_paths(self._directory)
-        if lost := set(old.port_numbers.values()) - set(new.port_numbers.values()):
+        if lost := {number for _, number in old.installed} - {number for _, number in new.installed}:
             with self._maps() as maps:
                 forget_ports(maps, sorted(lost))

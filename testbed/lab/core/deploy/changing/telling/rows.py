@@ -119,7 +119,8 @@ class ThingNames:
                         kinds[node.name] = "storage target"
                     case _:
                         kinds[node.name] = node.kind.value
-        every = (item for plan in plans for item in plan.operations if isinstance(item, CreateVrf))
+        overlays = (plan for plan in plans if plan.overlay is not None)
+        every = (item for plan in overlays for item in plan.operations if isinstance(item, CreateVrf))
         return cls(kinds=kinds, vrfs={item.node: (item.switch, item.tenant) for item in every})
 
     def node(self, node: str) -> str:
