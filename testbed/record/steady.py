@@ -4,7 +4,8 @@ runs."""
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from pydantic import TypeAdapter
 from testbed.base.errors import RecordError
 from testbed.record.record import Backend, Environment, ExpectationResult, Outcome, Record
 from testbed.record.samples import Count
-from testbed.record.store import validated, write_result
+from testbed.record.store import RECORD_FILE, load_record, validated, write_result
 
 STEADY_FILE = "steady.json"
 STEADY_SCHEMA = 1
@@ -91,9 +92,36 @@ def load_steadiness(path: Path) -> Steadiness:
 
 
 def find_steadiness(paths: list[Path]) -> list[Steadiness]:
-    """Read all that these are, or that lie anywhere below them, in the order of their directories' names."""
+    """Read all that these are, or that lie anywhere below them, in the order of their directories' names.
+
+    Records below a directory that belong to no `run --steady` are the runs of their scenario, such as those of passes
+    over all scenarios. Raises `RecordError`.
+    """
     found: list[Path] = []
+    records: list[Path] = []
     for path in paths:
         below = sorted(path.rglob(STEADY_FILE)) if path.is_dir() else []
-        found += below or [path]
-    return [load_steadiness(path) for path in dict.fromkeys(found)]
+        known = {file.parent for file in below}
+        single = [file for file in sorted(path.rglob(RECORD_FILE)) if known.isdisjoint(file.parents)]
+        records += single
+        found += below or ([] if single else [path])
+    return [*map(load_steadiness, dict.fromkeys(found)), *_gather(dict.fromkeys(records))]
+
+
+def _gather(files: Iterable[Path]) -> list[Steadiness]:
+    """Return the runs that these records are, by scenario and backend; the environment is that of the first."""
+    found: dict[tuple[str, Backend], Steadiness] = {}
+    for file in files:
+        record = load_record(file)
+        key = (record.scenario.name, record.environment.backend)
+        one = found.get(key) or Steadiness(
+            scenario=record.scenario.name,
+            backend=record.environment.backend,
+            environment=record.environment,
+            started=record.started,
+            planned=0,
+            same_seed=True,
+        )
+        runs = [*one.runs, steady_run(record, str(file.parent))]
+        found[key] = replace(one, planned=len(runs), runs=runs, same_seed=len({run.seed for run in runs}) == 1)
+    return list(found.values())

@@ -36,7 +36,7 @@ def read_sweeps(
         overrides["repeat.seed"] = seed
     if repeat is not None:
         overrides["repeat.runs"] = repeat
-    wanted = parse_settings(only)
+    wanted = parse_settings([word for text in only for word in _words(text)])
     sweeps: list[Sweep] = []
     problems: list[Problem] = []
     warnings: list[Problem] = []
@@ -54,6 +54,12 @@ def read_sweeps(
     for problem in dict.fromkeys(warnings):
         output.warn(problem)
     return sweeps
+
+
+def _words(text: str) -> list[str]:
+    """Return the settings of `KEY=VALUE KEY=VALUE`, as a point is called; a value with spaces in it stays whole."""
+    words = text.split()
+    return words if all("=" in word for word in words) else [text]
 
 
 def is_scenario_file(path: Path) -> bool:

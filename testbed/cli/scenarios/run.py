@@ -35,7 +35,7 @@ class ToldRow:
     "files", nargs=-1, required=True, metavar="SCENARIO.yml...", type=PATH, help="Scenarios, run one after the other."
 )
 @option("--set", multiple=True, help="Set a key of the scenario or its topology: workload.bytes=1MB, fabric.hosts=4.")
-@option("--only", metavar="KEY=VALUE", multiple=True, help="Only points of the matrix with this value.")
+@option("--only", metavar="KEY=VALUE", multiple=True, help="Only points with this value, or the one of this name.")
 @option("--seed", type=int, help="Seed of the first repeat.")
 @option("--repeat", type=int, help="How many repeats.")
 @option("--keep", is_flag=True, help="Leave the lab deployed.")

@@ -286,3 +286,13 @@ def test_all_scenarios_are_looked_at_before_the_first_is_simulated(
         words = [str(sweep), str(other), "--backend", "simulation", "--results", str(tmp_path / "results")]
         run.main(words, standalone_mode=False)
     assert not (tmp_path / "results").exists() and not capsys.readouterr().out
+
+
+def test_a_point_is_chosen_by_the_name_that_is_printed(sweep: Path) -> None:
+    """It was refused, and the hint was the same name."""
+    names = [point.name for point in read_sweeps([sweep])[0].points]
+    for name in names:
+        (chosen,) = read_sweeps([sweep], only=[name])
+        assert [point.name for point in chosen.points] == [name]
+    (chosen,) = read_sweeps([sweep], only=["algorithm=tree"])
+    assert [point.name for point in chosen.points] == names[1::2]

@@ -29,8 +29,8 @@ class SteadyRow:
     backend: str
     metric: str
     point: str
-    minimum: float | None = column("min")
-    maximum: float | None = column("max")
+    minimum: float | None = column("min", text=lambda row: _rounded(row.minimum))
+    maximum: float | None = column("max", text=lambda row: _rounded(row.maximum))
     count: int = column("n")
     mean: float | None = column(value=lambda row: _rounded(row.mean))
     stdev: float | None = column(value=lambda row: _rounded(row.stdev))

@@ -27,7 +27,10 @@ from testbed.record.steady import (
     load_steadiness,
     write_steadiness,
 )
+from testbed.record.store import RECORD_FILE, write_record
+from tests.support.reports import recorded
 
+RECORD = recorded.load(recorded.NAMES[0])
 ENVIRONMENT = Environment(
     testbed="1.0", python="3.11", kernel="6.12", distribution=None, cpu_model="Xeon", cores=2, memory_bytes=None,
     iperf3=None, frr=None, git_commit=None, approximations=[],
@@ -163,3 +166,16 @@ def test_what_was_measured_is_found_below_a_directory(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="cannot read") as caught:
         load_steadiness(tmp_path / "c")
     assert "--steady 10" in (caught.value.hint or "")
+
+
+def test_records_of_single_runs_are_runs_of_their_scenario(tmp_path: Path) -> None:
+    steady = tmp_path / "steady"
+    for directory in (*(tmp_path / f"pass{number}" / "some" for number in range(3)), steady / "run1"):
+        directory.mkdir(parents=True)
+        write_record(RECORD, directory / RECORD_FILE)
+    write_steadiness(steadiness([expectation(1.0)], scenario="of-its-own"), steady)
+    own, gathered = find_steadiness([tmp_path])
+    assert (own.scenario, len(own.runs)) == ("of-its-own", 1)
+    assert (gathered.scenario, gathered.planned) == (RECORD.scenario.name, 3)
+    assert [Path(run.directory).parent.name for run in gathered.runs] == ["pass0", "pass1", "pass2"]
+    assert gathered.same_seed

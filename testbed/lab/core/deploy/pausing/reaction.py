@@ -8,7 +8,6 @@ What it takes is journalled like a lab's, so that the next measurement or `destr
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
@@ -19,6 +18,8 @@ import threading
 from contextlib import ExitStack, closing, suppress
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path
+
+import msgspec
 
 from testbed.base.datapath import pins
 from testbed.base.datapath.abi import BalancingMode
@@ -59,6 +60,8 @@ TRIES = 3
 """The middle one counts: a job of somebody else may hold one of them up."""
 SAFETY = 3
 """The headroom is for three times the longest reaction seen: hundreds are measured, a run has thousands."""
+CALMER = 0.5
+"""What was measured beside others is measured again once the machine has at most this share of the load."""
 LEAST_NS = 4_000_000
 """A kernel that is busy with packets lets nobody run for some ms at a time, which a second of measuring may miss."""
 FASTEST_BPS, SLOWEST_BPS = 200_000_000, 20_000_000
@@ -88,17 +91,41 @@ def planned_reaction_ns(lab: Lab, state: StateDirectory, *, measure: bool = True
     """
     if not has_lossless(lab):
         return DEFAULT_REACTION_NS
-    longest = _kept_ns(state)
-    if longest is None:
-        if not measure:
-            return DEFAULT_REACTION_NS
+    kept = _read_kept(state)
+    if not measure:
+        return DEFAULT_REACTION_NS if kept is None else kept.planned_ns
+    if kept is None or kept.is_doubtful(_load()):
         state.prepare(run=False)
         with state.lock_measurement():
-            longest = _kept_ns(state)  # another command may have measured while we waited for it
-            if longest is None:
+            kept = _read_kept(state)  # another command may have measured while we waited for it
+            load = _load()
+            if kept is None or kept.is_doubtful(load):
                 longest = _measure(state)
-                write_state(_kept_path(state), json.dumps({"key": _key(), "longest_ns": longest}))
-    return max(LEAST_NS, SAFETY * longest)
+                if kept is not None:
+                    longest = min(longest, kept.longest_ns)
+                kept = _Kept(key=_key(), longest_ns=longest, load=load)
+                write_state(_kept_path(state), msgspec.json.encode(kept).decode())
+    return kept.planned_ns
+
+
+class _Kept(msgspec.Struct, kw_only=True, frozen=True):
+    """What was measured, what it holds for, and the load of the minute before, in tasks (proc_loadavg(5))."""
+
+    key: str
+    longest_ns: int
+    load: float
+
+    @property
+    def planned_ns(self) -> int:
+        return max(LEAST_NS, SAFETY * self.longest_ns)
+
+    def is_doubtful(self, load: float) -> bool:
+        """Tell whether others may have made it long who are there no more: XOFF and headrooms would depend on them."""
+        return self.planned_ns > LEAST_NS and load <= CALMER * self.load
+
+
+def _load() -> float:
+    return os.getloadavg()[0]
 
 
 def _kept_path(state: StateDirectory) -> Path:
@@ -110,13 +137,13 @@ def _key() -> str:
     return f"{boot_id()} {platform.release()} {len(os.sched_getaffinity(0))}"
 
 
-def _kept_ns(state: StateDirectory) -> int | None:
+def _read_kept(state: StateDirectory) -> _Kept | None:
     """The longest reaction as measured since boot; None where it was not, or by another version."""
     try:
-        kept = json.loads(_kept_path(state).read_text())
-        return int(kept["longest_ns"]) if kept["key"] == _key() else None
-    except (OSError, ValueError, KeyError):
+        kept = msgspec.json.decode(_kept_path(state).read_bytes(), type=_Kept)
+    except (OSError, msgspec.DecodeError):
         return None
+    return kept if kept.key == _key() else None
 
 
 def undo_killed_measurement(state: StateDirectory) -> None:
