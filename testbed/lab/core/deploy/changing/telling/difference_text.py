@@ -36,7 +36,7 @@ def told(found: Sequence[str]) -> str:
 
 
 def _differences(old: Any, new: Any, path: str, without: frozenset[str]) -> Iterator[str]:
-    for field in _names(type(new)):
+    for field in _names(new.__class__):
         was, now = getattr(old, field), getattr(new, field)
         if was == now or field in without:
             continue
