@@ -105,7 +105,8 @@ class Bench:
         self.deploy()
         first = self.seen()
         acts = self.acts()
-        assert differences(self.seen(), first) == [], "changed there and back it is the lab that it was"
+        found = differences(self.seen(), first)
+        assert found == [], f"changed there and back it is the lab that it was: {found[:12]}"
         self.apply(self.after)
         wanted = self.seen()
         self.apply(self.before)
