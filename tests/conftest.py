@@ -19,6 +19,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from file_marks import may_have
 from golden_files import OPTION as REGENERATE_GOLDENS
 from headless_browser import BROWSERS
 from leftovers import Leftovers, Snapshot, left_since, look, mark_this_run
@@ -135,6 +136,23 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         report.outcome = "failed"
         report.longrepr = f"a skip is a failure in CI: {reason}"
     return report  # type: ignore[return-value]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A file none of whose tests `-m` can choose is not read, unless it is named: it takes longer than many a tier."""
+    expression = config.option.markexpr
+    if not expression or not collection_path.name.startswith("test_") or collection_path.suffix != ".py":
+        return None
+    if collection_path in _named(config):
+        return None
+    return None if may_have(expression, collection_path.read_text()) else True
+
+
+@cache
+def _named(config: pytest.Config) -> frozenset[Path]:
+    """The files and directories that the command line names."""
+    here = config.invocation_params.dir
+    return frozenset((here / argument.partition("::")[0]).absolute() for argument in config.args)
 
 
 # --- tests side by side ------------------------------------------------------------------------------

@@ -40,15 +40,12 @@ class KeptRecord(Protocol):
     @property
     def directory(self) -> Path:
         """Return the directory of the record."""
-        ...
 
     def add(self, point: PointResult, record: Callable[[], Record]) -> None:
         """Keep a point that has been run; `record` makes the whole, where that is to be written."""
-        ...
 
     def write(self, record: Record) -> None:
         """Keep all that there is."""
-        ...
 
 
 class RecordJournal:

@@ -11,6 +11,7 @@ from golden_files import Golden
 from testbed.base.errors import Problem, SpecError
 from testbed.base.validation.engine import in_file_order
 from testbed.run.faults.registry import findings_of_all
+from testbed.run.placed.lab import lab_of_runs
 from testbed.run.schema.against_lab import check_against
 from testbed.run.schema.file import read_scenario
 
@@ -28,7 +29,7 @@ def scenario_problems_of(path: Path) -> SpecError:
     found: list[Problem] = []
     for point in file.scenario.variants or (file.scenario,):
         try:
-            found += check_against(file, point, file.load_lab(point), findings_of_all)
+            found += check_against(file, point, lab_of_runs(file.load_lab(point)), findings_of_all)
         except SpecError as error:
             found += error.problems
     assert found, f"{path.name} loads, but it belongs to the bad files"

@@ -18,12 +18,13 @@ from pathlib import Path
 import checks
 import pytest
 from _pytest.mark.expression import Expression
+from file_marks import may_have
 from gate import Asked, _interrupt, main
 from long_files import LONG_FILES
 from progress import Progress
 from summary import Row
 from tier_run import TierRunner, exit_code
-from tiers import BY_NAME, FIRST, GATE, INTERPRETED, PARTS, PURE, Tier
+from tiers import BY_NAME, FIRST, GATE, INTERPRETED, PARTS, PURE, VM_AND_INTERPRETED, Tier
 from waiting import until
 
 pytestmark = pytest.mark.process
@@ -40,6 +41,9 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     leave_out_passed(config, items)
 """
+WAITS = "while not threading.Event().wait(0.05): pass\n"
+"""A test that waits for an interrupt. In one long wait it would miss a signal that comes once Python has looked for
+signals and before the kernel waits: a machine that others use may stop a process just there."""
 COUNTED = """
 from pathlib import Path
 
@@ -136,7 +140,7 @@ def test_a_tier_that_hangs_is_interrupted_and_cleans_up(run: Callable[..., Row],
         "import pytest, threading\n"
         "@pytest.fixture\n"
         "def thing():\n    yield\n    runs('undone.count')\n"
-        "def test_a(thing):\n    runs('here.count')\n    threading.Event().wait(60)\n",
+        "def test_a(thing):\n    runs('here.count')\n    " + WAITS,
         runner=Impatient,
         repeated=False,
     )
@@ -169,7 +173,7 @@ def test_an_interrupt_ends_it_with_a_table_and_cleans_up(
         "import pytest, threading\n"
         "@pytest.fixture\n"
         "def thing():\n    yield\n    runs('undone.count')\n"
-        "def test_a(thing):\n    print('here', flush=True)\n    threading.Event().wait(60)\n"
+        "def test_a(thing):\n    print('here', flush=True)\n    " + WAITS
     )
     (tmp_path / "test_it.py").write_text(COUNTED + waits)
     command = [sys.executable, str(GATE_DIRECTORY / "gate.py"), "-s", str(tmp_path / "test_it.py")]
@@ -283,9 +287,10 @@ MARKS = (
 
 def test_every_test_is_in_one_tier_whatever_its_marks() -> None:
     """But for those that are run compiled and interpreted, and long tests of a part that has no short ones."""
+    once = [BY_NAME["vm"] if tier is VM_AND_INTERPRETED else tier for tier in (*GATE, *PARTS)]
     for count in range(3):
         for marks in itertools.combinations(MARKS, count):
-            having = [tier.name for tier in (*GATE, *PARTS) if tier is not INTERPRETED and _has(tier, set(marks))]
+            having = [tier.name for tier in once if _has(tier, set(marks))]
             apart = {"image", "vm", "labvm", "docker", "bench", "soak", "scenarios"} & set(marks)
             assert len(having) == 1 or (len(apart) == 2 and having), (marks, having)
 
@@ -294,7 +299,7 @@ def test_long_files_are_there_and_in_the_gate_alone() -> None:
     assert [file for file in LONG_FILES if not (Path(__file__).parents[2] / file).is_file()] == []
     for mark in ("process", "netns"):
         for tiers, has in ((FIRST, []), (GATE, [True])):
-            assert [True for tier in tiers if tier not in (PURE, INTERPRETED) and _has(tier, {mark, "gate"})] == has
+            assert [True for tier in tiers if tier is not PURE and _has(tier, {mark, "gate"})] == has
 
 
 def test_what_takes_long_is_never_in_the_gate() -> None:
@@ -312,6 +317,14 @@ def test_labs_and_docker_are_all_of_both_and_the_image_that_the_vm_boots_next() 
     assert all(any(place.startswith(whole) for whole in joined.places) for part in parts for place in part.places)
 
 
+def test_the_vm_and_what_is_interpreted_are_all_of_both_and_the_vm_is_begun_first() -> None:
+    joined, parts = VM_AND_INTERPRETED, (BY_NAME["vm"], INTERPRETED)
+    for marks in itertools.chain(*(itertools.combinations(MARKS, count) for count in range(4))):
+        assert _has(joined, set(marks)) == any(_has(part, set(marks)) for part in parts), marks
+    assert joined.places == (*parts[0].places, *parts[1].places)
+    assert (joined.environment, joined.options) == (INTERPRETED.environment, INTERPRETED.options)
+
+
 def test_every_tier_looks_where_its_tests_are() -> None:
     """A file that has a mark by which a tier is chosen lies in one of its directories."""
     root = Path(__file__).parents[2]
@@ -324,6 +337,42 @@ def test_every_tier_looks_where_its_tests_are() -> None:
                 lies_in = path.relative_to(root).as_posix()
                 apart = lies_in.startswith(("tests/bench", "tests/integration/docker", "tests/integration/vm"))
                 assert any(lies_in.startswith(place) for place in places) or apart, (mark, lies_in)
+
+
+def test_files_that_a_tier_does_not_read_have_none_of_its_tests() -> None:
+    """Of each tier that has few of the files; marks of tests are written in their files."""
+    files = {path: path.read_text() for path in (Path(__file__).parents[1]).rglob("test_*.py")}
+    for tier in (*GATE, *PARTS):
+        read = {path.name for path, text in files.items() if may_have(tier.marks, text)}
+        assert read and (tier in (PURE, VM_AND_INTERPRETED) or len(read) < len(files) / 2), tier.name
+    assert may_have("process and not thorough", "pytestmark = pytest.mark.process\n@pytest.mark.thorough\n")
+    assert not may_have("process and not thorough", "@pytest.mark.thorough\ndef test_a(): pass\n")
+    assert may_have("netns and not gate", "pytest.mark.netns") and may_have("netns and gate", "pytest.mark.netns")
+    assert may_have("not (process or netns)", "x = pytest.mark.process") and not may_have("vm", "pytest.mark.netns")
+
+
+def test_only_files_that_may_have_its_tests_are_read(tmp_path: Path) -> None:
+    """The conftest of all tests, as pytest runs it; a file that is named is read whatever its marks are."""
+    for name, text in (("a", "import pytest\n@pytest.mark.vm\ndef test_it(): pass\n"), ("b", "import nowhere\n")):
+        (tmp_path / f"test_{name}.py").write_text(text)
+    conftest = Path(__file__).parents[1] / "conftest.py"
+
+    def collected(*words: str) -> tuple[int, str]:
+        argv = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "conftest", "--rootdir", str(tmp_path)]
+        paths = f"{conftest.parent}:{':'.join(str(path) for path in (conftest.parent / 'support').iterdir())}"
+        done = subprocess.run(
+            [*argv, *words],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": paths},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    assert collected("-m", "vm")[0] == 0
+    code, said = collected("-m", "vm", "test_b.py")
+    assert code == 2 and "nowhere" in said
 
 
 def _has(tier: Tier, marks: set[str]) -> bool:

@@ -63,32 +63,24 @@ class Crew(Protocol):
     @property
     def parts(self) -> Sequence[MachinePart]:
         """Return the machines, with the points that they have done so far; this grows."""
-        ...
 
     def machines(self) -> Mapping[str, AboutMachine]:
         """Return the machines that are still there, by name."""
-        ...
 
     def seats(self) -> int:
         """Return the number of jobs that they do at once. Raises `PoolLost` where no machine is left."""
-        ...
 
     def submit(self, request: Mapping[str, Any], machine: str = "") -> str:
         """Have a job done, by this machine if it is given. Returns the job's key."""
-        ...
 
     def forget(self, key: str) -> None:
         """Give up a job."""
-        ...
 
     def news(self, timeout_s: float) -> JobNews | MachineLost | None:
         """Return the next news; None where there are none for so long."""
-        ...
 
     def did(self, machine: str, point: str) -> None:
         """Note that a machine has done (a part of) a point."""
-        ...
 
     def halt(self) -> None:
         """Have all machines end what they do; returns at once."""
-        ...

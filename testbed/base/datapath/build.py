@@ -16,7 +16,7 @@ from typing import Any
 from testbed.base import files
 from testbed.base.errors import CapabilityError, DriverError
 
-_HEADERS = ("layout.h", "rules.h", "maps.h", "packets.h", "accounts.h", "samples.h", "paths.h")
+_HEADERS = ("layout.h", "rules.h", "maps.h", "flows.h", "packets.h", "accounts.h", "samples.h", "paths.h")
 _MULTIARCH = Path("/usr/include/x86_64-linux-gnu")
 _INCLUDE = ("-I", str(_MULTIARCH)) if _MULTIARCH.is_dir() else ()
 BPF_FLAGS = ("-O2", "-g", "-Wall", "-target", "bpf", "-mcpu=v3", "-D__TARGET_ARCH_x86", *_INCLUDE, "-c")

@@ -14,13 +14,13 @@ from testbed.base.datapath.load import load_plain
 PROGRAMS = ("to_member", "from_member", "split_horizon", "to_trunk", "from_trunk", "trunk_only")
 _MAPS = ("members", "ports", "vlans", "tails")
 _LISTED, _PEER = 1, 2
-_COUNT, _FIXED, _FIRST = 0, 1, 2
+_COUNT, _FIXED, _SEED, _FIRST = 0, 1, 2, 3
 MOST_MEMBERS = 8
 
 
 def lag_object(cache: Path | None = None) -> Path:
     """The compiled programs, from the cache where they were compiled before. Raises `CapabilityError`."""
-    sources = build.source_texts("testbed.base.datapath", "programs", ("lag.bpf.c",))
+    sources = build.source_texts("testbed.base.datapath", "programs", ("layout.h", "flows.h", "lag.bpf.c"))
     return build.compiled("lag", ".bpf.o", sources, build.BPF_FLAGS, cache, what="link aggregation")
 
 
@@ -41,6 +41,10 @@ class LagPrograms:
     def fix(self, ifindex: int) -> None:
         """Name the aggregate's inner end, or the leaf's peer link."""
         bpf.update_u32(self._members, _FIXED, ifindex)
+
+    def seed(self, seed: int) -> None:
+        """Have the hash of a flow that a host sends, `testbed.base.datapath.flow_hash.port_hash`, begin with a seed."""
+        bpf.update_u32(self._members, _SEED, seed)
 
     def mark_peer(self, ifindex: int) -> None:
         """Name a port that the peer's frames come in by."""

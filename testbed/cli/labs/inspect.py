@@ -1,17 +1,12 @@
-"""The verb `inspect`. Its views are in `inspect_views` and `qos`."""
+"""The verb `inspect`. Its views are listed in `views`, and shown by `inspect_views` and `qos`."""
 
 from testbed.cli import options
 from testbed.cli.command import argument, command, option
+from testbed.cli.labs.views import VIEWS
 
 
 @command("inspect")
-@argument(
-    "what",
-    metavar="[nodes|links|routes|bgp|config|guards|ib|link-groups|machines|scale|scale-up|services|sizing|qos|tenants"
-    "|vteps]",
-    default="nodes",
-    help="What to show.",
-)
+@argument("what", metavar=f"[{'|'.join(VIEWS)}]", default="nodes", help="What to show.")
 @argument("node", required=False, metavar="[NODE]", help="Only this node; `routes` of a host has all its tables.")
 @options.lab_name
 @options.topology
@@ -31,7 +26,7 @@ def inspect(
 ) -> None:
     """Show a deployed lab: nodes, links, routes, BGP sessions, what FRR runs (config), guards, services; of a lab or a
     file (-t): scale, sizing, tenants, QoS, scale-up domains."""
-    from testbed.cli.labs.inspect_views import chosen_nodes, inspect_scale_up, show_view
+    from testbed.cli.labs.inspect_views import chosen_nodes, inspect_machines, inspect_scale_up, show_view
 
     nodes = chosen_nodes(node or node_filter)
     if all_networks:
@@ -40,7 +35,6 @@ def inspect(
         return
     if what == "machines":
         from testbed.cli.lab_choice import lab_name
-        from testbed.cli.labs.machines_view import inspect_machines
 
         inspect_machines(name if topology is None else lab_name(name, topology), format)
         return

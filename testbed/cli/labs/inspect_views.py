@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
+from importlib import import_module
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from testbed.base.errors import LabNotFound, TestbedError
 from testbed.base.names import choice_hint
 from testbed.base.rows import column, for_programs, row_json, text_of
 from testbed.cli.lab_choice import DeclaredLab, check_network, open_lab, open_or_declare, read_topology
+from testbed.cli.labs.views import VIEWS
 from testbed.cli.options import Format
 from testbed.cli.output import emit, emit_json
 from testbed.lab.core.model import NETNS, OUT_OF_BAND
@@ -91,43 +93,31 @@ def show_view(
 ) -> None:
     """Print one view of a deployed lab, or of one network of it; `node` must be there, where it is given. Raises
     `TestbedError` for a view, a network or a node that there is not."""
-    seen_views: Mapping[str, Callable[[RunningLab | DeclaredLab, Nodes, Format], None]] = {
-        "scale": _scale,
-        "sizing": _sizing,
-        "tenants": _tenants,
-    }
-    live_views: Mapping[str, Callable[[RunningLab, Nodes, Format], None]] = {
-        "nodes": _nodes,
-        "links": _links,
-        "routes": _routes,
-        "bgp": _bgp,
-        "config": _configurations,
-        "guards": _guards,
-        "ib": _infiniband,
-        "link-groups": _link_groups,
-        "services": _services,
-        "vteps": _vteps,
-    }
     if what == "sizing" and topology is not None:  # of the file as it is, whatever runs under its name
         from testbed.cli.labs.sizing import emit_sizing
 
         model = read_topology(topology, name)
         check_network(model, network)
         emit_sizing(model if network is None else model.of_network(network), form)
-    elif what in seen_views:
+    elif what in SEEN_VIEWS:
         seen = open_or_declare(name, topology)
         check_network(seen.model, network)
-        seen_views[what](seen if network is None else seen.of_network(network), nodes, form)
-    elif what in live_views:
+        SEEN_VIEWS[what](seen if network is None else seen.of_network(network), nodes, form)
+    elif what in VIEWS:
         lab = open_lab(name, topology)
         check_network(lab.model, network)
         subnet = lab.model.infiniband if what == "ib" else None
         if node is not None and not _WILDCARDS.intersection(node) and not _is_switch_of(subnet, node):
             lab.node(node)
-        live_views[what](lab if network is None else lab.of_network(network), nodes, form)
+        lab = lab if network is None else lab.of_network(network)
+        if (table := VIEWS[what]) is None:
+            LIVE_VIEWS[what](lab, nodes, form)
+        else:
+            module = import_module(f"testbed.lab.{table.module}")
+            rows = list(getattr(module, table.rows)(lab, nodes))
+            _emit(lab, rows, getattr(module, table.kind), form, what.replace("-", " "), none=table.none)
     else:
-        known = [*live_views, *seen_views, "machines", "qos", "scale-up"]
-        raise TestbedError(f"cannot inspect {what!r}", hint=choice_hint(what, sorted(known)))
+        raise TestbedError(f"cannot inspect {what!r}", hint=choice_hint(what, sorted(VIEWS)))
 
 
 def _is_switch_of(subnet: InfinibandFabric | None, node: str) -> bool:
@@ -136,9 +126,9 @@ def _is_switch_of(subnet: InfinibandFabric | None, node: str) -> bool:
 
 
 def _emit(lab: RunningLab, rows: Sequence[Any], kind: type, form: Format, what: str, *, none: str) -> None:
-    """Print a view of a lab; a table without a row says `none`."""
+    """Print a view of a lab; a table without a row says `none`, unless that is ""."""
     emit(rows, kind, form, title=f"{lab.name}: {what}")
-    if form is Format.TABLE and not rows:
+    if form is Format.TABLE and not rows and none:
         print(f"  {none}")
 
 
@@ -164,21 +154,6 @@ def _infiniband(lab: RunningLab, nodes: Nodes, form: Format) -> None:
     if form is Format.TABLE:
         for name, fact in view.facts:
             print(f"  {name}: {fact}")
-
-
-def _link_groups(lab: RunningLab, nodes: Nodes, form: Format) -> None:
-    from testbed.lab.features.mlag.view import MemberRow, member_rows
-
-    rows = member_rows(lab, nodes)
-    _emit(lab, rows, MemberRow, form, "link groups", none="no NIC of this lab is a link group")
-
-
-def _services(lab: RunningLab, nodes: Nodes, form: Format) -> None:
-    from testbed.lab.features.management.services_apply import ServiceStatus, read_services
-
-    rows = [status for status in read_services(lab) if nodes(status.node)]
-    none = "this lab has no services: networks.NAME: {design: out-of-band, services: [ssh, dns]} has some"
-    _emit(lab, rows, ServiceStatus, form, "services", none=none)
 
 
 def _tenants(lab: RunningLab | DeclaredLab, nodes: Nodes, form: Format) -> None:
@@ -285,13 +260,6 @@ def _bgp(lab: RunningLab, nodes: Nodes, form: Format) -> None:
     from testbed.lab.observe.routing_rows import SessionRow, session_rows
 
     emit(session_rows(lab, nodes), SessionRow, form, title=_title(lab))
-
-
-def _routes(lab: RunningLab, nodes: Nodes, form: Format) -> None:
-    """Show the routes of all that speak BGP, or of the nodes that were named, hosts among them."""
-    from testbed.lab.observe.routing_rows import RouteRow, route_rows
-
-    emit(route_rows(lab, nodes), RouteRow, form, title=f"{lab.name}: routes")
 
 
 def _configurations(lab: RunningLab, nodes: Nodes, form: Format) -> None:
@@ -407,6 +375,18 @@ def inspect_scale_up(name: str | None, topology: str | None, form: Format) -> No
         print("  lab units: of a deployed lab, or of a file with a fixed time scale")
 
 
+def inspect_machines(name: str | None, form: Format) -> None:
+    """Show the machines of a lab, how its part on each is, and which others each hears. Raises `LabNotFound`."""
+    from testbed.api.pool.over.live import PartRow, machine_rows
+    from testbed.cli.machine.over import spread_named
+
+    record = spread_named(["inspect", "machines", *(() if name is None else ("-n", name))])
+    if record is None:
+        which = "no lab" if name is None else f"no lab named {name}"
+        raise LabNotFound(f"{which} is over several machines", hint="deploy --over ssh://user@a,ssh://user@b")
+    emit(machine_rows(record), PartRow, form)
+
+
 def _lab_and_scale(name: str | None, topology: str | None) -> tuple[Lab, float | None, RunningLab | None]:
     """The lab, its time scale where that is known: of a deployed one, or where the file fixes it; and the deployed."""
     if topology is None:
@@ -418,3 +398,21 @@ def _lab_and_scale(name: str | None, topology: str | None) -> tuple[Lab, float |
     except LabNotFound:
         return lab, lab.scale.time, None
     return running.model, running.record.k, running
+
+
+SEEN_VIEWS: Mapping[str, Callable[[RunningLab | DeclaredLab, Nodes, Format], None]] = {
+    "scale": _scale,
+    "sizing": _sizing,
+    "tenants": _tenants,
+}
+"""Views of a lab that is deployed or declared, beside `testbed.cli.labs.views`."""
+LIVE_VIEWS: Mapping[str, Callable[[RunningLab, Nodes, Format], None]] = {
+    "nodes": _nodes,
+    "links": _links,
+    "bgp": _bgp,
+    "config": _configurations,
+    "guards": _guards,
+    "ib": _infiniband,
+    "vteps": _vteps,
+}
+"""Views of a deployed lab alone."""

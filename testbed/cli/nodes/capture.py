@@ -3,24 +3,36 @@
 import shutil
 import sys
 
-from testbed.base.errors import CapabilityError, ExitCode
+from testbed.base.errors import CapabilityError, ExitCode, TestbedError
 from testbed.cli import options
 from testbed.cli.command import argument, command, option
 
 
 @command("capture")
 @argument("port", metavar="NODE:IF", help="An interface of a node, or a GPU's link to a plane: HOST.gpu1:plane2.")
-@option("-w", "--write", help="Write a pcap file ('-': stdout).")
+@option("-w", "--write", help="Write a pcap file, of InfiniBand pcapng ('-': stdout).")
 @options.count
 @argument("expression", nargs=-1, metavar="[FILTER...]", help="Only packets that this filter of tcpdump passes.")
 @options.lab_name
 def capture(port: str, write: str | None, count: int | None, expression: tuple[str, ...], name: str | None) -> None:
-    """Capture packets of an interface with tcpdump."""
+    """Capture packets of an interface with tcpdump, or frames at a port of an InfiniBand back end."""
     from testbed.cli.lab_choice import open_lab
     from testbed.cli.signals import code_of, terminal_handed_over
     from testbed.lab.features.scale_up.links import find_link, names_gpu_link
 
     lab = open_lab(name)
+    if lab.whole.model.infiniband is not None:
+        from testbed.cli.nodes.subnet_capture import capture_subnet
+        from testbed.lab.features.infiniband.live import LiveSubnet
+
+        subnet = LiveSubnet(lab)
+        if subnet.is_port(port):
+            if expression:
+                raise TestbedError(
+                    "filters are tcpdump's, which does not read frames of InfiniBand",
+                    hint="capture them all, and `testbed decode FILE --filter dest_qp=17`",
+                )
+            sys.exit(capture_subnet(subnet, port, write=write, count=count))
     if names_gpu_link(port):
         link = find_link(lab.model, port)
         node, interface = link.host, link.interface

@@ -25,7 +25,7 @@ def decode(
     as_json: bool,
     format: options.Format,
 ) -> None:
-    """Show the RoCE and UET packets of a capture file, and the frames of scale-up links."""
+    """Show the RoCE and UET packets of a capture file, and the frames of scale-up links and InfiniBand."""
     from testbed.cli.nodes.packets import print_flows, print_packets
 
     form = options.Format.JSON if as_json else format

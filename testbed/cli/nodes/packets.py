@@ -201,7 +201,7 @@ def print_packets(
     if form is Format.CSV:
         raise TestbedError("packets are no table with columns: --format table or json", hint="--summary has columns")
     choice = PacketChoice.parse(count, filters, pdc)
-    render = _json_line if form is Format.JSON else _verbose_text if verbose else _text_line
+    render = _json_line if form is Format.JSON else _verbose_text if verbose else text_line
     _read(file, choice, form, lambda capture, start_ns: print(render(capture, start_ns)))
 
 
@@ -234,7 +234,8 @@ def _read(file: str, choice: PacketChoice, form: Format, show: Callable[[Capture
         numbers = ", ".join(map(str, sorted(tally.unread_link_types)))
         raise TestbedError(
             f"{file}: link type {numbers} is not read",
-            hint="Ethernet (1), Linux cooked (113, 276), raw IP (12, 14, 101, 228, 229) and loopback (0, 108) are",
+            hint="Ethernet (1), Linux cooked (113, 276), raw IP (12, 14, 101, 228, 229), loopback (0, 108) and"
+            " InfiniBand (247, and in ERF, 197) are",
         )
     _warn_of_unknown_fields(choice.filters, tally)
 
@@ -292,8 +293,8 @@ def _json_line(capture: CapturedPacket, _start_ns: int) -> str:
     return json.dumps(capture.document())
 
 
-def _text_line(capture: CapturedPacket, start_ns: int) -> str:
-    """Write seconds since the first frame, who to whom, what carried the packet, the packet."""
+def text_line(capture: CapturedPacket, start_ns: int) -> str:
+    """Return seconds since the first frame, who to whom, what carried the packet, the packet."""
     seen = capture.datagram
     time = "-" if seen.time_ns is None else f"{(seen.time_ns - start_ns) / 1e9:.9f}"
     way = f"{seen.source} > {seen.destination}"
@@ -301,7 +302,7 @@ def _text_line(capture: CapturedPacket, start_ns: int) -> str:
 
 
 def _verbose_text(capture: CapturedPacket, start_ns: int) -> str:
-    lines = [_text_line(capture, start_ns)]
+    lines = [text_line(capture, start_ns)]
     for name, value in flatten(capture.document()):
         shown = " ".join(map(str, value)) if isinstance(value, list) else value
         lines.append(f"    {name}: {'-' if shown in (None, '') else shown}")

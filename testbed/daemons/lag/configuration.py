@@ -20,12 +20,16 @@ class MemberPort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostAggregate:
-    """The link group of a host's NIC. What is sent through the NIC comes out of the interface `inner`."""
+    """The link group of a host's NIC. What is sent through the NIC comes out of the interface `inner`.
+
+    The member for a packet is chosen by the hash of its flow, which begins with `seed`.
+    """
 
     nic: str
     inner: int
     system: str
     key: int
+    seed: int
     members: tuple[MemberPort, ...]
 
 
@@ -36,6 +40,10 @@ class HostGroups:
     namespace: str
     node: str
     aggregates: tuple[HostAggregate, ...]
+
+    def seeded(self, seed: int) -> HostGroups:
+        """Return the same with another seed for the hashes of flows."""
+        return replace(self, aggregates=tuple(replace(one, seed=seed) for one in self.aggregates))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,8 @@ class _Group:
         self._kernel = kernel
         self._programs = LagPrograms()
         self._programs.fix(aggregate.inner)
+        self.seed = 0
+        self.take_seed(aggregate.seed)
         kernel.put_programs(aggregate.inner, {CLSACT_INGRESS: self._programs.named("to_member")})
         for ifindex in self.members:
             kernel.put_programs(ifindex, {CLSACT_INGRESS: self._programs.named("from_member")})
@@ -35,6 +37,11 @@ class _Group:
             members={member.name: member.number for member in aggregate.members},
         )
         self._active: tuple[str, ...] | None = None
+
+    def take_seed(self, seed: int) -> None:
+        """Choose members by hashes that begin with a seed."""
+        self._programs.seed(seed)
+        self.seed = seed
 
     def carrier(self, ifindex: int, up: bool, now: float) -> None:
         """Take note of the carrier of a member."""
@@ -56,7 +63,7 @@ class _Group:
 
     def status(self) -> GroupStatus:
         """Return the state of its members."""
-        return GroupStatus(name=self.nic, members=tuple(self.aggregator.status()))
+        return GroupStatus(name=self.nic, members=tuple(self.aggregator.status()), seed=self.seed)
 
 
 class HostNode(GroupNode):
@@ -84,8 +91,10 @@ class HostNode(GroupNode):
                 self._group_of[change.ifindex].carrier(change.ifindex, change.up, now)
 
     def become(self, configuration: NodeConfiguration, now: float) -> None:
-        if configuration != self._host:
+        if not isinstance(configuration, HostGroups) or configuration.seeded(0) != self._host.seeded(0):
             raise ValueError(f"the link groups of {self._host.node} are others")
+        for group, aggregate in zip(self._groups, configuration.aggregates, strict=True):
+            group.take_seed(aggregate.seed)
 
     def act(self, now: float) -> float:
         return min(group.act(now, self.ports) for group in self._groups)

@@ -27,10 +27,14 @@ _MANY = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStatus:
-    """A link group at a node: its name (a host's NIC, or at a leaf the host) and its members there."""
+    """A link group at a node: its name (a host's NIC, or at a leaf the host) and its members there.
+
+    `seed` is what the hash begins with by which a host chooses a member; 0 at a leaf, and where the kernel chooses.
+    """
 
     name: str
     members: tuple[MemberStatus, ...]
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from testbed.daemons.kit.ready_daemon import ReadyDaemon
 from testbed.daemons.subnetd.adapters import socket_name
 from testbed.daemons.subnetd.description import WiresDescription
 from testbed.daemons.subnetd.errors import WiresError, WiresMissing
+from testbed.daemons.subnetd.listening import FrameCapture
 from testbed.daemons.subnetd.process import DESCRIPTION_NAME, SOCKET_NAME, SUBNET_NAME
 from testbed.protocols.infiniband import binding
 from testbed.protocols.infiniband.data_path import PortCounts
@@ -93,9 +94,23 @@ class SubnetWires:
         """End them and wait for their end. Fine where there are none."""
         _DAEMON.stop(self.run_directory)
 
-    def set_link(self, node: str, port: int, *, up: bool) -> None:
-        """Take the link at a port down, with what is on it, or bring it up."""
-        self._ask("set_link", node=node, port=port, up=up)
+    def set_links(self, node: str, ports: Sequence[int], *, up: bool) -> None:
+        """Take the links at ports of a node down, with what is on them, or bring them up; all at once."""
+        self._ask("set_links", node=node, ports=list(ports), up=up)
+
+    def set_leak(self, node: str, port: int, vl: int, share: float) -> None:
+        """Let what a port sends on a VL lack a share of its credits; 0: none any more."""
+        self._ask("set_leak", node=node, port=port, vl=vl, share=share)
+
+    def deadlock(self) -> tuple[Sequence[str], int]:
+        """Return the lanes that wait for each other in a circle, none where there is none, and for how many ns nothing
+        has moved."""
+        told = self._ask("deadlock")
+        return told["lanes"], told["still_ns"]
+
+    def capture(self, node: str, port: int) -> FrameCapture:
+        """Listen to the frames at a port from now on."""
+        return FrameCapture(self.run_directory, node, port)
 
     def set_tables(self, subnet: Subnet) -> None:
         """Put the tables of a subnet in force."""

@@ -27,6 +27,11 @@ class WiresDescription:
         if self.time_scale < 1:
             raise ValueError(f"a time scale of {self.time_scale}: 1 or more")
 
+    @property
+    def longest_step_ns(self) -> int:
+        """Return how long a full frame and the credit for the next one are under way, on the slowest link."""
+        return max((3 * link.spacing_ns + 2 * link.delay_ns for link in map(self._scaled, self.links)), default=0)
+
     def build(self, subnet: Subnet) -> SubnetDataPath:
         """Return the data path, with the tables of `subnet` in force and its links that are down cut. Raises
         `UsageError`."""

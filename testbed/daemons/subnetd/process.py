@@ -1,8 +1,8 @@
 """The process of a subnet's wires: frames of HCAs through the native data path, tables as they are told, counters for
 whoever asks.
 
-It ends on SIGTERM, SIGINT or when it is asked to. Commands are `status`, `counters`, `set_link`, `tables` and
-`shutdown`.
+It ends on SIGTERM, SIGINT or when it is asked to. Commands are `status`, `counters`, `deadlock`, `set_links`,
+`set_leak`, `tables` and `shutdown`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 from testbed.daemons.kit import configuration
 from testbed.daemons.kit.control import ControlServer, remove_socket
 from testbed.daemons.subnetd.adapters import LONGEST_FRAME, Adapters, HcaConnection
+from testbed.daemons.subnetd.captures import Captures
 from testbed.daemons.subnetd.description import WiresDescription
 from testbed.daemons.subnetd.errors import WiresError
 from testbed.daemons.subnetd.questions import PERFORMANCE_SOCKET, Questions
@@ -40,6 +42,9 @@ _VARIANT_AT = 4
 _LONGEST_SLEEP_S = 3600.0
 _LOOK_S = 0.5
 """While no frame can move, the process looks so often whether a program has gone."""
+_STILL = 16
+"""Where nothing has moved for so many times what a frame and a credit need on the slowest link, lanes that wait for
+each other are told of as a deadlock."""
 _DIRECT = ("rcv_switch_relay_errors", "xmit_discards", "xmit_constraint_errors", "rcv_constraint_errors")
 _COUNTED = (
     *("link_downed", "rcv_errors", *_DIRECT, "buffer_overruns", "vl15_dropped"),
@@ -92,7 +97,14 @@ class WiresProcess:
             for link in self._description.links
             for channel in ((link.a, link.a_port), (link.b, link.b_port))
         }
+        self._far_ends = {
+            near: far
+            for link in self._description.links
+            for near, far in permutations(((link.a, link.a_port), (link.b, link.b_port)))
+        }
         self._down: set[tuple[str, int]] = set()
+        self._leaks: dict[tuple[str, int, int], float] = {}
+        """The share of its credits that a lane lacks, by node, port and VL."""
         self._directory = os.open(run_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._epoll = select.epoll()
         self._control = ControlServer(self._directory, SOCKET_NAME, self._handle, self._epoll)
@@ -100,6 +112,7 @@ class WiresProcess:
         self._adapters = Adapters(self._directory, hellos, self._epoll, self._send, self._free)
         self._agent = PerformanceAgent(self._path.nodes, self._counters)
         self._questions = Questions(self._directory, self._agent.answer, self._epoll)
+        self._captures = Captures(self._directory, self._epoll, self._path.watch)
         self._under_way: dict[int, _UnderWay] = {}
         self._lost: dict[str, int] = {}
         self._token = 0
@@ -108,6 +121,7 @@ class WiresProcess:
         """When something was to be done next, as it was known last."""
         self._moved_ns = time.monotonic_ns()
         """When something was done last."""
+        self._patience_ns = _STILL * self._description.longest_step_ns
         self._late = WiresLateness()
         self._since_ns = time.monotonic_ns()
 
@@ -145,7 +159,7 @@ class WiresProcess:
             self._end()
 
     def _serve(self, descriptor: int) -> None:
-        if not self._adapters.serve(descriptor) and not self._questions.serve(descriptor):
+        if not any(each.serve(descriptor) for each in (self._adapters, self._questions, self._captures)):
             self._turn()
             self._control.serve(descriptor)
 
@@ -156,12 +170,16 @@ class WiresProcess:
             one = self._under_way.get(notice.token)
             if one is None:
                 continue
+            if notice.kind in (binding.LEAVES, binding.COMES):
+                self._captures.take(notice, _on_link(one.frame, notice.vl, notice.fecn))
+                continue
             if one.waits:  # it has left, or was lost before it did
                 one.waits = False
                 self._adapters.left(one.connection)
             if notice.kind == binding.DELIVERED:
                 del self._under_way[notice.token]
-                self._adapters.deliver(notice.node, self._arrived(one.frame, notice.fecn))
+                vl = self._subnet.sl2vl[one.frame[1] >> 4]
+                self._adapters.deliver(notice.node, _on_link(one.frame, vl, notice.fecn))
             elif notice.kind == binding.LOST:
                 del self._under_way[notice.token]
                 self._lost[notice.cause] = self._lost.get(notice.cause, 0) + 1
@@ -188,14 +206,6 @@ class WiresProcess:
         self._advance(now)  # what was due before comes before
         self._path.offer(adapter.name, header, size, self._token, now)
 
-    def _arrived(self, frame: bytes, fecn: bool) -> bytearray:
-        """Return a frame as it comes in: with the lane that it came by, and its mark. The ICRC covers neither."""
-        found = bytearray(frame)
-        found[0] = self._subnet.sl2vl[frame[1] >> 4] << 4 | frame[0] & 0xF
-        if fecn:
-            found[LRH_BYTES + (GRH_BYTES if frame[1] & 3 == GLOBAL else 0) + _VARIANT_AT] |= FECN
-        return found
-
     # --- counters ----------------------------------------------------------------------------------------
 
     def _counters(self, node: str, port: int) -> Mapping[str, int]:
@@ -221,8 +231,12 @@ class WiresProcess:
                 return self._status()
             case {"command": "counters", "anew": bool(anew)}:
                 return self._read_all(anew)
-            case {"command": "set_link", "node": str(node), "port": int(port), "up": bool(up)}:
-                return self._set_link(node, port, up)
+            case {"command": "deadlock"}:
+                return self._deadlock()
+            case {"command": "set_links", "node": str(node), "ports": [*ports], "up": bool(up)}:
+                return self._set_links(node, ports, up)
+            case {"command": "set_leak", "node": str(node), "port": int(port), "vl": int(vl), "share": share}:
+                return self._set_leak(node, port, vl, share)
             case {"command": "tables"}:
                 return self._set_tables()
             case {"command": "shutdown"}:
@@ -239,7 +253,7 @@ class WiresProcess:
         if anew:
             self._path.forget_peaks()
             self._late = WiresLateness()
-        stuck = self._path.in_flight if due == binding.NEVER else 0
+        stuck = self._path.in_flight if due == binding.NEVER and self._path.deadlock() else 0
         return {
             "at_ns": now,
             "engine": self._subnet.engine,
@@ -254,24 +268,48 @@ class WiresProcess:
             ],
         }
 
-    def _set_link(self, node: str, port: int, up: bool) -> Mapping[str, Any]:
+    def _deadlock(self) -> dict[str, Any]:
+        """Return the lanes that wait for each other in a circle, and for how long nothing has moved; no lanes where
+        that is not long yet."""
+        stuck = self._turn() == binding.NEVER and self._path.in_flight
+        still_ns = time.monotonic_ns() - self._moved_ns
+        lanes = self._path.deadlock() if stuck and still_ns >= self._patience_ns else ()
+        return {"lanes": [str(one) for one in lanes], "still_ns": still_ns}
+
+    def _set_links(self, node: str, ports: list[Any], up: bool) -> Mapping[str, Any]:
+        """Have the links at some ports of a node go down, or come back, at once."""
+        self._path.pass_time(time.monotonic_ns())  # whoever waits has waited until now
         try:
-            self._path.set_link(node, port, up)
-        except UsageError as error:
+            for port in ports:
+                self._path.set_link(node, int(port), up)
+                ends = {(node, int(port)), self._far_ends.get((node, int(port)), (node, int(port)))}
+                (self._down.difference_update if up else self._down.update)(ends)
+                self._leaks = {lane: share for lane, share in self._leaks.items() if lane[:2] not in ends}
+        except (UsageError, TypeError, ValueError) as error:
             raise WiresError(str(error)) from error
-        (self._down.discard if up else self._down.add)((node, port))
+        return {}
+
+    def _set_leak(self, node: str, port: int, vl: int, share: Any) -> Mapping[str, Any]:
+        """Let what a port sends on a VL lack a share of its credits, 0: none any more."""
+        self._path.pass_time(time.monotonic_ns())
+        try:
+            self._path.set_leak(node, port, vl, float(share))
+        except (UsageError, TypeError, ValueError) as error:
+            raise WiresError(str(error)) from error
+        self._leaks |= {(node, port, vl): float(share)}
+        if not share:
+            del self._leaks[node, port, vl]
         return {}
 
     def _free(self) -> None:
         """Lose all frames that are under way where each of them waits for the buffer of another one: a program has
         gone, and whoever comes next would wait behind what it has left."""
-        if self._turn() != binding.NEVER or not self._path.in_flight:
+        if self._turn() != binding.NEVER or not self._path.deadlock():
             return
         links = [
             link
             for link in self._description.links
-            if (link.a, link.a_port) in self._subnet.peers
-            and not self._down.intersection(((link.a, link.a_port), (link.b, link.b_port)))
+            if (link.a, link.a_port) in self._subnet.peers and (link.a, link.a_port) not in self._down
         ]
         for up in (False, True):  # all at once: what one frees would be taken by what another one holds
             for link in links:
@@ -305,6 +343,7 @@ class WiresProcess:
             "down": sorted(f"{node}:{port}" for node, port in self._down),
             "up_ns": time.monotonic_ns() - self._since_ns,
             "cpu_ns": int((used.ru_utime + used.ru_stime) * 1e9),
+            "leaks": [[*lane, share] for lane, share in sorted(self._leaks.items())],
             "in_flight": self._path.in_flight,
             "hops": self._path.hops,
             "lost": dict(sorted(self._lost.items())),
@@ -317,12 +356,22 @@ class WiresProcess:
     def _end(self) -> None:
         self._adapters.close()
         self._questions.close()
+        self._captures.close()
         self._control.close()
         self._path.close()
         self._epoll.close()
         with contextlib.suppress(OSError):
             remove_socket(self._directory, PERFORMANCE_SOCKET)
         os.close(self._directory)
+
+
+def _on_link(frame: bytes, vl: int, fecn: bool) -> bytearray:
+    """Return a frame as it is on a link: with the lane that it goes by, and its mark. The ICRC covers neither."""
+    found = bytearray(frame)
+    found[0] = vl << 4 | frame[0] & 0xF
+    if fecn:
+        found[LRH_BYTES + (GRH_BYTES if frame[1] & 3 == GLOBAL else 0) + _VARIANT_AT] |= FECN
+    return found
 
 
 def _words(ns: int, rate_bps: int) -> int:

@@ -27,15 +27,12 @@ class PlacedMemory(Protocol):
 
     def load(self, address: int, length: int) -> bytes:
         """Return a copy of `length` bytes."""
-        ...
 
     def store(self, address: int, data: memoryview) -> None:
         """Copy `data` there."""
-        ...
 
     def close(self) -> None:
         """Let go of it."""
-        ...
 
 
 class ProgramMemory:

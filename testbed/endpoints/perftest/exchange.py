@@ -55,7 +55,7 @@ def source_address(host: str, port: int) -> tuple[str, str]:
     return own, peer
 
 
-class Channel:
+class ToolConnection:
     """A TCP connection to the other side. Messages that have arrived wait in `messages`."""
 
     def __init__(self, item: socket.socket) -> None:
@@ -70,12 +70,12 @@ class Channel:
     # --- set-up ------------------------------------------------------------------------------------------
 
     @staticmethod
-    def connect(host: str, port: int, source: str, timeout_ns: int) -> Channel:
+    def connect(host: str, port: int, source: str, timeout_ns: int) -> ToolConnection:
         """Connect to the server; one that starts a little later is waited for. Raises `PerftestError`."""
         end = time.monotonic_ns() + min(_REFUSED_PATIENCE_NS, timeout_ns)
         while True:
             try:
-                return Channel(socket.create_connection((host, port), timeout_ns / 1e9, (source, 0)))
+                return ToolConnection(socket.create_connection((host, port), timeout_ns / 1e9, (source, 0)))
             except ConnectionRefusedError:
                 if time.monotonic_ns() >= end:
                     raise PeerGoneError(f"nobody listens at {host} port {port}: start the server first") from None

@@ -24,7 +24,7 @@ WARM_UP_ROUND_TRIPS = 100
 _NEVER = 1 << 63
 
 
-class Run(ABC):
+class SizeRun(ABC):
     """One size, as one side sees it. Everything raises `PerftestError`; what was measured so far is in `result`."""
 
     def __init__(self, session: PerftestSession, size: int) -> None:
@@ -72,7 +72,7 @@ class Run(ABC):
             self._session.channel.take("end")
 
 
-class BandwidthRun(Run):
+class BandwidthRun(SizeRun):
     """One direction: messages one after another, as many under way as the tx depth allows, each timed when it is
     completed. Receives for the peer's SENDs are posted anew for as long as it is polled."""
 
@@ -146,7 +146,7 @@ class BandwidthRun(Run):
         return bandwidth_result(self._size, self._begun_ns, self._finished_ns, self._depth, peak=peak)
 
 
-class PingPong(Run):
+class PingPong(SizeRun):
     """One message to the peer, one back, and half of the time between; a READ or an atomic and the whole of it.
 
     perftest's rule (`rtt_factor`): what the peer's program answers counts half, what its adapter answers (READs,

@@ -13,7 +13,7 @@ from typing import Any
 
 from testbed.endpoints.agent import CLOSE_PATIENCE_NS
 from testbed.endpoints.perftest.errors import Interrupted, PeerGoneError, PerftestError
-from testbed.endpoints.perftest.exchange import LOOPBACK, Channel, check_hello, hello, source_address
+from testbed.endpoints.perftest.exchange import LOOPBACK, ToolConnection, check_hello, hello, source_address
 from testbed.endpoints.perftest.json_results import own_json_file
 from testbed.endpoints.perftest.options import Options
 from testbed.endpoints.perftest.transport import MeasuredEndpoint, MeasuringAgent, ToolMemory
@@ -25,7 +25,7 @@ class PerftestSession:
 
     options: Options
     agent: MeasuringAgent
-    channel: Channel
+    channel: ToolConnection
     endpoint: MeasuredEndpoint
     memory: ToolMemory
     json_file: Path | None = None
@@ -39,7 +39,7 @@ class PerftestSession:
     def open(options: Options, announce: Callable[[str], None]) -> Iterator[PerftestSession]:
         """Meet the other side; `announce` is called with this side's address before the server begins to wait."""
         agent = options.tool.transport.open_agent(options)
-        channel: Channel | None = None
+        channel: ToolConnection | None = None
         try:
             channel = _accept(options, announce) if options.host is None else _connect(options, options.host, announce)
             channel.watch(agent.loop)
@@ -96,21 +96,21 @@ class PerftestSession:
         self.ask("closed")
 
 
-def _connect(options: Options, host: str, announce: Callable[[str], None]) -> Channel:
+def _connect(options: Options, host: str, announce: Callable[[str], None]) -> ToolConnection:
     address = options.address or source_address(host, options.port)[0]
     announce(address)
-    return Channel.connect(host, options.port, address, options.timeout_ns)
+    return ToolConnection.connect(host, options.port, address, options.timeout_ns)
 
 
-def _accept(options: Options, announce: Callable[[str], None]) -> Channel:
+def _accept(options: Options, announce: Callable[[str], None]) -> ToolConnection:
     address = options.address or LOOPBACK
-    with Channel.listen(address, options.port) as listener:
+    with ToolConnection.listen(address, options.port) as listener:
         announce(address)
         accepted, _ = listener.accept()
-        return Channel(accepted)
+        return ToolConnection(accepted)
 
 
-def _meet(options: Options, agent: MeasuringAgent, channel: Channel) -> PerftestSession:
+def _meet(options: Options, agent: MeasuringAgent, channel: ToolConnection) -> PerftestSession:
     """Say hello. The server answers what the client says."""
 
     def heard() -> dict[str, Any]:

@@ -20,7 +20,7 @@ from testbed.endpoints.perftest.json_results import json_document, write_json
 from testbed.endpoints.perftest.options import Options, parse_options
 from testbed.endpoints.perftest.registry import TOOLS
 from testbed.endpoints.perftest.results import Result
-from testbed.endpoints.perftest.runs import BandwidthRun, PingPong, Run
+from testbed.endpoints.perftest.runs import BandwidthRun, PingPong, SizeRun
 from testbed.endpoints.perftest.session import PerftestSession
 from testbed.endpoints.perftest.table import RULE, address_block, header_block, table_head, table_row
 from testbed.endpoints.perftest.tool import Tool
@@ -49,7 +49,7 @@ class Measurement:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._results: list[Result] = []
-        self._run: Run | None = None
+        self._run: SizeRun | None = None
         self._address = ""
         self._found: dict[str, Any] = {}
         self._begun = False

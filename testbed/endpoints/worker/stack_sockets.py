@@ -43,7 +43,6 @@ class StackSite(Protocol):
 
     def call_at(self, when: int, action: Callable[[int], None]) -> None:
         """Have `action(now)` called at a time of its clock."""
-        ...
 
 
 class Watched(Protocol):
@@ -53,7 +52,6 @@ class Watched(Protocol):
 
     def events(self) -> int:
         """Return what epoll(7) would tell of it."""
-        ...
 
 
 def act_alone() -> None:

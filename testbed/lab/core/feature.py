@@ -270,6 +270,10 @@ class Feature:
     def set_links(self, lab: RunningLab, node: str, *, up: bool) -> None:
         """Bring links that a node has beside the topology's up or down, as its power does."""
 
+    def set_hash_seeds(self, lab: RunningLab, run: int) -> None:
+        """Have what chooses among links by a hash choose as in the run of this seed. Raises `DriverError`,
+        `ConvergenceError`."""
+
     def start_node(self, lab: RunningLab, node: str) -> None:
         """Start what runs on a node beside routing, after it got its power back."""
 

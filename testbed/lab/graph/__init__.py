@@ -4,5 +4,3 @@ from testbed.lab.graph.dot import render_dot
 from testbed.lab.graph.drawio import render_drawio
 from testbed.lab.graph.mermaid import render_mermaid
 from testbed.lab.graph.page import render_html
-
-__all__ = ["render_dot", "render_drawio", "render_html", "render_mermaid"]

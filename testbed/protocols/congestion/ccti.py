@@ -77,8 +77,6 @@ PARAMETER_SETS: Final[Mapping[str, CctiParameters]] = MappingProxyType({"default
 class Ccti(CongestionControl):
     """The state of one queue pair. It starts at the rate of its NIC."""
 
-    __slots__ = ("_falls_at", "_least", "_limit", "_line", "_rise", "_step", "_timer_ns", "index")
-
     def __init__(self, parameters: CctiParameters, settings: FlowSettings) -> None:
         line = float(settings.link_rate_bps)
         super().__init__(line)

@@ -15,8 +15,6 @@ from testbed.protocols.open_classes import mypyc_attr
 class CongestionControl:
     """A flow without congestion control: it sends as fast as its NIC does."""
 
-    __slots__ = ("notification_ns", "path", "precise_marks", "rate_bps", "window_bytes")
-
     def __init__(self, rate_bps: float) -> None:
         self.rate_bps: float = rate_bps
         """At which packets may leave."""

@@ -156,28 +156,6 @@ PARAMETER_SETS: Final[Mapping[str, DcqcnParameters]] = MappingProxyType(
 class Dcqcn(CongestionControl):
     """The reaction point of one flow. It starts at the rate of its NIC, and does nothing until the first CNP."""
 
-    __slots__ = (
-        "_active",
-        "_additive",
-        "_alpha_at",
-        "_alpha_ns",
-        "_bytes",
-        "_cut_at",
-        "_cut_due",
-        "_cut_ns",
-        "_hyper",
-        "_least",
-        "_line",
-        "_notified",
-        "_parameters",
-        "_raise_at",
-        "_timer_ns",
-        "alpha",
-        "byte_stage",
-        "target_bps",
-        "time_stage",
-    )
-
     def __init__(self, parameters: DcqcnParameters, settings: FlowSettings) -> None:
         line = float(settings.link_rate_bps)
         super().__init__(line)

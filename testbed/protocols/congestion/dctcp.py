@@ -44,8 +44,6 @@ PARAMETER_SETS: Final[Mapping[str, DctcpParameters]] = MappingProxyType({"rfc825
 class DctcpFlow(CongestionControl):
     """One flow. `window` is in packets, `alpha` the estimate of the share of bytes that are marked."""
 
-    __slots__ = ("_acked", "_least", "_marked", "_most", "_mtu", "_parameters", "_round", "_rtt_ns", "alpha", "window")
-
     def __init__(self, parameters: DctcpParameters, settings: FlowSettings) -> None:
         line = float(settings.link_rate_bps)
         super().__init__(line)

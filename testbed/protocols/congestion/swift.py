@@ -73,23 +73,6 @@ PARAMETER_SETS: Final[Mapping[str, SwiftParameters]] = MappingProxyType(
 class Swift(CongestionControl):
     """One flow. `window` is in packets."""
 
-    __slots__ = (
-        "_above",
-        "_base_ns",
-        "_congested",
-        "_cut_at",
-        "_line",
-        "_most",
-        "_mtu",
-        "_offset",
-        "_parameters",
-        "_round_at",
-        "_rtt_ns",
-        "_sampled",
-        "_slope",
-        "window",
-    )
-
     def __init__(self, parameters: SwiftParameters, settings: FlowSettings) -> None:
         line = float(settings.link_rate_bps)
         super().__init__(line)

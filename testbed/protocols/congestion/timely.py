@@ -54,18 +54,6 @@ PARAMETER_SETS: Final[Mapping[str, TimelyParameters]] = MappingProxyType({"paper
 class Timely(CongestionControl):
     """One flow."""
 
-    __slots__ = (
-        "_difference_ns",
-        "_high_ns",
-        "_least",
-        "_line",
-        "_low_ns",
-        "_parameters",
-        "_rises",
-        "_rtt_ns",
-        "_unit_ns",
-    )
-
     def __init__(self, parameters: TimelyParameters, settings: FlowSettings) -> None:
         line = float(settings.link_rate_bps)
         super().__init__(line)

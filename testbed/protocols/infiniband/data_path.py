@@ -26,6 +26,8 @@ FULL_PACKET_BYTES: Final = 4096 + 16
 """The bytes of a packet, BTH to ICRC, in the middle of a message of the longest MTU."""
 _FULL_FRAME_BYTES: Final = 4096 + 40
 _MOST_LIDS: Final = 0xC000
+_LONGEST_CIRCLE: Final = 64
+_SHOWN_OF_CIRCLE: Final = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,21 @@ class FrameNotice:
     fecn: bool
     cause: str
     """The counter that a frame is in that was lost, "" of another one."""
+    port: int = 0
+    """The watched port that a frame leaves by (`binding.LEAVES`) or has come by (`binding.COMES`), on the lane `vl`."""
+    vl: int = 0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Lane:
+    """A virtual lane of a port's output."""
+
+    node: str
+    port: int
+    vl: int
+
+    def __str__(self) -> str:
+        return f"{self.node}:{self.port} VL {self.vl}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +147,8 @@ class SubnetDataPath:
         self.vls = vls
         self._native = binding.library() if native is None else native
         self._numbers = {node.name: number for number, node in enumerate(nodes)}
+        self._credits: dict[tuple[str, int], int] = {}
+        """The credits of a VL of each port that has a link."""
         if len(self._numbers) != len(nodes):
             raise UsageError("two nodes of the subnet have one name")
         if any(not 0 <= node.lid < _MOST_LIDS for node in nodes):
@@ -158,6 +177,7 @@ class SubnetDataPath:
         if link.rate_bps <= 0:
             raise UsageError(f"the link at {link.a} has a rate of {link.rate_bps} bit/s")
         credits = blocks or link.blocks
+        self._credits |= dict.fromkeys(((link.a, link.a_port), (link.b, link.b_port)), credits)
         return binding.FabricLink(
             a, link.a_port, b, link.b_port, link.rate_bps, link.delay_ns, link.spacing_ns, credits, 0
         )
@@ -234,6 +254,18 @@ class SubnetDataPath:
         """Let the link at a port go down, or come back: what is on it is lost, and so is what wants to leave by it."""
         self._demand(self._native.ib_fabric_set_link(self._handle, self._number(node), port, up), node)
 
+    def set_leak(self, node: str, port: int, vl: int, share: float) -> None:
+        """Let what a port sends on a VL lack a share of its credits, as if its peer had lost these buffers; 0: none
+        any more. A link that goes down and comes back has all credits again."""
+        blocks = round(self._credits.get((node, port), 0) * share) if 0 <= share <= 1 else -1
+        if blocks < 0:
+            raise UsageError(f"a leak is a share of the credits, 0 to 1, and not {share}")
+        self._demand(self._native.ib_fabric_set_leak(self._handle, self._number(node), port, vl, blocks), node)
+
+    def watch(self, node: str, port: int, on: bool) -> None:
+        """Have `notices` tell of each frame that a port sends and receives, or not any more."""
+        self._demand(self._native.ib_fabric_watch(self._handle, self._number(node), port, on), node)
+
     @staticmethod
     def _demand(done: bool, node: str) -> None:
         if not done:
@@ -283,14 +315,23 @@ class SubnetDataPath:
                 one.at_ns,
                 one.token,
                 names[one.node].name,
-                one.kind,
+                kind := one.kind,
                 bool(one.fecn),
-                causes[one.cause] if one.kind == binding.LOST else "",
+                causes[one.cause] if kind == binding.LOST else "",
+                one.port if kind > binding.LOST else 0,
+                one.vl if kind > binding.LOST else 0,
             )
             for one in raw[:count]
         ]
         self._native.ib_fabric_forget_notices(self._handle)
         return found
+
+    def deadlock(self) -> tuple[Lane, ...]:
+        """Return lanes of which each waits for a buffer that the next one alone could empty, and the last one for the
+        first; none where there is no such circle. Of a long one its first lanes come back."""
+        found = (binding.NativeChannel * _LONGEST_CIRCLE)()
+        count = min(_LONGEST_CIRCLE, int(self._native.ib_fabric_deadlock(self._handle, found, _LONGEST_CIRCLE)))
+        return tuple(Lane(self.nodes[one.node].name, one.port, one.vl) for one in found[:count])
 
     # --- counters ----------------------------------------------------------------------------------------
 
@@ -349,3 +390,9 @@ class SubnetDataPath:
 def frame_bytes(packet_bytes: int) -> int:
     """Return the bytes of a frame whose packet, BTH to ICRC, has so many."""
     return LRH_BYTES + packet_bytes + VCRC_BYTES
+
+
+def circle_words(names: Sequence[str]) -> str:
+    """Say who waits for whom in a circle, each for the next one."""
+    more = len(names) - _SHOWN_OF_CIRCLE
+    return " waits for ".join(names[:_SHOWN_OF_CIRCLE]) + (f" and {more} more" if more > 0 else "")

@@ -28,7 +28,7 @@ from testbed.protocols.nvme.pdu import (
     Header,
     Layout,
     Termination,
-    Transfer,
+    TransferHeader,
     check_header_digest,
     decode_header,
     decode_termination,
@@ -70,7 +70,7 @@ class Connection(ABC):
         self._staged_from = 0
         self._staged_to = 0
         self._header: Header | None = None
-        self._transfer: Transfer | None = None
+        self._transfer: TransferHeader | None = None
         self._place: memoryview = memoryview(b"")
         self._placed = 0
         self._digest = 0
@@ -219,11 +219,11 @@ class Connection(ABC):
         """A PDU without data, or with data in the capsule, is whole. The memory is used again afterwards."""
 
     @abstractmethod
-    def place_data(self, header: Header, transfer: Transfer) -> memoryview:
+    def place_data(self, header: Header, transfer: TransferHeader) -> memoryview:
         """Return the memory for the data of a PDU, as long as they are. Raises `FatalError`."""
 
     @abstractmethod
-    def on_data(self, header: Header, transfer: Transfer, data_good: bool, now: int) -> None:
+    def on_data(self, header: Header, transfer: TransferHeader, data_good: bool, now: int) -> None:
         """The data are where `place_data` has said."""
 
     @abstractmethod

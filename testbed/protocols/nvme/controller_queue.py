@@ -55,7 +55,7 @@ from testbed.protocols.nvme.pdu import (
     Header,
     Initialize,
     Layout,
-    Transfer,
+    TransferHeader,
     decode_initialize,
     invalid_field,
     sequence_error,
@@ -384,7 +384,7 @@ class ControllerQueue(Connection):
             del self._transfers[ttag]
 
     def _send_c2h(self, cid: int, data: Buffer, offset: int, *, last: PduFlag) -> None:
-        self.send_pdu(PduType.C2H_DATA, Transfer(cid, 0, offset, len(data)).encode(), data, last)
+        self.send_pdu(PduType.C2H_DATA, TransferHeader(cid, 0, offset, len(data)).encode(), data, last)
 
     def _respond(self, cid: int, status: int, result: int = 0) -> None:
         head = self._head if self._flow_control else SQHD_DISABLED
@@ -414,7 +414,7 @@ class ControllerQueue(Connection):
             ttag = self._new_ttag()
             command.transfers[ttag] = [command.asked, command.asked + length]
             self._transfers[ttag] = command
-            body = Transfer(command.sqe.cid, ttag, command.asked, length).encode()
+            body = TransferHeader(command.sqe.cid, ttag, command.asked, length).encode()
             self.send_pdu(PduType.R2T, body)
             command.asked += length
         self.target.make_ready(self)
@@ -426,7 +426,7 @@ class ControllerQueue(Connection):
             if ttag not in self._transfers:
                 return ttag
 
-    def place_data(self, header: Header, transfer: Transfer) -> memoryview:
+    def place_data(self, header: Header, transfer: TransferHeader) -> memoryview:
         if not self._initialized:
             raise sequence_error("H2CData before ICReq")
         command = self._transfers.get(transfer.ttag)
@@ -446,7 +446,7 @@ class ControllerQueue(Connection):
             raise sequence_error("LAST is not in the last H2CData of an R2T")
         return command.place[transfer.offset : stop]
 
-    def on_data(self, header: Header, transfer: Transfer, data_good: bool, now: int) -> None:
+    def on_data(self, header: Header, transfer: TransferHeader, data_good: bool, now: int) -> None:
         if self.controller is not None:
             self.controller.on_sign_of_life(now)
         command = self._transfers[transfer.ttag]

@@ -26,7 +26,7 @@ from testbed.protocols.nvme.pdu import (
     Header,
     Initialize,
     Layout,
-    Transfer,
+    TransferHeader,
     decode_initialize,
     decode_transfer,
     invalid_field,
@@ -222,7 +222,7 @@ class HostQueue(Connection):
 
     # --- data ---------------------------------------------------------------------------------------------
 
-    def _send_data(self, transfer: Transfer) -> None:
+    def _send_data(self, transfer: TransferHeader) -> None:
         request = self._requests.get(transfer.cid)
         if request is None:
             raise invalid_field(Field.CCCID, f"R2T for command {transfer.cid}, which is not there")
@@ -244,11 +244,11 @@ class HostQueue(Connection):
         end = transfer.offset + transfer.length
         for at in range(transfer.offset, end, self._max_h2c_data):
             part = request.data[at : min(at + self._max_h2c_data, end)]
-            body = Transfer(transfer.cid, transfer.ttag, at, len(part)).encode()
+            body = TransferHeader(transfer.cid, transfer.ttag, at, len(part)).encode()
             self.send_pdu(PduType.H2C_DATA, body, part, PduFlag.LAST if at + len(part) == end else 0)
         request.r2t_ends.append(self.sent_bytes + self.unsent_bytes)
 
-    def place_data(self, header: Header, transfer: Transfer) -> memoryview:
+    def place_data(self, header: Header, transfer: TransferHeader) -> memoryview:
         if not self._initialized:
             raise sequence_error("C2HData before ICResp")
         request = self._requests.get(transfer.cid)
@@ -267,7 +267,7 @@ class HostQueue(Connection):
             raise invalid_field(Field.FLAGS, "SUCCESS where it may not be")
         return request.place[transfer.offset : end]
 
-    def on_data(self, header: Header, transfer: Transfer, data_good: bool, now: int) -> None:
+    def on_data(self, header: Header, transfer: TransferHeader, data_good: bool, now: int) -> None:
         request = self._requests[transfer.cid]
         request.received += transfer.length
         if not data_good:

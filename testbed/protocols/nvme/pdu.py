@@ -229,7 +229,7 @@ def decode_initialize(view: memoryview) -> Initialize:
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
+class TransferHeader:
     """The header of H2CData, C2HData or R2T. `ttag` is 0 in C2HData."""
 
     cid: int
@@ -241,10 +241,10 @@ class Transfer:
         return _DATA.pack(self.cid, self.ttag, self.offset, self.length, 0)
 
 
-def decode_transfer(view: memoryview) -> Transfer:
+def decode_transfer(view: memoryview) -> TransferHeader:
     """Decode what follows the common header of H2CData, C2HData or R2T."""
     cid, ttag, offset, length, _ = _DATA.unpack_from(view, COMMON_BYTES)
-    return Transfer(cid, ttag, offset, length)
+    return TransferHeader(cid, ttag, offset, length)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,31 +16,3 @@ from testbed.protocols.simulation.nic import Endpoint, NicHost
 from testbed.protocols.simulation.port import ClassQueue, OutputPort
 from testbed.protocols.simulation.settings import FabricPortSettings, PacketKind, SwitchSettings
 from testbed.protocols.simulation.switch import FabricSwitch, InputPort, SwitchMemory
-
-__all__ = [
-    "ALL_PRIORITIES",
-    "WIRE_OVERHEAD_BYTES",
-    "Call",
-    "ClassQueue",
-    "ConfigurationError",
-    "ContractError",
-    "Deadlock",
-    "Ended",
-    "Endpoint",
-    "Events",
-    "FabricNetwork",
-    "FabricPortSettings",
-    "FabricSwitch",
-    "Frame",
-    "Impairments",
-    "InputPort",
-    "Line",
-    "LinkSettings",
-    "Livelock",
-    "NicHost",
-    "OutputPort",
-    "PacketKind",
-    "SimulationError",
-    "SwitchMemory",
-    "SwitchSettings",
-]

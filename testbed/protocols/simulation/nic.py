@@ -42,11 +42,9 @@ class Endpoint(Protocol):
         """Return what it wants to send now, `limit` at most. Nothing: it is asked again after something has happened to
         it.
         """
-        ...
 
     def next_timer(self) -> int | None:
         """Return when `handle_timer` is due; a time in the past means now."""
-        ...
 
     def handle_timer(self, now: int) -> None: ...
 

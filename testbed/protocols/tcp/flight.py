@@ -9,19 +9,6 @@ from collections.abc import Iterator
 class SentSegment:
     """A segment on its way. `first` and `end` are sequence numbers of 64 bits."""
 
-    __slots__ = (
-        "end",
-        "ever_retransmitted",
-        "first",
-        "first_sent_ns",
-        "flags",
-        "lost",
-        "payload",
-        "retransmitted",
-        "sacked",
-        "sent_ns",
-    )
-
     def __init__(self, first: int, end: int, payload: bytes, flags: int, now: int) -> None:
         self.first = first
         self.end = end

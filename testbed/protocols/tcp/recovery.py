@@ -31,8 +31,6 @@ class WindowState(IntEnum):
 class AckNews:
     """The news that one acknowledgement has brought."""
 
-    __slots__ = ("acked", "advanced", "duplicates", "echoed_ns", "first_time", "lost", "marked", "sacked")
-
     def __init__(self) -> None:
         self.acked = 0
         """Segments acknowledged that were not selectively acknowledged before."""

@@ -43,23 +43,6 @@ class TcpSegment:
     """One segment. Sequence numbers and timestamps are those of the wire, of 32 bits; 0 or -1 where an option is not
     there."""
 
-    __slots__ = (
-        "ack",
-        "destination_port",
-        "flags",
-        "has_timestamps",
-        "mss",
-        "payload",
-        "sack",
-        "sack_permitted",
-        "sequence",
-        "source_port",
-        "tsecr",
-        "tsval",
-        "window",
-        "window_scale",
-    )
-
     def __init__(
         self,
         source_port: int,

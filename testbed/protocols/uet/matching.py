@@ -25,8 +25,6 @@ DEFAULT_MAX_UNEXPECTED_BYTES: Final = 64 << 20
 class PostedReceive:
     """A buffer that waits for one message."""
 
-    __slots__ = ("buffer", "context", "ignore", "initiator", "sequence", "tag")
-
     buffer: memoryview
     tag: int
     ignore: int
@@ -76,21 +74,6 @@ class ReceiveQueue:
     by one, in order, up to the earliest exact one; a receive with ignored bits looks through the unexpected messages
     one by one.
     """
-
-    __slots__ = (
-        "_arrived",
-        "_arrived_by_source",
-        "_arrived_by_tag",
-        "_by_source",
-        "_by_tag",
-        "_next_sequence",
-        "_wildcards",
-        "max_posted",
-        "max_unexpected",
-        "max_unexpected_bytes",
-        "posted",
-        "unexpected_bytes",
-    )
 
     def __init__(
         self,

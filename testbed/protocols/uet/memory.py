@@ -54,11 +54,9 @@ class CopiedMemory(Protocol):
 
     def load(self, offset: int, length: int) -> bytearray:
         """Return a copy of `length` bytes. Raises `OSError` where they cannot be read (any longer)."""
-        ...
 
     def store(self, offset: int, data: memoryview) -> None:
         """Copy `data` to its place. Raises `OSError` where it cannot be written (any longer)."""
-        ...
 
 
 class AccessRefused(TransportError):
@@ -72,8 +70,6 @@ class AccessRefused(TransportError):
 
 class MemoryRegion:
     """A buffer under a key. `MemoryTable.register` makes it."""
-
-    __slots__ = ("access", "base", "buffer", "copied", "job_id", "key", "registered")
 
     key: int
     """64 bits."""
@@ -163,8 +159,6 @@ def _as_bytes(buffer: bytes | bytearray | memoryview) -> memoryview:
 
 class MemoryTable:
     """The regions of one resource index, by key."""
-
-    __slots__ = ("_regions",)
 
     def __init__(self) -> None:
         self._regions: dict[int, MemoryRegion] = {}

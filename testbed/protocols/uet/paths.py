@@ -69,8 +69,6 @@ def judge_nack(code: NackCode, marked: bool) -> PathFeedback:
 class Quarantine:
     """EVs to be avoided for a fixed time after their last report, of `entropies` in all. Amortised O(1)."""
 
-    __slots__ = ("_limit", "_order", "_period_ns", "_until")
-
     def __init__(self, period_ns: int, entropies: int) -> None:
         self._period_ns = period_ns
         self._limit = entropies // 2
@@ -118,8 +116,6 @@ def _members(entropies: tuple[int, ...]) -> frozenset[int]:
 class PathSelector(ABC):
     """Chooses among `entropies` (at least one). Times in ns. Both methods are on the path of every packet."""
 
-    __slots__ = ("_base_rtt_ns", "_dead", "_entropies", "_known", "_random")
-
     def __init__(self, entropies: Sequence[int], random: Random, base_rtt_ns: int) -> None:
         if not entropies:
             raise UsageError("path selection needs at least one entropy value")
@@ -164,8 +160,6 @@ class SinglePath(PathSelector):
     Congestion does not move it: the specification has no path feedback for ROD.
     """
 
-    __slots__ = ("_changed_at", "_entropy", "_failed")
-
     def __init__(self, entropies: Sequence[int], random: Random, base_rtt_ns: int) -> None:
         super().__init__(entropies, random, base_rtt_ns)
         self._entropy = self._draw(0)
@@ -196,8 +190,6 @@ class SinglePath(PathSelector):
 
 class ObliviousPaths(PathSelector):
     """All EVs in turn, in an order drawn anew each time round. Best with trimming (section 3.6.16)."""
-
-    __slots__ = ("_index", "_order")
 
     def __init__(self, entropies: Sequence[int], random: Random, base_rtt_ns: int) -> None:
         super().__init__(entropies, random, base_rtt_ns)
@@ -236,8 +228,6 @@ class BitmapPaths(ObliviousPaths):
     here. The specification's own rule stands beside it: not within one RTT, unless more than half of all paths look
     congested.
     """
-
-    __slots__ = ("_congested", "_skips")
 
     def __init__(self, entropies: Sequence[int], random: Random, base_rtt_ns: int) -> None:
         super().__init__(entropies, random, base_rtt_ns)
@@ -294,20 +284,6 @@ class RepsPaths(PathSelector):
     To the paper's algorithm the specification's rules are added: neither a random nor a recycled EV is one that met
     congestion within the last RTT (unless more than half did), or that timed out.
     """
-
-    __slots__ = (
-        "_again",
-        "_congested",
-        "_explore",
-        "_filled",
-        "_fresh",
-        "_frozen_until",
-        "_head",
-        "_packets_per_return",
-        "_ring",
-        "_uses",
-        "_uses_left",
-    )
 
     def __init__(
         self, entropies: Sequence[int], random: Random, base_rtt_ns: int, uses: int = 1, packets_per_return: int = 1

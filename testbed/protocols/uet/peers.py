@@ -23,8 +23,6 @@ Peer = tuple[str, bool]
 class PeerCounters:
     """The counters of an endpoint whose PDCs are in `pdcs`; `totals` are those of all peers, and of nobody."""
 
-    __slots__ = ("_kept", "_pdcs", "_totals")
-
     def __init__(self, totals: Counter[str], pdcs: Mapping[int, Pdc]) -> None:
         self._totals = totals
         self._pdcs = pdcs

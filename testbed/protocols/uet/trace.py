@@ -24,8 +24,6 @@ class TraceEvent(NamedTuple):
 class Trace:
     """The latest `limit` events of one endpoint, oldest first."""
 
-    __slots__ = ("_events", "dropped")
-
     def __init__(self, limit: int = 1_000_000) -> None:
         self._events: deque[TraceEvent] = deque(maxlen=limit)
         self.dropped = 0

@@ -1,5 +1,3 @@
 """Records and labs for people: tables, pages, pictures."""
 
 from testbed.record.report.scenario import print_record, render_report, write_report_files
-
-__all__ = ["print_record", "render_report", "write_report_files"]

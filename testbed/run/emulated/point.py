@@ -18,6 +18,7 @@ from testbed.lab.core.deploy.records.lab_record import state_of
 from testbed.lab.core.deploy.watch.next_hops import next_hops, resolve_next_hops
 from testbed.lab.core.deploy.watch.rtt import RttReport, measure_rtt
 from testbed.record.record import RunResult
+from testbed.run.emulated.workers import HasFileno
 from testbed.run.emulated.workload_runner import LEAD_S, WorkloadRunner, WorkloadRunOptions
 from testbed.run.faults.outcome import LabLeftChanged
 from testbed.run.faults.timeline import FaultTimeline
@@ -79,6 +80,8 @@ class EmulatedPoint(PointRuns):
         """The lab where it is really there, whose state, links and changes by others are known."""
         self.lead_s = LEAD_S
         """The time that workers have to hear of the common start."""
+        self.over: HasFileno | None = None
+        """It is readable once nothing more of a run can come."""
         self._share = 0.0
         """The share of the traffic that has arrived, as it was told last."""
         # now, since ideals that are computed first while traffic runs would take CPU time of it
@@ -215,6 +218,7 @@ class EmulatedPoint(PointRuns):
             lead_s=self.lead_s,
             limit_s=self.scenario.workload.time_limit.seconds,
             interrupt=self.interrupt,
+            over=self.over,
             around=lambda: self.watched(measured, traffic),
             on_progress=lambda share: self._tell(Phase.TRAFFIC, index, share, 1.0),
             on_behind=lambda behind: self._tell(Phase.TRAFFIC, index, self._share, 1.0, behind),
@@ -276,7 +280,12 @@ class EmulatedPoint(PointRuns):
             return None
         if self.running is None:
             raise ScenarioError("faults need a lab that is really there")
-        return FaultTimeline(self.running, self.scenario.faults, kill_worker=self._kill_worker)
+        subnet = None
+        if self.running.whole.model.infiniband is not None:
+            from testbed.run.faults.subnet import SubnetSite
+
+            subnet = SubnetSite(self.running)
+        return FaultTimeline(self.running, self.scenario.faults, kill_worker=self._kill_worker, subnet=subnet)
 
     def _kill_worker(self, host: str) -> None:
         """Ends the worker of a host at once, or the ranks of a program there. Raises `ScenarioError` where the host has

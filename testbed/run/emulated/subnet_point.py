@@ -9,11 +9,16 @@ from typing import Any, Final
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.model import InfinibandFabric
+from testbed.protocols.infiniband.data_path import circle_words
+from testbed.record.samples import RunEvent
+from testbed.run.emulated.deadlock_watch import DeadlockWatch
 from testbed.run.emulated.point import EmulatedPoint
+from testbed.run.faults.kills import NodeKill
 from testbed.run.faults.links import LinkDown
 from testbed.run.faults.registry import lab_fault
+from testbed.run.faults.subnet import CreditLeak
 from testbed.run.measuring.measured import Measured, TimeLimitReached
-from testbed.run.measuring.subnet_loads import subnet_load
+from testbed.run.measuring.subnet_loads import DEADLOCKED, subnet_load
 from testbed.run.placed.subnet_lab import SubnetLab
 from testbed.run.placed.traffic import RunTraffic, lab_transports
 from testbed.run.schema.model import Scenario
@@ -38,15 +43,19 @@ def check_subnet_faults(scenario: Scenario, fabric: InfinibandFabric) -> None:
     """Raise `ScenarioError` for the first fault that the subnet of a lab which is up does not have."""
     parts = {node.name for node in fabric.switches}
     for fault in scenario.faults:
-        if fault.target.partition(":")[0] in parts and not isinstance(lab_fault(fault), LinkDown):
+        of_subnet = fault.target.partition(":")[0] in parts
+        if of_subnet and not isinstance(lab_fault(fault), LinkDown | NodeKill | CreditLeak):
             raise ScenarioError(
-                f"links of a subnet that is up go down, and {fault.kind} of {fault.target} is something else",
-                hint="kind: link-down or link-flap; --backend simulation also has node-kill",
+                f"a subnet that is up has no {fault.kind}, which {fault.target} is to have",
+                hint="link: with down, flap or leak; node: or manager: with kill",
             )
 
 
 class SubnetPoint(EmulatedPoint):
     """Does the runs of one point over the subnet of a lab. Raises `ScenarioError` for a lab that has no wires."""
+
+    _deadlocks: DeadlockWatch
+    """Of the run that goes on."""
 
     def __init__(self, point: Point, running: RunningLab, **options: Any) -> None:
         self._lab = SubnetLab(running)
@@ -59,7 +68,7 @@ class SubnetPoint(EmulatedPoint):
         wires = self._lab.wires
         before = wires.counters(anew=True)
         try:
-            with super().watched(measured, traffic):
+            with self._deadlocks.watching(), super().watched(measured, traffic):
                 yield
         finally:
             now = wires.counters()
@@ -77,12 +86,24 @@ class SubnetPoint(EmulatedPoint):
             measured.wires_late = counted.late
 
     def _run_workers(self, index: int, traffic: RunTraffic, measured: Measured) -> None:
-        """Do as with any lab. Nothing is wrong with a run that a deadlock has kept to its time limit: that is what it
-        shows."""
-        super()._run_workers(index, traffic, measured)
+        """Do as with any lab, and end with a deadlock. Nothing is wrong with a run that it has ended: that is what the
+        run shows."""
+        with DeadlockWatch(self._lab.wires) as self._deadlocks:
+            self.over = self._deadlocks
+            super()._run_workers(index, traffic, measured)
         subnet = measured.observation.subnet
-        if subnet is not None and subnet.stuck and isinstance(measured.failure, TimeLimitReached):
+        if subnet is None or not subnet.stuck:
+            return
+        if isinstance(measured.failure, TimeLimitReached):
             measured.failure = None
+        lanes = self._deadlocks.lanes
+        event = RunEvent(
+            at_s=round(subnet.deadlocked_s or 0.0, 6),
+            kind=DEADLOCKED,
+            target=lanes[0].partition(":")[0] if lanes else "",
+            detail=circle_words(lanes),
+        )
+        measured.events = sorted((*measured.events, event), key=lambda one: one.at_s)
 
     def _approximations(self) -> list[str]:
         said = (line for one in lab_transports(self.scenario, self.lab) for line in one.approximations())

@@ -41,7 +41,6 @@ class LabFactory(Protocol):
 
     def __call__(self, topology: TopologyRef) -> LiveLab:
         """The lab of a topology, up and converged; the one asked for before may go, unless it is the same."""
-        ...
 
 
 @runtime_checkable
@@ -50,7 +49,6 @@ class RescalableLabs(Protocol):
 
     def larger_k(self, topology: TopologyRef, k: float) -> float | None:
         """Return the k that the lab may have where one of `k` is wanted; None where its k stays as it is."""
-        ...
 
 
 def run_sweep(

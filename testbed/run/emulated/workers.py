@@ -65,33 +65,34 @@ class PipedProcess(Protocol):
     @property
     def stdin(self) -> IO[bytes] | None:
         """Return what writes to it."""
-        ...
 
     @property
     def stdout(self) -> IO[bytes] | None:
         """Return what reads from it."""
-        ...
 
     @property
     def pid(self) -> int:
         """Return its number on its machine, 0 where nobody knows."""
-        ...
 
     @property
     def returncode(self) -> int | None:
         """Return how it ended, None while it runs as far as was looked."""
-        ...
 
     def poll(self) -> int | None:
         """Look whether it has ended, and how."""
-        ...
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end. Raises `subprocess.TimeoutExpired`."""
-        ...
 
     def kill(self) -> None:
         """End it at once."""
+
+
+class HasFileno(Protocol):
+    """A thing that is readable once something has happened."""
+
+    def fileno(self) -> int:
+        """Return its descriptor."""
         ...
 
 
@@ -342,12 +343,14 @@ class Workers:
         on_event: Callable[[str, Event], None] = lambda host, event: None,
         *,
         tolerant: bool = False,
+        over: HasFileno | None = None,
     ) -> Answers:
         """Waits until each of these hosts has sent the event `expected`, one fails, an interrupt comes or the deadline
         passes.
 
         Other events go to `on_event`. With `tolerant` it goes on with those that are left when one fails; the first
-        failure is in the answers all the same. Workers that have died are removed.
+        failure is in the answers all the same. Workers that have died are removed. Once `over` is readable nothing more
+        is waited for, as at the deadline.
         """
         answers = Answers()
         waiting = dict.fromkeys(hosts)
@@ -358,6 +361,8 @@ class Workers:
         with selectors.DefaultSelector() as selector:
             if interrupt is not None:
                 selector.register(interrupt, selectors.EVENT_READ, None)
+            if over is not None:
+                selector.register(over, selectors.EVENT_READ, over)
             for worker in self._processes():
                 selector.register(worker.output, selectors.EVENT_READ, worker)
                 if worker.has_more:
@@ -371,6 +376,9 @@ class Workers:
                     worker = key.data
                     if worker is None:
                         answers.interrupted = True
+                        return answers
+                    if worker is over:
+                        answers.late = tuple(waiting)
                         return answers
                     if mask & selectors.EVENT_WRITE:
                         worker.flush()

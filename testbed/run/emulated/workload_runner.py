@@ -21,7 +21,16 @@ from testbed.endpoints.worker.program import Program
 from testbed.endpoints.worker.program_json import encode_program
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.emulated.behind import RanksBehind
-from testbed.run.emulated.workers import PATIENCE_S, Answers, Event, SharedWorkers, WorkerFailed, Workers, WorkerSeat
+from testbed.run.emulated.workers import (
+    PATIENCE_S,
+    Answers,
+    Event,
+    HasFileno,
+    SharedWorkers,
+    WorkerFailed,
+    Workers,
+    WorkerSeat,
+)
 from testbed.run.measuring.measured import Measured, TimeLimitReached
 from testbed.run.measuring.mixed_parts import CarriedPart, MixedParts
 from testbed.run.measuring.reports import put_together, settle_digests
@@ -66,6 +75,8 @@ class WorkloadRunOptions:
     """The wall-clock time after which the run is ended."""
     interrupt: Interrupt | None = None
     """The interrupt that ends it early; None: the runner's own."""
+    over: HasFileno | None = None
+    """It is readable once nothing more can come: the run ends then, as by its time limit."""
     around: Around = nullcontext
     """It is entered when every host is ready, and left when all are done."""
     on_progress: OnProgress = lambda share: None
@@ -305,7 +316,9 @@ class _Run:
             start = {"do": "start", "at_ns": self.begin_ns}
             self._workers.tell(dict.fromkeys(self._hosts, start))
             deadline = self.begin_ns / 1e9 + self._options.limit_s
-            answers = self._workers.wait(self._hosts, "done", deadline, self._interrupt, self._on_event)
+            answers = self._workers.wait(
+                self._hosts, "done", deadline, self._interrupt, self._on_event, over=self._options.over
+            )
             self.elapsed_s = max(0.0, (time.monotonic_ns() - self.begin_ns) / 1e9)
             self.out_of_time = bool(answers.late)
             self._note(answers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from testbed.base.errors import Finding, ScenarioError
 from testbed.base.linux.processes import Process, freeze, kill_processes
@@ -11,11 +12,15 @@ from testbed.lab.core.deploy.routing import running_daemons, start_routing
 from testbed.lab.core.model import Lab
 from testbed.run.faults.lab_fault import FaultPlace, FaultSite, LabFault, carriers
 
+if TYPE_CHECKING:
+    from testbed.run.faults.subnet import SubnetSite
+
 
 class NodeKill(LabFault):
     """All ports of a switch lose their carrier, and its routing daemons get SIGKILL.
 
-    Ports go one after the other, and a switch without power says nothing meanwhile: its daemons stand still before.
+    Ports go one after the other, and a switch without power says nothing meanwhile: its daemons stand still before. A
+    switch of InfiniBand has no daemons, and loses what it has in its buffers.
     """
 
     kind = "node-kill"
@@ -28,6 +33,9 @@ class NodeKill(LabFault):
         return {f"the routing of {self.target}": "", **links}
 
     def do(self, site: FaultSite) -> None:
+        if site.subnet is not None and site.subnet.has_switch(self.target):
+            site.subnet.kill_switch(self.target)
+            return
         daemons = running_daemons(site.lab, self.target)
         freeze(daemons)
         for port in self._ports(site):
@@ -36,6 +44,9 @@ class NodeKill(LabFault):
 
     def undo(self, site: FaultSite) -> None:
         """All ports are tried, whichever of them refuses, and the routing is started in any case."""
+        if site.subnet is not None and site.subnet.has_switch(self.target):
+            site.subnet.revive_switch(self.target)
+            return
         errors: list[Exception] = []
         for port in self._ports(site):
             try:
@@ -101,6 +112,45 @@ class DaemonKill(LabFault):
 
     def _running(self, site: FaultSite) -> list[Process]:
         return [one for one in running_daemons(site.lab, self.target) if one.command == self._daemon]
+
+
+class ManagerKill(LabFault):
+    """The subnet manager at a host of an InfiniBand back end gets SIGKILL; undone, it starts again."""
+
+    kind = "manager-kill"
+    place = FaultPlace.MANAGER
+
+    def check(self, lab: Lab) -> Iterator[Finding]:
+        hosts = () if lab.infiniband is None else lab.infiniband.settings.sm_hosts
+        if self.target not in hosts:
+            known = ", ".join(hosts)
+            yield Finding(
+                code="unknown-manager",
+                keys=("manager",),
+                message=f"{lab.name} has no subnet manager at {self.target}",
+                hint=f"it has those at {known}" if known else "a back end with link_layer: infiniband has some",
+            )
+
+    def holds(self, lab: Lab) -> Mapping[str, str]:
+        return {f"the subnet manager at {self.target}": ""}
+
+    def prepare(self, site: FaultSite) -> None:
+        self._subnet(site).prepare()
+
+    def do(self, site: FaultSite) -> None:
+        self._subnet(site).kill_manager(self.target)
+
+    def undo(self, site: FaultSite) -> None:
+        self._subnet(site).restart_manager(self.target)
+
+    @property
+    def may_lose(self) -> bool:
+        return False
+
+    def _subnet(self, site: FaultSite) -> SubnetSite:
+        if site.subnet is None:
+            raise ScenarioError(f"the back end of {site.lab.name} has no subnet manager")
+        return site.subnet
 
 
 class AgentKill(LabFault):

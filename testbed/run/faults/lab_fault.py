@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from testbed.base.errors import Finding
 from testbed.base.names import known_names_hint
@@ -22,6 +22,9 @@ from testbed.lab.core.model import Lab, Link, NodeKind
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.features.scale_up.links import NoSuchScaleUpLink, find_links, names_gpu_link
 from testbed.run.schema.model import AtStep, Fault
+
+if TYPE_CHECKING:
+    from testbed.run.faults.subnet import SubnetSite
 
 _KIND_TEXTS = {NodeKind.SWITCH: "switch", NodeKind.HOST: "host", NodeKind.STORAGE: "storage target"}
 """Kinds of nodes in the words of messages; others are called by their names."""
@@ -44,6 +47,8 @@ class FaultPlace(StrEnum):
     """All links of all GPUs of a host within their scale-up domain."""
     DOMAIN = "domain"
     """The process that switches for a scale-up domain."""
+    MANAGER = "manager"
+    """The subnet manager at a host of an InfiniBand back end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +59,8 @@ class FaultSite:
     links: LinkControl
     kill_worker: Callable[[str], None]
     """Ends the worker of a host at once. Raises `ScenarioError` where the host has none."""
+    subnet: SubnetSite | None = None
+    """The InfiniBand back end of the lab; None: it is Ethernet."""
     lasting: list[LabFault] = field(default_factory=list)
     """The faults that last at the moment and change what others of their kind change, too; the latest is the last."""
 
@@ -128,6 +135,8 @@ class LabFault(ABC):
         """
         if self.of_scale_up:
             site.links.prepare(f"{self.target}:planes" if self.place in _WHOLE else self.target)
+        elif site.subnet is not None and (site.subnet.has_port(self.target) or site.subnet.has_switch(self.target)):
+            site.subnet.prepare()
         elif self.place is FaultPlace.LINK:
             if not site.links.is_beside(self.target):
                 node, _, interface = self.target.partition(":")

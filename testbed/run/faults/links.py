@@ -30,10 +30,16 @@ class LinkDown(LabFault):
         return carriers(lab, lambda link: self.target in (str(link.a), str(link.b)))
 
     def do(self, site: FaultSite) -> None:
-        site.links.set(self.links, LinkChange(up=False))
+        self._set(site, up=False)
 
     def undo(self, site: FaultSite) -> None:
-        site.links.set(self.links, LinkChange(up=True))
+        self._set(site, up=True)
+
+    def _set(self, site: FaultSite, *, up: bool) -> None:
+        if site.subnet is not None and site.subnet.has_port(self.links):
+            site.subnet.set_link(self.links, up=up)
+        else:
+            site.links.set(self.links, LinkChange(up=up))
 
     @property
     def may_lose(self) -> bool:

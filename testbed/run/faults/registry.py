@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from testbed.base.errors import Finding
 from testbed.lab.core.model import Lab
-from testbed.run.faults import kills, links, loops, planes, scale_up  # noqa: F401  # their classes are found below
+from testbed.run.faults import kills, links, loops, planes, scale_up, subnet  # noqa: F401  # for their classes
 from testbed.run.faults.lab_fault import LabFault
 from testbed.run.faults.overlaps import find_overlaps
 from testbed.run.schema.model import Fault

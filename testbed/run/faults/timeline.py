@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from testbed.lab.core.deploy.links.changes import LinkControl
 from testbed.lab.core.deploy.live import RunningLab
@@ -28,6 +28,9 @@ from testbed.run.faults.outcome import FaultOutcome, LabLeftChanged, TimedEvent,
 from testbed.run.faults.registry import lab_fault
 from testbed.run.schema.model import Fault
 
+if TYPE_CHECKING:
+    from testbed.run.faults.subnet import SubnetSite
+
 SETTLE_S = 60.0
 """In which routing must be whole again after the faults of a run."""
 
@@ -39,12 +42,20 @@ class FaultTimeline:
     is in `outcome`, and `require_whole` refuses a lab that was left changed.
     """
 
-    def __init__(self, lab: RunningLab, faults: Sequence[Fault], *, kill_worker: Callable[[str], None]) -> None:
-        """`kill_worker` ends the process that moves a host's data, and raises `ScenarioError` where there is none."""
+    def __init__(
+        self,
+        lab: RunningLab,
+        faults: Sequence[Fault],
+        *,
+        kill_worker: Callable[[str], None],
+        subnet: SubnetSite | None = None,
+    ) -> None:
+        """`kill_worker` ends the process that moves a host's data, and raises `ScenarioError` where there is none.
+        `subnet` is the back end, where it is InfiniBand."""
         self._lab = lab
         self._faults = [lab_fault(fault) for fault in faults]
         self._acts = plan_acts(self._faults)
-        self._site = FaultSite(lab=lab, links=LinkControl(lab), kill_worker=kill_worker)
+        self._site = FaultSite(lab=lab, links=LinkControl(lab), kill_worker=kill_worker, subnet=subnet)
         self._changed = threading.Condition()
         """Reasons to go on other than time: a step, or the end."""
         self._stopped = False
@@ -114,6 +125,7 @@ class FaultTimeline:
             undone = bool(self._outstanding)
             for act in list(self._outstanding.values()):
                 self._undo(act, last=True)
+            self._settle_subnet()
             disturbed = undone or any(event.kind == "detected" for event in self._seen())
             if disturbed and not self._left_changed:
                 self._await_routing()
@@ -129,7 +141,7 @@ class FaultTimeline:
                 target=event.target,
                 detail=event.detail,
             )
-            for event in sorted([*self._done, *self._seen()])
+            for event in sorted([*self._done, *self._seen(), *self._rerouted()])
             if event.at_ns >= self._began_ns > 0
         ]
 
@@ -267,6 +279,19 @@ class FaultTimeline:
                     ended += f", and the program came to {came}"
                 self._troubles.append(f"{act.name} at {act.due} never happened: {ended}")
             named.add(act.fault)
+
+    def _rerouted(self) -> Sequence[TimedEvent]:
+        return () if self._site.subnet is None else self._site.subnet.seen
+
+    def _settle_subnet(self) -> None:
+        """Wait until frames of InfiniBand go by the tables of the subnet as it is."""
+        if self._site.subnet is None:
+            return
+        try:
+            self._site.subnet.settle()
+        except Exception as error:
+            self._troubles.append(error_words(error))
+            self._left_changed.append(error_words(error))
 
     def _await_routing(self) -> None:
         if not self._lab.plan.switches:

@@ -24,16 +24,13 @@ class Served(Protocol):
 
     def environment(self, nic: PortPlan) -> Mapping[str, str]:
         """The variables that the ranks on a NIC have for it, over those of libraries."""
-        ...
 
     @property
     def watched(self) -> Mapping[str, int]:
         """The processes that the ranks depend on, by what each is: its descriptor (pidfd_open(2))."""
-        ...
 
     def sent_again(self) -> int | None:
         """The packets that were sent again since the begin; None where nobody can tell."""
-        ...
 
 
 class KernelTcp:

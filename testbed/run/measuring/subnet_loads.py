@@ -12,6 +12,9 @@ _NS = 1e9
 MOST_PORTS = 256
 """The most ports of a record: those that waited longest for credits, then those that sent most."""
 
+DEADLOCKED = "deadlocked"
+"""The event of a run that no frame can move any more; its detail names the lanes that wait for each other."""
+
 
 def subnet_load(
     readings: Sequence[PortCounts],

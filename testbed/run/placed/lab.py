@@ -35,41 +35,32 @@ class LiveLab(Protocol):
     @property
     def whole(self) -> LiveLab:
         """Returns the lab as it is seen in all its networks."""
-        ...
 
     def of_network(self, *names: str) -> LiveLab:
         """Returns the lab as it is seen in some networks: `model` and `plan` have nothing of the others."""
-        ...
 
     def spawn(self, node: str, argv: Sequence[str], **popen_kwargs: Any) -> subprocess.Popen[bytes]:
         """Starts a program inside a node. Options are those of `subprocess.Popen`, and `own_sysfs`."""
-        ...
 
     def namespace_file(self, node: str) -> str | None:
         """Returns the path of a node's network namespace; None for a node whose programs are to run inside it."""
-        ...
 
     @property
     def processes_directory(self) -> Path | None:
         """Returns where the lab's own processes have their files on this machine; None where it has none."""
-        ...
 
     def counters(self) -> Mapping[tuple[str, str], PortCounters]:
         """Reads every port's counters, by (node, interface)."""
-        ...
 
     def plain_queues(self) -> Mapping[tuple[str, str], PlainQueue]:
         """Reads the queue of every port without QoS, by (node, interface)."""
-        ...
 
     def maps(self, *, writable: bool = False) -> LabMaps:
         """Opens the data path's counters, for a lab whose plan has `qos`."""
-        ...
 
     @property
     def pause_agent(self) -> PauseAgent:
         """The agent that pauses the lab's lossless classes."""
-        ...
 
 
 def lab_of_transports(lab: Lab, transports: Iterable[Transport]) -> Lab:

@@ -44,6 +44,7 @@ MOST_BURST = 1_000_000
 MOST_STEPS = 1_000_000
 MOST_LOOPED = 62
 """The most switches that a loop has beside its first one: it is shorter than the default time to live."""
+MOST_VLS = 15
 _LONGEST_TARGET = 128
 _Time = Annotated[Duration, Span()]
 
@@ -161,6 +162,17 @@ class FlapSpec(SpecModel):
     )
 
 
+class LeakSpec(SpecModel):
+    """`leak:` of a link of InfiniBand."""
+
+    vl: Annotated[int, Whole(0, MOST_VLS - 1)] = Field(
+        default=0, description="Gives the virtual lane whose credits leak."
+    )
+    share: Annotated[float, Share()] = Field(
+        default=1.0, description="Gives the share of the lane's credits that is lost; by default all."
+    )
+
+
 class StormSpec(SpecModel):
     """`storm:` of a link."""
 
@@ -233,6 +245,9 @@ class FaultSpec(SpecModel):
     )
     node: Written[NodeName] = Field(default=None, description="Names the switch that it happens to.")
     agent: Written[NodeName] = Field(default=None, description="Names the host whose traffic process it happens to.")
+    manager: Written[NodeName] = Field(
+        default=None, description="Names the host whose subnet manager of InfiniBand it happens to."
+    )
     set: Written[LinkSetSpec] = Field(
         default=None, description="Sets the rate, delay or loss of a link, as `testbed link set` does."
     )
@@ -242,11 +257,14 @@ class FaultSpec(SpecModel):
     )
     flap: Written[FlapSpec] = Field(default=None, description="Takes a link down and up again, every period.")
     storm: Written[StormSpec] = Field(default=None, description="Sends a link pause frames without end.")
+    leak: Written[LeakSpec] = Field(
+        default=None, description="Takes credits of InfiniBand from what a port sends: its peer has lost the buffers."
+    )
     loop: Written[LoopSpec] = Field(
         default=None, description="Leads what is for a NIC or a prefix from the switch through others back to it."
     )
     kill: Written[Flag] = Field(
-        default=None, description="Kills a node, a daemon, an agent or a domain's switch at once."
+        default=None, description="Kills a node, a daemon, an agent, a subnet manager or a domain's switch at once."
     )
     daemon: Written[Annotated[str, OneOf(DAEMONS, noun="daemon")]] = Field(
         default=None, description="Limits the kill of a node to one daemon."
@@ -283,12 +301,14 @@ FAULT_WORDS = (
     FaultWords(kind="link-set", place="link", key="set", example="set: {rate: 50%}"),
     FaultWords(kind="link-flap", place="link", key="flap", example="flap: {period: 100ms}"),
     FaultWords(kind="pfc-storm", place="link", key="storm", example="storm: {priority: 3}"),
+    FaultWords(kind="credit-leak", place="link", key="leak", example="leak: {vl: 0, share: 90%}"),
     FaultWords(kind="node-kill", place="node", key="kill", example="kill: true"),
     FaultWords(kind="daemon-kill", place="node", key="kill", beside="daemon", example="daemon: bgpd, kill: true"),
     FaultWords(
         kind="routing-loop", place="node", key="loop", example='loop: {through: [p1-spine1], to: "p1-s2-h1:rail1"}'
     ),
     FaultWords(kind="agent-kill", place="agent", key="kill", example="kill: true"),
+    FaultWords(kind="manager-kill", place="manager", key="kill", example="kill: true"),
     FaultWords(kind="plane-down", place="plane", key="down", example="down: true"),
     FaultWords(kind="plane-set", place="plane", key="set", example="set: {rate: 50%}"),
     FaultWords(kind="plane-flap", place="plane", key="flap", example="flap: {period: 100ms}"),
@@ -301,6 +321,7 @@ _EXAMPLES_OF_PLACES = {
     "link": "NODE:IF",
     "node": "SWITCH",
     "agent": "HOST",
+    "manager": "HOST",
     "plane": "3",
     "fabric_plane": "b",
     "tray": "HOST",
@@ -346,6 +367,8 @@ def _settings(spec: FaultSpec) -> dict[str, Scalar]:
     found: dict[str, Scalar] = {} if spec.set is None else spec.set.settings()
     if spec.storm is not None:
         found["priority"] = spec.storm.priority
+    if spec.leak is not None:
+        found |= {"vl": spec.leak.vl, "share": spec.leak.share}
     if spec.loop is not None:
         found |= {"through": " ".join(spec.loop.through), "to": spec.loop.to, "ttl": spec.loop.ttl}
     return found if spec.daemon is None else {**found, "daemon": spec.daemon}

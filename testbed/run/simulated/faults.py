@@ -17,7 +17,7 @@ from testbed.protocols.simulation import OutputPort
 from testbed.protocols.simulation.faults import Impairments
 from testbed.record.samples import RunEvent
 from testbed.run.faults.acts import Act, plan_acts
-from testbed.run.faults.kills import AgentKill, DaemonKill, NodeKill
+from testbed.run.faults.kills import AgentKill, DaemonKill, ManagerKill, NodeKill
 from testbed.run.faults.lab_fault import LabFault
 from testbed.run.faults.links import LinkDown, LinkSet, PfcStorm, link_change
 from testbed.run.faults.loops import RoutingLoop, ttl_of
@@ -25,6 +25,7 @@ from testbed.run.faults.outcome import FaultOutcome
 from testbed.run.faults.planes import FabricPlaneDown
 from testbed.run.faults.registry import lab_fault
 from testbed.run.faults.scale_up import DomainKill
+from testbed.run.faults.subnet import CreditLeak
 from testbed.run.schema.model import AtStep, Fault
 from testbed.run.simulated.fabric import SimulatedFabric
 from testbed.run.simulated.faulty_links import FaultyLinks
@@ -52,6 +53,11 @@ def check_fault(fault: Fault, lab: Lab) -> None:
     if isinstance(found, AgentKill):
         raise ScenarioError(
             f"--backend simulation has no workers, and that of {fault.target} is to be killed", hint=INSTEAD
+        )
+    if isinstance(found, CreditLeak | ManagerKill):
+        raise ScenarioError(
+            f"{fault.kind} of {fault.target} happens to InfiniBand, and this traffic goes over Ethernet's switches",
+            hint="transport: {kind: ib}",
         )
     if isinstance(fault.at, AtStep):
         raise ScenarioError(

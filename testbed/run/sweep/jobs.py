@@ -24,7 +24,6 @@ class JobRunner(Protocol[Job, Done_co]):
     @property
     def machines(self) -> Sequence[MachinePart]:
         """Return the machines that have done something so far, where they are not this one alone."""
-        ...
 
     def run(self, jobs: Sequence[Job], interrupt: Interrupt) -> Iterator[tuple[Job, Done_co]]:
         """Do all jobs and yield what came of each, as they end.
@@ -32,7 +31,6 @@ class JobRunner(Protocol[Job, Done_co]):
         After one that failed or was interrupted no other begins. Once an interrupt is requested, those that run are
         ended. Raises what a job raises.
         """
-        ...
 
 
 class SweepPool(Protocol):
@@ -48,4 +46,3 @@ class SweepPool(Protocol):
         timeout_s: float,
     ) -> SweepOutcome:
         """Run every point of a sweep, and judge the whole; routing of labs has `timeout_s` (s) to converge."""
-        ...

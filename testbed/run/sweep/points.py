@@ -54,7 +54,6 @@ class HasValues(Protocol):
     @property
     def values(self) -> Mapping[str, Any]:
         """Return the value of each key of the matrix."""
-        ...
 
 
 class ScenarioReader(Protocol):
@@ -62,11 +61,9 @@ class ScenarioReader(Protocol):
 
     def load_topology(self, topology: TopologyRef) -> Lab:
         """Load the topology of a point; its keys may have been set after the file was read. Raises `SpecError`."""
-        ...
 
     def explain(self, unfit: Sequence[Unfit]) -> SpecError:
         """Say where in the file these faults stand, in the order of the file."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

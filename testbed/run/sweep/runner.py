@@ -94,19 +94,16 @@ class PointsRunner(Protocol):
     @property
     def cut_short(self) -> str:
         """Return why points were left out after an interrupt; "" where none were."""
-        ...
 
     @property
     def larger_k(self) -> LargerK | None:
         """Return what tells the larger k of a further try; None where points are not run again."""
-        ...
 
     def outcomes(self, tries: Sequence[Try], interrupt: Interrupt) -> Iterator[PointOutcome]:
         """Run these points, and yield what came of each.
 
         The next ones are left out after one that failed or was interrupted, once its outcome was taken in.
         """
-        ...
 
 
 def run_points(so_far: SweepSoFar, runner: PointsRunner, interrupt: Interrupt, journal: KeptRecord | None) -> Record:

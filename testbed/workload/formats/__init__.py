@@ -9,20 +9,3 @@ from testbed.workload.formats.hpcc import decode_hpcc_flows
 from testbed.workload.formats.registry import ImportOptions, decode_workload, load_workload
 from testbed.workload.formats.simai import parse_simai_workload
 from testbed.workload.formats.simai_schedule import decode_simai_workload
-
-__all__ = [
-    "FileFormat",
-    "ImportOptions",
-    "combine_traces",
-    "decode_alltoallv_matrix",
-    "decode_connection_matrix",
-    "decode_hpcc_flows",
-    "decode_simai_workload",
-    "decode_trace",
-    "decode_workload",
-    "load_workload",
-    "on_ranks",
-    "parse_comm_groups",
-    "parse_connection_matrix",
-    "parse_simai_workload",
-]

@@ -6,23 +6,3 @@ from testbed.workload.storage.fio_jobs import FIO_JOB_PARAMETERS, FioJobs, check
 from testbed.workload.storage.kv_offload import KvOffload, generate_kv_offload
 from testbed.workload.storage.prefix_cache import PrefixCache, generate_prefix_cache
 from testbed.workload.storage.staging import FanOut, Staging, generate_staging
-
-__all__ = [
-    "DATASETS",
-    "FIO_JOB_PARAMETERS",
-    "Checkpoint",
-    "DatasetStreaming",
-    "FanOut",
-    "FioJobs",
-    "KvOffload",
-    "PrefixCache",
-    "Staging",
-    "check_fio_job",
-    "checkpoint_bytes_per_rank",
-    "generate_checkpoint",
-    "generate_dataset_streaming",
-    "generate_fio_jobs",
-    "generate_kv_offload",
-    "generate_prefix_cache",
-    "generate_staging",
-]

@@ -148,6 +148,7 @@ ALL_NETNS = {"spine": "{runtime: netns}", "rail": "{runtime: netns}"}
 ALL_DOCKER = {"spine": "{runtime: docker}", "rail": "{runtime: docker}"}
 
 
+@pytest.mark.thorough
 def test_switches_become_containers_and_cease_to_be_some(client: ContainerEngine, sandbox: Any) -> None:
     """A spine and a rail switch: neighbours keep their ends of links, and sessions between others stay up."""
     lab = sandbox.deploy(sandbox.load(SWITCHES, **ALL_NETNS)).lab

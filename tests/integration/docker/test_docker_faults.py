@@ -158,7 +158,13 @@ def test_two_labs_side_by_side(sandbox: Any, client: ContainerEngine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "number"), [("create", 1), ("start", 1), ("start", 3), ("start", 6), ("exec_start", 2)]
+    ("event", "number"),
+    [
+        ("create", 1),
+        *(pytest.param("start", number, marks=pytest.mark.thorough) for number in (1, 6)),
+        ("start", 3),
+        ("exec_start", 2),
+    ],
 )
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_deploy_cut_short(

@@ -114,7 +114,9 @@ def test_a_port_with_queues_and_pauses_works_in_it(job: Job) -> None:
     job.check("testbed destroy --all --yes")
 
 
-@pytest.mark.parametrize("lacking", ["NET_ADMIN", "SYS_ADMIN", "SYS_PTRACE"])
+@pytest.mark.parametrize(
+    "lacking", [*(pytest.param(name, marks=pytest.mark.thorough) for name in ("NET_ADMIN", "SYS_ADMIN")), "SYS_PTRACE"]
+)
 def test_without_one_of_them_it_is_named(
     client: ContainerEngine, runner_image: str, repository: Path, lacking: str
 ) -> None:

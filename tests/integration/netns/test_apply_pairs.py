@@ -119,13 +119,8 @@ def test_a_changed_lab_is_the_lab_that_was_meant(sandbox: Any, kind: str, seed: 
     pair.require_changed(pair.lab(first), pair.lab(second), changed_keys(first, second))
 
 
-ALWAYS = ("weights of paths",)
-"""The odd pair of every test run; the others are of the long ones."""
-
-
-@pytest.mark.parametrize(
-    "what", [what if what in ALWAYS else pytest.param(what, marks=pytest.mark.thorough) for what in PAIRS]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("what", PAIRS)
 def test_a_lab_becomes_something_quite_different(sandbox: Any, what: str) -> None:
     first, second = (lab_said(document, sandbox.name()) for document in PAIRS[what])
     Pair(sandbox, allow=frozenset({Allow.RESTART})).require_changed(first, second, what)

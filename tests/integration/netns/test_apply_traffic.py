@@ -23,14 +23,18 @@ from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.observe.port_table import tabulate_ports
 from testbed.lab.observe.reconcile import Balance, reconcile
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(600)]
 
+ROOM = "10MB"
+"""Of what arrives until the agent of a switch has sent a pause: two seconds at the rate of a NIC. On a machine that has
+thirty processes for two CPUs, 500 kB (a tenth of a second) were not enough: 1,277 of 345,488 packets were lost, as the
+account of the queue said (headroom)."""
 LOSSLESS = {
     "dscp": [26],
     "lossless": True,
     "weight": 60,
     "ecn": False,
-    "pfc": {"xoff": "30kB", "xon": "15kB", "headroom": "500kB"},
+    "pfc": {"xoff": "30kB", "xon": "15kB", "headroom": ROOM},
 }
 DSCP, PRIORITY = 26, 3
 BASE: dict[str, Any] = {
@@ -46,7 +50,7 @@ BASE: dict[str, Any] = {
     "qos.classes.rdma": LOSSLESS,
     "qos.classes.control": {"dscp": [48], "strict": True},
     "qos.classes.bulk": {"default": True, "weight": 40},
-    "qos.buffer.shared": "100MB",
+    "qos.buffer.shared": "1GB",
     "qos.load_balancing.mode": "flow",
     "qos.watchdog": False,
 }
@@ -64,14 +68,14 @@ CHANGES: dict[str, dict[str, Any]] = {
     "scale": {"scale.time": 9000},
     "MTU": {"fabric.mtu": 4500},
     "delay": {"fabric.uplink.delay": "1us"},
-    "PFC thresholds": {"qos.classes.rdma": LOSSLESS | {"pfc": {"xoff": "60kB", "xon": "40kB", "headroom": "500kB"}}},
+    "PFC thresholds": {"qos.classes.rdma": LOSSLESS | {"pfc": {"xoff": "60kB", "xon": "40kB", "headroom": ROOM}}},
     "weights": {
         "qos.classes.rdma": LOSSLESS | {"weight": 80},
         "qos.classes.bulk": {"default": True, "weight": 20},
     },
     "a class": {"qos.classes.extra": {"dscp": [10], "strict": True}},
     "a lossless class": {"qos.classes.extra": {"dscp": [10], "strict": True, "lossless": True, "ecn": False}},
-    "the buffer": {"qos.buffer.shared": "120MB", "qos.buffer.alpha": 0.25},
+    "the buffer": {"qos.buffer.shared": "1200MB", "qos.buffer.alpha": 0.25},
     "load balancing": {"qos.load_balancing.mode": "flowlet"},
     "the watchdog": {"qos.watchdog": {"detect": "60s", "restore": "60s"}},
     "ECMP": {"fabric.routing.ecmp": 1},
@@ -80,13 +84,22 @@ CHANGES: dict[str, dict[str, Any]] = {
     "a network": {"networks.frontend": FRONTEND},
     "management": {"networks.management": {"design": "out-of-band"}},
     "scale-up": {"fabric.scale_up": {"preset": "h100"}},
-    "much at once": {"fabric.hosts": 4, "fabric.spines": 3, "qos.buffer.shared": "120MB", "fabric.nic.rate": "800G"},
+    "queues": {
+        "qos.classes.rdma": LOSSLESS | {"pfc": {"xoff": "60kB", "xon": "40kB", "headroom": ROOM}},
+        "qos.classes.extra": {"dscp": [10], "strict": True, "lossless": True, "ecn": False},
+        "qos.buffer.shared": "1200MB",
+        "qos.buffer.alpha": 0.25,
+        "qos.load_balancing.mode": "flowlet",
+    },
+    "much at once": {"fabric.hosts": 4, "fabric.spines": 3, "qos.buffer.shared": "1200MB", "fabric.nic.rate": "800G"},
 }
 THOROUGH = (
     *("segments", "rails", "parallel links", "rate of uplinks", "scale", "delay", "weights", "a class"),
     *("the watchdog", "ECMP", "guards", "management", "scale-up", "spines", "BFD", "rate of NICs", "MTU"),
+    *("hosts", "PFC thresholds", "a lossless class", "the buffer", "load balancing"),
 )
-"""Those that are much like others, or touch no queue that is under way."""
+"""Those that are much like others, touch no queue that is under way, or are made together with others ("queues", "much
+at once")."""
 
 
 class ChangingLab:
@@ -167,8 +180,8 @@ def test_a_change_costs_no_packet_and_no_session(base: ChangingLab, what: str) -
             until(lambda: flows.sent > sent + 1000, "the flows go on")  # noqa: B023
             until(lambda: pausing(lab.running) > paused, "hosts are still paused")  # noqa: B023
         account = flows.stop()
-    assert (account.missing, account.repeated) == (0, 0), f"of {account.sent} packets"
-    still_and_reconciled(lab.running)
+    still_and_reconciled(lab.running)  # first: it says where packets were lost
+    assert (account.missing, account.repeated) == (0, 0), account
     assert not differences(snapshot(lab.running), before), "there and back"
 
 
@@ -181,8 +194,8 @@ def test_a_host_that_is_left_alone_on_its_rail_loses_nothing(base: ChangingLab) 
             lab.apply(values)
             until(lambda: flows.sent > sent + 1000, "the flow goes on")  # noqa: B023
         account = flows.stop()
-    assert (account.missing, account.repeated) == (0, 0), f"of {account.sent} packets"
-    still_and_reconciled(lab.running)
+    still_and_reconciled(lab.running)  # first: it says where packets were lost
+    assert (account.missing, account.repeated) == (0, 0), account
 
 
 BRIDGED = 3
@@ -198,7 +211,7 @@ def test_a_host_that_was_alone_on_its_rail_goes_on_with_a_second_one(sandbox: Sa
         alone.apply(BASE)
         until(lambda: flows.sent > sent + 1000, "the flow goes on")
         account = flows.stop()
-    assert account.missing <= BRIDGED and not account.repeated, f"{account.missing} of {account.sent} packets"
+    assert account.missing <= BRIDGED and not account.repeated, account
 
 
 def planned(lab: RunningLab) -> set[tuple[str, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from sandbox import Sandbox
 
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
@@ -26,11 +25,6 @@ fabric:
 networks: {{frontend: {{design: single-switch}}}}
 """
 MB = 1_000_000
-
-
-@pytest.fixture(scope="module")
-def lab(shared_sandbox: Sandbox) -> RunningLab:
-    return shared_sandbox.lab(TEXT)
 
 
 def test_hosts_and_targets_reach_each_other_and_no_other_network(lab: RunningLab) -> None:

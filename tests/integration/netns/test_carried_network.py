@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from random import Random
 
 import pytest
-from sandbox import Sandbox
 
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
@@ -23,6 +22,7 @@ from testbed.workload.patterns import generate_permutation
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
+K = 4000.0
 TEXT = """name: {name}
 fabric: {{design: single-switch, hosts: 3, gpus: 1}}
 networks:
@@ -31,11 +31,6 @@ networks:
 """
 ONE, NEAR, FAR = "198.18.7.2", "198.18.7.3", "198.18.7.4"
 """The first host's address in the storage network, that of the second, on the same leaf, and of the third."""
-
-
-@pytest.fixture(scope="module")
-def lab(shared_sandbox: Sandbox) -> RunningLab:
-    return shared_sandbox.lab(TEXT, k=4000.0)
 
 
 def checked(lab: RunningLab) -> dict[str, CheckResult]:

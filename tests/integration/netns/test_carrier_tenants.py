@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from carried import CALL, ECHO, HostProgram
-from sandbox import Sandbox
 
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.plan.lab_plan import PortPlan
@@ -13,7 +12,8 @@ from testbed.run.carrier.endpoint_settings import CarrierRefused
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
-TOPOLOGY = """
+K = 2000.0
+TEXT = """
 name: {name}
 scale: {{time: 2000}}
 fabric:
@@ -33,11 +33,6 @@ tenants:
       web: {{prefix: 10.1.0.0/24, nics: ["p1-s1-h3:rail1", "p1-s1-h4:rail2"]}}
 """
 PORT = 5300
-
-
-@pytest.fixture(scope="module")
-def lab(shared_sandbox: Sandbox) -> RunningLab:
-    return shared_sandbox.lab(TOPOLOGY, k=2000.0)
 
 
 def tenant(lab: RunningLab, *names: str) -> list[PortPlan]:

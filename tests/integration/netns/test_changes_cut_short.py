@@ -53,7 +53,9 @@ def bench(sandbox: Sandbox) -> Bench:
 
 
 @pytest.mark.timeout(3000)
-@pytest.mark.parametrize("points", [FEW, pytest.param(MANY, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "points", [pytest.param(FEW, marks=pytest.mark.thorough), pytest.param(MANY, marks=pytest.mark.soak)]
+)
 def test_a_change_killed_anywhere_is_finished_or_taken_back(bench: Bench, points: int) -> None:
     bench.kill_at(points, random.Random(f"changes {points}"))
 
@@ -171,6 +173,7 @@ def _other_verbs(bench: Bench) -> list[tuple[tuple[str, ...], Callable[[Any], bo
 
 def test_other_verbs_say_what_to_do_with_a_lab_in_the_middle_of_a_change(bench: Bench) -> None:
     bench.deploy()
+    first = bench.seen()
     bench.cut_short(bench.after, 10)
     assert bench.sandbox.state.is_changing(bench.sandbox.name())
     for words, is_right in _other_verbs(bench):
@@ -179,3 +182,4 @@ def test_other_verbs_say_what_to_do_with_a_lab_in_the_middle_of_a_change(bench: 
         if words[0] not in ("list", "inspect"):
             assert f"testbed apply -n {bench.sandbox.name()}" in done.stdout + done.stderr, done
     bench.apply(bench.before)
+    assert differences(bench.seen(), first) == [], "it is taken back whole"

@@ -78,7 +78,9 @@ def test_what_link_set_has_changed_is_kept_or_refused_by_name(sandbox: Sandbox) 
     assert sandbox.cli("apply", "-q", "-t", _write(sandbox, 3, "200G")).returncode == 0
 
 
-@pytest.mark.parametrize("change", [LinkChange(up=False), LinkChange(silent=True)])
+@pytest.mark.parametrize(
+    "change", [LinkChange(up=False), pytest.param(LinkChange(silent=True), marks=pytest.mark.thorough)]
+)
 def test_a_change_of_routing_waits_for_no_link_that_is_cut(sandbox: Any, change: LinkChange) -> None:
     _deploy(sandbox)
     uplink = "p1-s1-rail1:uplink1"

@@ -28,7 +28,16 @@ THOROUGH = (
         "infiniband-data-path.md",
         "libfabric.md",
     ),
-    *("isolation.md", "nvme-tcp.md", "scale-up.md", "scale-up-links.md", "scale-up-scenarios.md", "tenants.md"),
+    *(
+        "isolation.md",
+        "nvme-tcp.md",
+        "pooled-memory.md",
+        "scale-model.md",
+        "scale-up.md",
+        "scale-up-links.md",
+        "scale-up-scenarios.md",
+        "tenants.md",
+    ),
 )
 """Long pages whose verbs and files other tests use, too."""
 

@@ -117,6 +117,7 @@ def test_one_that_cannot_be_broken_or_is_interrupted_leaves_nothing(sandbox: Any
     assert sandbox.leftovers() == []
 
 
+@pytest.mark.thorough
 def test_what_a_learner_does_by_hand_counts(sandbox: Any) -> None:
     """The file of the lab may be changed and applied in place of the solution's command."""
     lab = sandbox.name()

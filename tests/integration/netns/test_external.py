@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from filters import commit, remove_table
-from sandbox import Sandbox
 from waiting import until
 
 from testbed.base.linux import vty
@@ -34,7 +33,7 @@ from testbed.workload.requests.inference_requests import InferenceRequests, gene
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
-TOPOLOGY = """
+TEXT = """
 name: {name}
 scale: {{time: 20000}}
 fabric: {{design: rail-optimized, segments: 1, hosts: 6, gpus: 1, spines: 1}}
@@ -57,11 +56,6 @@ ROUTER, BORDER, FAR = "red-external", "fe-leaf1", "fe-leaf2"
 WEB, DB, HUB, OUTSIDE, ALONE = "10.201.0.2", "10.202.0.2", "10.203.0.2", "198.51.100.1", "203.0.113.7"
 """The addresses of h4, h5 and h1, and of the router."""
 DECLARED, STRANGE = "198.51.100.0/24", "192.0.2.0/24"
-
-
-@pytest.fixture(scope="module")
-def lab(shared_sandbox: Sandbox) -> RunningLab:
-    return shared_sandbox.lab(TOPOLOGY)
 
 
 def _pings(lab: RunningLab, node: str, target: str, source: str = "") -> bool:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from filters import commit, remove_table
-from sandbox import Sandbox
 
 from testbed.base.linux.nftables import NFPROTO_IPV4
 from testbed.lab.checks.isolation.check import check_isolation
@@ -30,11 +29,6 @@ networks:
   management: {{on: frontend, mtu: 1500, nic: {{rate: 100G}}, services: [ssh, dns, time, bmp]}}
 """
 SERVER, HOST, SWITCHES, TARGET = "mgmt1", "p1-s1-h3", ("p1-s1-rail1", "p1-spine1", "st-leaf1"), "flash"
-
-
-@pytest.fixture(scope="module")
-def lab(shared_sandbox: Sandbox) -> Any:
-    return shared_sandbox.lab(TEXT)
 
 
 def arrived(lab: Any) -> Counter[Way]:

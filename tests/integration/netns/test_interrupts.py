@@ -140,6 +140,7 @@ def test_a_second_interrupt_does_not_stop_the_undoing(sandbox: Any) -> None:
     assert sandbox.leftovers() == []
 
 
+@pytest.mark.thorough
 def test_deploy_replaces_what_a_killed_deploy_left(sandbox: Any, measured: tuple[float, float]) -> None:
     """The next deploy of that name needs no `destroy` in between."""
     full, _ = measured

@@ -66,11 +66,6 @@ OFF = {
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Sandbox) -> Any:
-    return shared_sandbox.lab(TEXT)
-
-
-@pytest.fixture(scope="module")
 def report(lab: Any) -> IsolationReport:
     return check_isolation(lab)
 

@@ -78,7 +78,9 @@ def test_a_host_of_ours_and_a_bond_of_open_vswitch(tmp_path: Path) -> None:
         members = tuple(
             MemberPort(name=name, ifindex=_ifindex(HOST, name), number=number) for number, name in enumerate(MEMBERS, 1)
         )
-        aggregate = HostAggregate(nic="nic", inner=_ifindex(HOST, "inner"), system=SYSTEM, key=7, members=members)
+        aggregate = HostAggregate(
+            nic="nic", inner=_ifindex(HOST, "inner"), system=SYSTEM, key=7, seed=1, members=members
+        )
         host = HostGroups(namespace=HOST, node="host", aggregates=(aggregate,))
         write(tmp_path / "groups.json", LagConfiguration(directory=tmp_path, leaves=(), hosts=(host,)))
         command = [sys.executable, "-m", "testbed.daemons.lag", str(tmp_path / "groups.json")]

@@ -114,7 +114,7 @@ def test_what_others_start_meanwhile_is_not_blamed(tmp_path: Path, arguments: tu
 
 
 @runs
-@pytest.mark.parametrize("where", ["in_a_node", "here"])
+@pytest.mark.parametrize("where", ["in_a_node", pytest.param("here", marks=pytest.mark.thorough)])
 def test_a_daemon_of_a_test_is_blamed(tmp_path: Path, arguments: tuple[str, ...], where: str) -> None:
     """It has left its parents, its session and its environment."""
     try:

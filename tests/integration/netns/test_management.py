@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from filters import commit, remove_table
-from sandbox import Sandbox
 
 from testbed.base.linux.nftables import NFPROTO_IPV4
 from testbed.base.linux.rtnetlink import mac_bytes
@@ -42,11 +41,6 @@ networks:
   frontend: {{leaves: 2, spines: 1, nic: {{ports: 2}}}}
   management: {{design: out-of-band}}
 """
-
-
-@pytest.fixture(scope="module")
-def lab(shared_sandbox: Sandbox) -> Any:
-    return shared_sandbox.lab(TEXT)
 
 
 def run(lab: Any, node: str, *argv: str) -> None:

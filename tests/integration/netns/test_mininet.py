@@ -121,7 +121,8 @@ def test_the_kernel_has_the_same_objects_as_without(sandbox: Sandbox) -> None:
     assert found["netns"] == found["mininet"]
 
 
-@pytest.mark.parametrize("kind", [TransportKind.UET, pytest.param(TransportKind.ROCE, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", [TransportKind.UET, TransportKind.ROCE])
 def test_a_collective_is_right_over_transports_in_user_space(sandbox: Any, kind: TransportKind) -> None:
     topology = write_topology(sandbox)
     assert sandbox.cli("deploy", "-q", "--runtime", "mininet", "-t", topology).returncode == 0

@@ -196,6 +196,8 @@ KILLED_AT: dict[str, tuple[Any, str, int]] = {
     "before anything runs there": (node_module, "_start", 0),
 }
 """The function that the process does not live to call, and how often it has called it before."""
+ALWAYS = ("before the links move", "between two links", "before the new one has it", "before anything runs there")
+"""The moments of every run; the others are much like one of these."""
 
 
 def killed_while(work: Callable[[], None], place: Any, name: str, after: int) -> None:
@@ -221,7 +223,9 @@ def killed_while(work: Callable[[], None], place: Any, name: str, after: int) ->
     assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL, "it never came there"
 
 
-@pytest.mark.parametrize("moment", KILLED_AT)
+@pytest.mark.parametrize(
+    "moment", [one if one in ALWAYS else pytest.param(one, marks=pytest.mark.thorough) for one in KILLED_AT]
+)
 def test_what_was_killed_is_finished(lab: RunningLab, moment: str) -> None:
     place, name, after = KILLED_AT[moment]
     sessions = sessions_beside(lab, LEAF)

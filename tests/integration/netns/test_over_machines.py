@@ -1,4 +1,8 @@
-"""One lab over two machines made of namespaces: up, tested across the cut, and gone from both, whatever dies."""
+"""One lab over two machines made of namespaces: up, tested across the cut, and gone from both, whatever dies.
+
+That it comes up, is tested across the cut and is gone afterwards has a shorter test with a run
+(`test_runs_over_machines.py`).
+"""
 
 from __future__ import annotations
 
@@ -71,6 +75,7 @@ def ends(machine: NamespaceMachine, lab: str, node: str, peer: str) -> str:
     return str(name)
 
 
+@pytest.mark.thorough
 def test_a_lab_is_up_on_two_machines_crossed_tested_and_gone(
     room: MachineRoom, machines: tuple[NamespaceMachine, NamespaceMachine], work: Path
 ) -> None:

@@ -31,11 +31,6 @@ MISWIRED = """topology:
 """
 
 
-@pytest.fixture(scope="module")
-def lab(shared_sandbox: Sandbox) -> Any:
-    return shared_sandbox.lab(TEXT)
-
-
 def outcomes(lab: Any) -> dict[str, CheckStatus]:
     return {result.name: result.status for result in check_lab(lab).results}
 

@@ -144,9 +144,8 @@ def test_an_interrupt_ends_all_and_resume_goes_on(
     assert len(whole.points) == 6 and whole.verdict.outcome is Outcome.PASS
 
 
-@pytest.mark.parametrize(
-    "how", ["killed", *(pytest.param(how, marks=pytest.mark.thorough) for how in ("cut off", "switched off"))]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("how", ["killed", "cut off", "switched off"])
 def test_a_machine_that_is_lost_is_told_and_the_other_does_its_runs(how: str, room: MachineRoom, work: Path) -> None:
     """One that is switched off does not say so: it is silent for 45 s first. Of one, the station is killed."""
     lives, dies = (room.start(f"m{word}{len(how)}") for word in ("lives", "dies"))

@@ -30,7 +30,7 @@ HOSTS = 8
 PORTS = 2 * (2 * HOSTS + 1)
 OF_PORTS = ["port_cut", "port_egress", "port_enqueue", "port_ingress", "port_purge", "queues"]
 """No other lab has so many: its eBPF programs are known by it."""
-FEW, MANY = 2, 15
+FEW, MANY = 1, 15
 LOSSLESS = """
   classes:
     rdma: {dscp: [26], lossless: true, weight: 60, ecn: false, pfc: {xoff: 30kB, xon: 15kB, headroom: 300kB}}

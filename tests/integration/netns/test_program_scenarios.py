@@ -152,7 +152,7 @@ def datagrams(program: dict[str, Any]) -> list[int]:
     return [int(rank["last_lines"][-1].split()[-2]) for rank in program["ranks"]]
 
 
-@pytest.mark.parametrize("transport", ["tcp", "uet", "roce"])
+@pytest.mark.parametrize("transport", ["tcp", pytest.param("uet", marks=pytest.mark.thorough), "roce"])
 def test_its_sockets_go_over_the_transport_of_the_scenario(sandbox: Any, transport: str) -> None:
     steps = 5
     code, record, _ = run(sandbox, RING + COUNTED, arguments=f', "{steps}", "{BYTES}"', transport=transport)

@@ -163,6 +163,7 @@ WITHOUT_FRR = """
 """
 
 
+@pytest.mark.thorough
 def test_a_machine_without_frr_skips_with_the_reason(project: pytest.Pytester, sandbox: Any) -> None:
     (project.path / "tiny.yml").write_text(SCENARIO)
     result = _run(project, WITHOUT_FRR, "-rs")

@@ -75,6 +75,7 @@ def test_packets_go_round_until_their_time_is_over_and_the_check_says_so(lab: An
     assert report.exit_code == 0, str(report)
 
 
+@pytest.mark.thorough
 def test_of_two_loops_with_the_same_routes_the_one_that_is_left_goes_on(lab: Any) -> None:
     site = FaultSite(lab=lab, links=SimpleNamespace(), kill_worker=lambda host: None)  # type: ignore[arg-type]
     near = lab.plan.hosts[0]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from namespace_machine import MachineRoom, NamespaceMachine, machines_lack
-from spread_lab import LOSSLESS, TOPOLOGY, deployed, destroyed, left_on, listed
+from spread_lab import LOSSLESS, TOPOLOGY, deployed, destroyed, left_on, listed, rows
 from waiting import until
 
 pytestmark = [
@@ -81,7 +81,12 @@ def require_sound(run: dict[str, Any]) -> None:
 
 def test_a_scenario_runs_on_both_machines_and_its_record_has_what_both_have_seen(room: MachineRoom, work: Path) -> None:
     machines = room.start("r1a"), room.start("r1b")
-    deployed(room, work, "both", machines)
+    assert "2 links between machines, 50%" in deployed(room, work, "both", machines)
+    assert {row["state"] for row in rows(room, work, "inspect", "machines", "-n", "both")} == {"running"}
+    checked = room.run("check", "-n", "both", "-f", "json", directory=work)
+    assert checked.returncode == 0, checked.stdout
+    tests = {test["name"]: test["count"] for test in json.loads(checked.stdout)["tests"]}
+    assert (tests["across machines"], tests["cut links"]) == (4, 4)
     file = write_scenario(work)
     done = room.run("run", file, directory=work)
     assert done.returncode in (0, 2), done.stdout + done.stderr

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from forwarding import forwarded
-from sandbox import Sandbox
 
 from testbed.cli.labs.inspect_views import show_networks
 from testbed.cli.options import Format
@@ -27,11 +26,6 @@ networks:
   frontend: {{nic: {{ports: 2, rate: 100G}}, qos: {{preset: dcqcn}}}}
   storage: {{design: single-switch, nic: {{rate: 200G}}, mtu: 9000}}
 """
-
-
-@pytest.fixture(scope="module")
-def lab(shared_sandbox: Sandbox) -> Any:
-    return shared_sandbox.lab(TEXT)
 
 
 def outcomes(lab: Any) -> dict[str, CheckStatus]:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sandbox import Sandbox
 
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 from testbed.lab.core.deploy.live import RunningLab
@@ -39,11 +38,6 @@ networks:
 MB = 1_000_000
 DISK_BYTES_PER_S = 40e9 / 2000 / 8
 DISK_LATENCY_S = 50e-6 * 2000
-
-
-@pytest.fixture(scope="module")
-def lab(shared_sandbox: Sandbox) -> RunningLab:
-    return shared_sandbox.lab(TEXT)
 
 
 def run(

@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +21,9 @@ from testbed.base.errors import ScenarioError
 from testbed.base.installation.packages import missing_programs
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.schema.load import load_topology
-from testbed.lab.features.infiniband.live import LiveSubnet
+from testbed.lab.features.infiniband.live import LinksChange, LiveSubnet
 from testbed.lab.features.infiniband.plane import PROGRAMS, SEARCH
+from testbed.lab.features.infiniband.wires import Reroute
 from testbed.record.record import PointResult
 from testbed.record.subnet_counters import SubnetLoad
 
@@ -131,6 +134,79 @@ def test_a_link_that_goes_costs_frames_until_the_manager_has_other_tables(lab: R
     assert load_of(result).engine == "ftree", "the link is back"
 
 
+def faults_of(lab: RunningLab, faults: str, workload: str = "{kind: tornado, shift: 2, bytes: 2MB}") -> ScenarioResult:
+    """A run with faults that all happened as planned, and after which the subnet is what it was. Queue pairs send again
+    what nobody has acknowledged in 66 us of the fabric, 2 s of the lab."""
+    result = run(lab, ", timeout: 4", workload, f"faults:\n  - {faults}\n")
+    run_of = point_of(result).runs[0]
+    assert run_of.complete, "what was lost is sent again"
+    (check,) = (check for check in run_of.checks if check.name == "faults")
+    assert check.ok, check
+    live = LiveSubnet(lab)
+    assert all(state.up for state in live.links())
+    assert live.wires is not None
+    assert live.wires.subnet().lfts == live.reader.read().lfts, "frames go by the tables that the nodes hold"
+    return result
+
+
+def test_a_switch_that_is_killed_takes_its_frames_along_and_comes_back(lab: RunningLab) -> None:
+    wires = LiveSubnet(lab).wires
+    assert wires is not None
+    path = wires.subnet().path("p1-s1-h1:rail1", "p1-s2-h1:rail1")
+    assert path is not None
+    spine = path[2][0]
+    result = faults_of(lab, f"{{at: 300ms, until: 900ms, node: {spine}, kill: true}}")
+    kinds = [event.kind for event in point_of(result).runs[0].events]
+    assert kinds.count("node-kill") == kinds.count("undone-node-kill") == 1
+    assert "rerouted" in kinds[kinds.index("node-kill") :]
+    assert median(result, "ib_lost") > 0
+    told = next(event for event in point_of(result).runs[0].events if event.kind == "rerouted")
+    assert "new tables after" in told.detail and "times slower" in told.detail, "in the time of lab and fabric"
+
+
+def test_a_leaf_that_is_killed_cuts_its_hosts_off_until_it_is_back(lab: RunningLab) -> None:
+    result = faults_of(lab, "{at: 300ms, until: 900ms, node: p1-s2-rail1, kill: true}")
+    assert median(result, "ib_lost") > 0
+
+
+def test_credits_that_leak_keep_a_lane_waiting(lab: RunningLab) -> None:
+    leak = '{at: 100ms, until: 700ms, link: "p1-s1-h1:rail1", leak: {vl: 0}}'
+    result = faults_of(lab, leak, "{kind: tornado, shift: 2, bytes: 1MB}")
+    assert [event.kind for event in point_of(result).runs[0].events] == ["credit-leak", "undone-credit-leak"]
+    port = next(one for one in load_of(result).ports if one.node == "p1-s1-h1:rail1")
+    assert port.xmit_wait_s > 0.4
+    assert port.lanes[0].xmit_wait_s > 0.4
+    assert median(result, "ib_deadlocked") == 0, "nobody waits for each other"
+    assert median(result, "ib_lost") == 0
+
+
+def test_a_manager_that_is_killed_is_started_again(lab: RunningLab) -> None:
+    """It is the only one: tables stay as they are meanwhile, and frames go on by them."""
+    result = faults_of(lab, "{at: 200ms, until: 600ms, manager: p1-s1-h1, kill: true}")
+    kinds = [event.kind for event in point_of(result).runs[0].events]
+    assert kinds.count("manager-kill") == kinds.count("undone-manager-kill") == 1
+    assert median(result, "ib_lost") == 0
+    assert not LiveSubnet(lab).ended()
+
+
+def test_a_fault_is_as_short_as_it_is_though_tables_take_longer(
+    lab: RunningLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trap that is lost has the manager told after two seconds; the link has long been down, and the run is valid."""
+    tables = LiveSubnet.await_tables
+
+    def late(subnet: LiveSubnet, change: LinksChange) -> Reroute | None:
+        threading.Event().wait(2.0)
+        return tables(subnet, change)
+
+    monkeypatch.setattr(LiveSubnet, "await_tables", late)
+    result = faults_of(lab, "{at: 100ms, until: 600ms, link: 'p1-s1-rail1:uplink1', down: true}")
+    events = point_of(result).runs[0].events
+    down = next(event for event in events if event.kind == "link-down")
+    back = next(event for event in events if event.kind == "undone-link-down")
+    assert back.at_s - down.at_s < 1.5
+
+
 @pytest.fixture
 def long_run(lab: RunningLab, shared_sandbox: Any, topology: Path, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The command line, in the midst of a run of a minute."""
@@ -174,10 +250,15 @@ def test_a_deadlock_is_seen_and_keeps_no_later_run_waiting(shared_sandbox: Any) 
     model = replace(load_topology(TOPOLOGIES / "ring-minhop.yml"), name=shared_sandbox.name("r"))
     lab = shared_sandbox.deploy(model, k=TIME_SCALE).lab
     try:
-        result = run(lab, "", "{kind: tornado, shift: 4, bytes: 2MB, time_limit: 20s}")
+        begun = time.monotonic()
+        result = run(lab, "", "{kind: tornado, shift: 4, bytes: 2MB, time_limit: 90s}")
+        assert time.monotonic() - begun < 60, "it ends with the deadlock, as a simulation does"
         assert median(result, "ib_deadlocked") == 1
         assert load_of(result).stuck > 0
-        assert (load_of(result).deadlocked_s or 99) < 20
+        assert (load_of(result).deadlocked_s or 99) < 30
+        (event,) = point_of(result).runs[0].events
+        assert event.kind == "deadlocked"
+        assert event.detail.count(" VL 0") == event.detail.count(" waits for ") + 1 >= 3
         assert median(run(lab, "", "{kind: tornado, shift: 1, bytes: 64kB}"), "ib_deadlocked") == 0
     finally:
         shared_sandbox.destroy("r")

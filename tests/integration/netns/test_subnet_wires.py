@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -191,7 +192,7 @@ def test_a_link_that_goes_loses_frames_until_opensm_has_routed_around_it(lab: Ru
     leaf, port = path_of(live)[1]
     place = next(f"{state.a}" for state in live.links() if (state.link.a, state.link.a_port) == (leaf, port))
     spine = path_of(live)[2][0]
-    wires_of(live).set_link(leaf, port, up=False)  # before anybody has told the manager
+    wires_of(live).set_links(leaf, [port], up=False)  # before anybody has told the manager
     with open_hca(live, SOURCE) as source:
         for number in range(5):
             source.send(lid_of(live, TARGET), PAYLOAD, psn=number)
@@ -212,6 +213,58 @@ def test_a_link_that_goes_loses_frames_until_opensm_has_routed_around_it(lab: Ru
         live.set_link(place, up=True)
     assert path_of(live)[2][0] == spine
     carry(live, 10)
+
+
+def capturing(sandbox: Any, path: Path, place: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """The command line, which has begun to capture into a file."""
+    errors = path.with_suffix(".err").open("wb")
+    command = ("capture", place, "-n", sandbox.name("w"), "-w", str(path), *arguments)
+    process: subprocess.Popen[bytes] = sandbox.start(*command, stderr=errors)
+    until(lambda: path.exists() and path.stat().st_size > 0, "it captures")
+    return process
+
+
+def test_frames_are_captured_at_a_port_until_ctrl_c(
+    lab: RunningLab, live: LiveSubnet, shared_sandbox: Any, tmp_path: Path
+) -> None:
+    leaf, port = path_of(live)[1]
+    place = next(f"{state.a}" for state in live.links() if (state.link.a, state.link.a_port) == (leaf, port))
+    whole = capturing(shared_sandbox, tmp_path / "leaf.pcapng", place)
+    some = capturing(shared_sandbox, tmp_path / "hca.pcapng", TARGET, "-c", "5")
+    try:
+        carry(live, 20)
+        assert some.wait(60) == 0
+        whole.send_signal(signal.SIGINT)
+        assert whole.wait(60) == 0
+    finally:
+        for process in (whole, some):
+            process.kill()
+            process.wait()
+    assert (tmp_path / "leaf.err").read_text() == f"20 frames captured at {place}\n"
+    assert (tmp_path / "hca.err").read_text() == f"5 frames captured at {TARGET}\n"
+    decoded = shared_sandbox.cli("decode", str(tmp_path / "leaf.pcapng"), "--json")
+    documents = [json.loads(line) for line in decoded.stdout.splitlines()]
+    assert [document["roce"]["psn"] for document in documents] == list(range(20))
+    assert {(document["slid"], document["dlid"]) for document in documents} == {
+        (lid_of(live, SOURCE), lid_of(live, TARGET))
+    }
+    assert all(document["vcrc_good"] and document["roce"]["icrc_good"] for document in documents)
+    assert all(not document["cut"] and not document["malformed"] for document in documents)
+    if shutil.which("tshark") is not None:
+        fields = ("-e", "infiniband.bth.psn", "-e", "frame.interface_name")
+        command = ["tshark", "-n", "-r", str(tmp_path / "leaf.pcapng"), "-T", "fields", *fields]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        assert done.stdout.splitlines() == [f"{number}\t{place} out" for number in range(20)]
+
+
+def test_captures_that_cannot_be_say_why(lab: RunningLab, live: LiveSubnet, shared_sandbox: Any) -> None:
+    name = shared_sandbox.name("w")
+    filtered = shared_sandbox.cli("capture", SOURCE, "-n", name, "udp", "port", "4791")
+    assert filtered.returncode != 0
+    assert "tcpdump's" in filtered.stderr and "decode FILE --filter" in filtered.stderr
+    missing = shared_sandbox.cli("capture", "p1-s1-rail1:uplink9", "-n", name)
+    assert missing.returncode != 0
+    assert "has no port 'p1-s1-rail1:uplink9'" in missing.stderr
 
 
 def test_an_hca_has_one_program_and_no_other_address(lab: RunningLab, live: LiveSubnet) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from sandbox import Sandbox
 from waiting import until
 
 from testbed.api.scenarios import run_on_lab
@@ -13,7 +12,7 @@ from testbed.record.record import Outcome
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]
 
-TOPOLOGY = """name: {name}
+TEXT = """name: {name}
 scale: {{time: 2000}}
 fabric: {{design: rail-optimized, segments: 1, hosts: 4, gpus: 1, spines: 1, routing: {{bfd: "off"}}}}
 networks:
@@ -46,11 +45,6 @@ ASKING = (
     "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
     "while True:\n    s.sendto(bytes(100), ('{target}', 9)); time.sleep(0.002)\n"
 )
-
-
-@pytest.fixture(scope="module")
-def lab(shared_sandbox: Sandbox) -> RunningLab:
-    return shared_sandbox.lab(TOPOLOGY)
 
 
 def policy_drops(lab: RunningLab) -> int:

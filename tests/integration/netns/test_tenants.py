@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ import pytest
 from shared_lab import SharedLab, speaker
 from waiting import until
 
+from testbed.base.linux.namespaces import in_namespace
 from testbed.base.linux.processes import kill_processes, processes_in
 from testbed.base.linux.vty import ask_json, configure
 from testbed.base.names import namespace_name
@@ -59,6 +63,8 @@ WEB, WEB_FAR, DB_RED, OWN_BLUE = "10.1.0.2", "10.1.0.3", "10.1.1.2", "10.9.0.2"
 """The addresses of h1 and h4, of h2 and h5, of h3, and of h6."""
 WEB6, WEB6_FAR, DB6_RED = "fd00:1::2", "fd00:1::3", "fd00:1:0:1::2"
 """Those of IPv6 of h1, h2 and h3."""
+TCP_ESTABLISHED = 1
+"""Of the states of TCP (include/net/tcp_states.h of Linux)."""
 LEAF, FAR_LEAF = "p1-s1-rail1", "p1-s1-rail2"
 
 
@@ -168,6 +174,51 @@ def test_subnets_are_routed_over_the_l3vni(lab: RunningLab) -> None:
         assert _pings(lab, "p1-s1-h1", DB_RED)
     assert len([line for line in packets if f"vni {vni}" in line]) >= 6, packets
     assert not [line for line in packets if f"vni {_vni(lab, 'red', 'db')}" in line], packets
+
+
+def test_a_connection_keeps_its_path_after_a_time_out(lab: RunningLab) -> None:
+    """A VXLAN device draws its source port by the hash of the sender's socket. The far host answers one connection,
+    which nobody accepts, and no other; each is tried three times. Those that are opened without the host's setting have
+    another port each time."""
+    host, far = (namespace_name(lab.name, node) for node in ("p1-s1-h1", "p1-s1-h2"))
+    rehash = Path("/proc/sys/net/core/txrehash")
+    tried = 2  # times again
+
+    def opened_in(namespace: str) -> socket.socket:
+        kind = socket.SOCK_STREAM | socket.SOCK_NONBLOCK
+        return stack.enter_context(in_namespace(namespace, lambda: socket.socket(socket.AF_INET, kind)))
+
+    def connect() -> socket.socket:
+        opened = opened_in(host)
+        opened.connect_ex((WEB_FAR, 9))
+        return opened
+
+    def tcp_info(one: socket.socket) -> bytes:
+        return one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 8)
+
+    with ExitStack() as stack:
+        server = opened_in(far)
+        server.bind((WEB_FAR, 9))
+        server.listen(0)
+        first = connect()
+        until(lambda: tcp_info(first)[0] == TCP_ESTABLISHED, "one is taken")
+        with _on_the_fabric(lab, LEAF) as packets:
+            kept = [connect() for _ in range(8)]
+            in_namespace(host, lambda: rehash.write_text("1"))
+            stack.callback(in_namespace, host, lambda: rehash.write_text("0"))
+            others = [connect() for _ in range(8)]
+            until(
+                lambda: all(tcp_info(one)[2] >= tried for one in kept + others),
+                "each was tried three times",
+            )
+        ports: dict[int, set[str]] = {}
+        for outer, inner in pairwise(packets):
+            wrapped = re.search(r"\.(\d+) > [\d.]+\.4789: VXLAN", outer)
+            syn = re.search(rf"IP {re.escape(WEB)}\.(\d+) > {re.escape(WEB_FAR)}\.9: Flags \[S\]", inner)
+            if wrapped and syn:
+                ports.setdefault(int(syn[1]), set()).add(wrapped[1])
+        assert [len(ports[one.getsockname()[1]]) for one in kept] == [1] * len(kept), ports
+        assert max(len(ports[one.getsockname()[1]]) for one in others) > 1, "it is the setting that keeps them"
 
 
 def test_ipv6_is_bridged_and_routed_beside_ipv4(lab: RunningLab) -> None:

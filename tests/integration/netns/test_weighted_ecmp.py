@@ -11,18 +11,24 @@ from switch_ports import PortLab, port_lab
 from waiting import until
 
 from testbed.base.linux.routes import route_key
+from testbed.lab.core.deploy.changing.apply import ApplyOptions, apply_lab
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 from testbed.lab.core.deploy.watch.check import check_lab
+from testbed.lab.core.plan.changes import Allow
+from testbed.lab.core.schema.load import load_topology_text
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 TOPOLOGY = Path(__file__).parents[3] / "topologies" / "uneven-bundle.yml"
 
 
+def text_of() -> str:
+    text = TOPOLOGY.read_text().replace("name: uneven-bundle", "name: {name}", 1)
+    return text.replace("400G", "50M").replace("scale: {time: auto}", "scale: {time: 1}")
+
+
 @pytest.fixture(scope="module")
 def lab(shared_sandbox: Any) -> Iterator[PortLab]:
-    text = TOPOLOGY.read_text().replace("name: uneven-bundle", "name: {name}", 1)
-    text = text.replace("400G", "50M").replace("scale: {time: auto}", "scale: {time: 1}")
-    with port_lab(shared_sandbox, text) as lab:
+    with port_lab(shared_sandbox, text_of()) as lab:
         yield lab
 
 
@@ -53,3 +59,13 @@ def test_a_bundle_that_loses_a_link_weighs_less_and_check_says_so(lab: PortLab) 
         finally:
             control.reset("spine1:eth3")
     until(lambda: weights(lab) == UNEVEN, "the weights of before")
+
+
+def test_weights_go_and_come_again_with_a_change_of_the_file(lab: PortLab, shared_sandbox: Any) -> None:
+    """As two labs would be that are deployed so (`test_apply_pairs.py`, where it takes a minute)."""
+    for weighted, meant in (("false", {1}), ("true", set(UNEVEN.values()))):
+        text = text_of().replace("weighted: true", f"weighted: {weighted}")
+        model = load_topology_text(text.replace("{name}", shared_sandbox.name()), file="<test>")
+        apply_lab(model, shared_sandbox.state, ApplyOptions(k=1.0, allow=frozenset({Allow.RESTART})))
+        until(lambda meant=meant: set(weights(lab).values()) == meant, f"weighted: {weighted}")  # type: ignore[misc]
+        assert check_lab(shared_sandbox.running()).exit_code == 0

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from forwarding import forwarded
-from sandbox import Sandbox
 from waiting import until
 
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
@@ -36,11 +35,6 @@ networks:
 topology: {{nodes: {{server: {{kind: host}}}}}}
 """
 HOST, SERVER = "p1-s1-h1", "server"
-
-
-@pytest.fixture(scope="module")
-def lab(shared_sandbox: Sandbox) -> Any:
-    return shared_sandbox.lab(TEXT)
 
 
 def outcomes(lab: Any) -> dict[str, CheckStatus]:

@@ -17,9 +17,9 @@ from scenario_runs import SCENARIOS, ScenarioRuns
 from testbed.record.record import Backend, Outcome
 
 HERE = [path.stem for path in sorted(SCENARIOS.glob("*.yml")) if "# testbed --on vm run" not in path.read_text()]
-IN_CI = ("incast-trimming", "rail-switch-fails", "whole-datacentre", "program-uplinks-fail")
-"""Those of the gate: a transport with trimming, a failure, all networks at once, a program of MPI; the others run with
-`--everything`."""
+IN_CI = ("incast-trimming", "rail-switch-fails", "whole-datacentre")
+"""Those of the gate: a transport with trimming, a failure, all networks at once; the others run with `--everything`,
+and programs of MPI in `netns/test_program_scenarios.py`."""
 LONGEST_S = 60
 """Of a scenario, in wall-clock time; twice that on a machine that others use too."""
 SECOND_CHANCES_S = 60.0

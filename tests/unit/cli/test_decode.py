@@ -175,7 +175,8 @@ def test_an_unread_link_type_is_counted(decode: Decode, capsys: pytest.CaptureFi
         decode.lines(decode.file(FRAMES[:2], link_type=127))
     assert refused.value.hint is not None and "Ethernet (1)" in refused.value.hint
     assert capsys.readouterr().err == (
-        "2 frames, no UET, RoCE, RoCEv1, scale-up or MAC control packet; 0 trimmed, 0 marked CE, 0 retransmitted;"
+        "2 frames, no UET, RoCE, RoCEv1, scale-up, MAC control or InfiniBand packet;"
+        " 0 trimmed, 0 marked CE, 0 retransmitted;"
         " 2 frames of link type 127, which is not read\n"
     )
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
-from dataclasses import astuple
+from dataclasses import astuple, is_dataclass
+from importlib import import_module
 
 import pytest
 from fake_lab import small_lab
@@ -13,12 +15,15 @@ from testbed.cli.labs import inspect_views
 from testbed.cli.labs.deploy import _bfd_text
 from testbed.cli.labs.inspect import inspect as show
 from testbed.cli.labs.inspect_views import (
+    LIVE_VIEWS,
+    SEEN_VIEWS,
     NodeRow,
     chosen_nodes,
     show_view,
     unshown_columns,
 )
 from testbed.cli.labs.scale_view import medium_rows, transport_rows
+from testbed.cli.labs.views import VIEWS
 from testbed.cli.options import Format
 from testbed.cli.output import emit
 from testbed.lab.core.fabric.base_rtt import model_base_rtt
@@ -107,6 +112,20 @@ def test_help_names_every_view() -> None:
     assert set(refused.value.hint.removeprefix("one of ").split(", ")) == set(what.strip("[]").split("|"))
 
 
+def test_a_view_that_is_no_table_has_a_function() -> None:
+    of_the_verb = {"machines", "qos", "scale-up"}
+    assert {view for view, table in VIEWS.items() if table is None} == {*LIVE_VIEWS, *SEEN_VIEWS, *of_the_verb}
+
+
+@pytest.mark.parametrize("view", [view for view, table in VIEWS.items() if table is not None])
+def test_the_rows_of_a_view_are_where_it_says(view: str) -> None:
+    table = VIEWS[view]
+    assert table is not None
+    module = import_module(f"testbed.lab.{table.module}")
+    assert is_dataclass(getattr(module, table.kind))
+    assert table.kind in str(inspect.signature(getattr(module, table.rows)).return_annotation)
+
+
 SUBNET = """name: subnet
 fabric: {design: rail-optimized, link_layer: infiniband, segments: 2, hosts: 2, gpus: 1, spines: 1}
 """
@@ -125,7 +144,7 @@ def test_a_switch_of_a_subnet_is_a_node_of_its_view_alone(monkeypatch: pytest.Mo
 
     shown: list[bool] = []
     monkeypatch.setattr(inspect_views, "open_lab", lambda *_: Running())
-    monkeypatch.setattr(inspect_views, "_infiniband", lambda _lab, nodes, _form: shown.append(nodes("p1-spine1")))
+    monkeypatch.setitem(LIVE_VIEWS, "ib", lambda _lab, nodes, _form: shown.append(nodes("p1-spine1")))
     show_view("ib", None, None, None, chosen_nodes("p1-spine1"), Format.TABLE, node="p1-spine1")
     assert shown == [True]
     for what, node in (("ib", "p1-spine2"), ("nodes", "p1-spine1")):

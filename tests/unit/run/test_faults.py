@@ -200,7 +200,7 @@ def test_faults_of_scale_up_domains(entry: str, links: str | None, words: list[s
     assert made.of_scale_up and not made.may_lose and made.keeps_order
     if links is not None:
         control = Links()
-        site = SimpleNamespace(links=control)
+        site = SimpleNamespace(links=control, subnet=None)
         made.do(site)  # type: ignore[arg-type]
         made.undo(site)  # type: ignore[arg-type]
         assert [port for port, _ in control.done] == [links, links]

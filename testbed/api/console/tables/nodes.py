@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from testbed.api.console.sources.source import Source
 from testbed.api.console.tables.table import Nodes, PageTable, TableQuery
 from testbed.base.rows import column
-from testbed.lab.features.management.services_apply import ServiceStatus, read_services
+from testbed.lab.features.management.services_apply import ServiceStatus, chosen_services
 from testbed.lab.features.overlay.view import TenantRow, tenant_rows
 from testbed.lab.observe.routing_rows import RouteRow, SessionRow, route_rows, session_rows
 
@@ -63,7 +63,7 @@ def _tenant_names(source: Source) -> Iterator[str]:
 
 
 def _services(source: Source, query: TableQuery, nodes: Nodes) -> Iterable[ServiceStatus]:
-    return [status for status in read_services(source.lab) if nodes(status.node)]
+    return chosen_services(source.lab, nodes)
 
 
 NODES = PageTable(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from testbed.api.console.action import InputField, PageAction, Undo
@@ -173,46 +174,35 @@ _FIELDS = (
     InputField(name="both", title="In both directions", kind="flag", default=True),
     InputField(name="carrier", title="Carrier", kind="choice", choices=("down", "up")),
 )
+_action = partial(PageAction, on=("port", "link"), many=True, group=GROUP)
 ACTIONS = (
-    PageAction(
+    _action(
         name="link-set",
         title="Impair link …",
-        on=("port", "link"),
-        many=True,
         key="i",
-        group=GROUP,
         fields=_FIELDS,
         harms=_harms,
         command=_set,
         undo=_undo,
     ),
-    PageAction(
+    _action(
         name="link-down",
         title="Take link down",
-        on=("port", "link"),
-        many=True,
         key="d",
-        group=GROUP,
         harms=_harms,
         command=_down,
         undo=_undo,
     ),
-    PageAction(
+    _action(
         name="link-up",
         title="Bring link up",
-        on=("port", "link"),
-        many=True,
         key="u",
-        group=GROUP,
         command=_up,
         undo=_undo,
     ),
-    PageAction(
+    _action(
         name="link-reset",
         title="Reset link to what is declared",
-        on=("port", "link"),
-        many=True,
-        group=GROUP,
         command=_reset,
         undo=_undo,
     ),

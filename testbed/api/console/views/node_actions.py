@@ -39,59 +39,43 @@ def _power_undo(_: ActionRequest, *, action: str) -> Undo:
     return Undo(action=action)
 
 
+_action = partial(PageAction, on=("node",), many=True, group=GROUP)
+
 ACTIONS = (
-    PageAction(
+    _action(
         name="power-off",
         title="Power off",
-        on=("node",),
-        many=True,
         key="o",
-        group=GROUP,
         harms=_OFF,
         command=partial(_commands, verb="power", word="off"),
         undo=partial(_power_undo, action="power-on"),
     ),
-    PageAction(
+    _action(
         name="power-on",
         title="Power on",
-        on=("node",),
-        many=True,
-        group=GROUP,
         command=partial(_commands, verb="power", word="on"),
     ),
-    PageAction(
+    _action(
         name="power-reset",
         title="Power cycle",
-        on=("node",),
-        many=True,
-        group=GROUP,
         harms=_RESET,
         command=partial(_commands, verb="power", word="reset"),
     ),
-    PageAction(
+    _action(
         name="node-restart",
         title="Restart",
-        on=("node",),
-        many=True,
-        group=GROUP,
         harms=_RESTART,
         command=partial(_commands, verb="node", word="restart"),
     ),
-    PageAction(
+    _action(
         name="node-recreate",
         title="Recreate",
-        on=("node",),
-        many=True,
-        group=GROUP,
         harms=_RECREATE,
         command=partial(_commands, verb="node", word="recreate"),
     ),
-    PageAction(
+    _action(
         name="daemon-kill",
         title="Kill a daemon …",
-        on=("node",),
-        many=True,
-        group=GROUP,
         fields=(InputField(name="daemon", title="Daemon", kind="choice", choices=DAEMONS, default=DAEMONS[0]),),
         harms=_KILL,
         command=_kill,

@@ -1,8 +1,9 @@
 // A link aggregation group where the kernel has no bonding driver, and the split horizon of two leaves that are one.
 //
 // to_member (ingress of the inner end of a host's aggregate): what the host sends leaves by one of the members that
-// distribute, chosen by the hash of its flow, so that no flow is reordered. It is that of the packet's headers: the one
-// that a TCP socket gives its packets is another after each time-out (sk_rethink_txhash), and would reorder them.
+// distribute, chosen by the hash of its flow, so that no flow is reordered. It is that of a switch's port (flows.h), by a
+// seed of the host: the one that a TCP socket gives its packets is another after each time-out (sk_rethink_txhash), and
+// the kernel's own of the headers is another after each start of the machine. What the leaf does by it goes with it.
 // from_member (ingress of a member): what arrives goes to the aggregate, but for slow protocols (LACP) and LLDP, which
 // are the port's own. A member that does not collect drops (IEEE 802.1AX, 6.2.6).
 // split_horizon (egress of a leaf's port, or of a VXLAN device): what came over the peer link is kept from a port whose
@@ -12,26 +13,30 @@
 // trunk_only (egress of the peer link): tags are those of to_trunk alone. A host that wrote one itself would have its frame
 // come out in a VLAN that it has no part in.
 #include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#define ETH_P_SLOW 0x8809
-#define ETH_P_LLDP 0x88cc
-#define ETH_P_8021Q 0x8100
-#define ETH_P_8021AD 0x88a8
+#include "flows.h"
+
 #define VLAN_VID_MASK 0x0fff
 #define MEMBERS 8
+#define FIRST 3
+#define FIVE_TUPLE (HASH_SOURCE | HASH_DESTINATION | HASH_PROTOCOL | HASH_SOURCE_PORT | HASH_DESTINATION_PORT)
 #define LISTED 1
 #define PEER 2
 
-// 0: how many members distribute; 1: the ifindex of the aggregate's inner end, or of the leaf's peer link; 2...: the
-// ifindexes of those members.
+// 0: how many members distribute; 1: the ifindex of the aggregate's inner end, or of the leaf's peer link; 2: the seed
+// of the hash; 3...: the ifindexes of those members.
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __type(key, __u32);
     __type(value, __u32);
-    __uint(max_entries, 2 + MEMBERS);
+    __uint(max_entries, FIRST + MEMBERS);
 } members SEC(".maps");
 
 // By ifindex: LISTED are ports that collect (of a host), or that the peer's frames are kept from (of a leaf); PEER are
@@ -54,12 +59,17 @@ struct {
 SEC("tc")
 int to_member(struct __sk_buff *skb)
 {
-    __u32 key = 0, *count = bpf_map_lookup_elem(&members, &key), *out;
+    __u32 key = 0, *count = bpf_map_lookup_elem(&members, &key), *seed, *out, hash = 0;
+    struct headers headers = {};
 
-    if (!count || !*count)
+    key = 2;
+    seed = bpf_map_lookup_elem(&members, &key);
+    if (!count || !*count || !seed)
         return TC_ACT_SHOT;
-    bpf_set_hash_invalid(skb);
-    key = 2 + bpf_get_hash_recalc(skb) % *count;
+    if (parse(skb, &headers, FIVE_TUPLE))
+        hash = flow_hash(FIVE_TUPLE, *seed, &headers) >> 32;
+    bpf_set_hash(skb, hash);
+    key = FIRST + hash % *count;
     out = bpf_map_lookup_elem(&members, &key);
     return out ? bpf_redirect(*out, 0) : TC_ACT_SHOT;
 }

@@ -115,7 +115,7 @@ static __always_inline __u32 balance(struct __sk_buff *skb, struct port_config *
 		__u64 number = config->sprayed++;
 		return (__u32)(number * 0x9e3779b1u) + config->seed;
 	}
-	flow = flow_hash(config, headers);
+	flow = flow_hash(config->hash_fields, config->seed, headers);
 	if (config->balancing == LB_ADAPTIVE || config->balancing == LB_STATIC) {
 		struct paths *found = ask_paths(skb, headers);
 		__u64 chosen, whose = mix((config->balancing == LB_STATIC ? (__u32)headers->addresses : flow) +

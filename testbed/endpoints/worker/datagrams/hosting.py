@@ -18,31 +18,24 @@ class Hosting(Protocol):
 
     def now(self) -> int:
         """Return the time of its clock (ns)."""
-        ...
 
     def memory(self, size: int) -> memoryview:
         """Return memory for transfers that carry nothing of their own, whatever is in it."""
-        ...
 
     def touch(self, endpoint: Endpoint) -> None:
         """An endpoint has been given work."""
-        ...
 
     def received_bytes(self, address: str) -> int:
         """Return how many bytes of datagrams have come for an endpoint."""
-        ...
 
     def counters(self, address: str) -> Mapping[str, int]:
         """Return what else was counted below an endpoint."""
-        ...
 
     def first_packet_counter(self) -> int:
         """Return where counters of packets begin that no earlier life of an endpoint may have used."""
-        ...
 
     def close(self) -> None:
         """Close all endpoints at once. The next program's know nothing of these."""
-        ...
 
 
 class AgentHosting:

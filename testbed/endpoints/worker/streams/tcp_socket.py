@@ -25,26 +25,21 @@ class SocketSource(Protocol):
     @property
     def in_real_time(self) -> bool:
         """Tell whether what is late here is late in the network, too."""
-        ...
 
     def open(self, congestion_control: str | None, tos: int, what: str) -> TcpSocket:
         """Open a socket; `what` is what it is for, in errors. Raises `TrafficError`."""
-        ...
 
     def enter(self) -> None:
         """Have what the kernel opens by itself opened where these sockets are."""
 
     def now(self) -> int:
         """Return the time of the clock that they live by (ns)."""
-        ...
 
     def poll(self) -> select.epoll | StackPoll:
         """Return what tells which of several sockets are ready."""
-        ...
 
     def timer(self) -> Timer | StackTimer:
         """Return what becomes readable at a time of the clock."""
-        ...
 
 
 class KernelSockets:

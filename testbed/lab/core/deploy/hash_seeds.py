@@ -1,4 +1,4 @@
-"""Gives switches the hash seeds of a run, in the eBPF maps and in the kernel, without another deploy."""
+"""Gives switches, and hosts with link groups, the hash seeds of a run, without another deploy."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.drivers.nodes.netns import write_sysctl
+from testbed.lab.core.feature import features
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import SetSysctl
 from testbed.lab.core.plan.stable import seed_of_run
@@ -20,10 +21,11 @@ DEPLOYED = 1
 
 
 def set_hash_seeds(lab: RunningLab, run: int) -> None:
-    """Have all switches of a lab hash as in the run of this seed; those whose seed the topology fixes keep it.
+    """Have all switches of a lab, and what of its features does, hash as in the run of this seed; those whose seed the
+    topology fixes keep it.
 
-    Where the kernel hashes, and has no seed for a namespace (before
-    Linux 6.11), its hash stays as it is. Raises `DriverError`.
+    Where the kernel hashes, and has no seed for a namespace (before Linux 6.11), its hash stays as it is. Raises
+    `DriverError`, `ConvergenceError`.
     """
     plan = lab.whole.plan
     if plan.tables is not None:
@@ -41,6 +43,8 @@ def set_hash_seeds(lab: RunningLab, run: int) -> None:
 
     if of_kernel:
         syscalls.in_thread(write)
+    for feature in features():
+        feature.set_hash_seeds(lab.whole, run)
 
 
 def kernel_seeds(plan: LabPlan, run: int) -> dict[str, int]:

@@ -22,6 +22,10 @@ _TCP = (("net/ipv4/tcp_no_metrics_save", "1"),)
 _TCP_CC = tuple(("net/ipv4/tcp_congestion_control", name) for name in (FALLBACK_TCP_CC, DEFAULT_TCP_CC))
 """Not the machine's own, which a namespace begins with. The first stays where the kernel lacks the second; a machine
 may let namespaces have neither (tcp_allowed_congestion_control)."""
+_ONE_PATH = (("net/core/txrehash", "0"),)
+"""The hash that a TCP socket gives its packets stays after a time-out (ip-sysctl.rst; Linux 5.18 or newer). A VXLAN
+device draws the source port of what it wraps by it, where no program of a port has set another: a connection would take
+another path each time, which no switch of a data centre would have it do."""
 
 _HOST = (
     # The kernel uses max(all, interface) for each of these (ip-sysctl.rst).
@@ -115,7 +119,7 @@ def host_sysctls(node: str) -> tuple[SetSysctl, ...]:
 
 def tcp_sysctls(node: str) -> tuple[SetSysctl, ...]:
     """Return the settings of a node that opens connections which are measured."""
-    return settings(node, _TCP) + settings(node, _TCP_CC, optional=True)
+    return settings(node, _TCP) + settings(node, _TCP_CC + _ONE_PATH, optional=True)
 
 
 def server_sysctls(node: str) -> tuple[SetSysctl, ...]:

@@ -1,5 +1,3 @@
 """Plans become configuration files, by templates and without I/O."""
 
 from testbed.lab.core.render.frr import ANYBODY, MANAGED_SINCE, FrrVersion, SwitchConfig, daemons_of, render_switch
-
-__all__ = ["ANYBODY", "MANAGED_SINCE", "FrrVersion", "SwitchConfig", "daemons_of", "render_switch"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,10 +30,10 @@ from testbed.lab.features.infiniband.running import (
     settle,
     start_plane,
 )
-from testbed.lab.features.infiniband.simulator import SimulatedNode, Simulator, is_in_force
+from testbed.lab.features.infiniband.simulator import SimulatedNode, Simulator, is_in_force, reached_nodes
 from testbed.lab.features.infiniband.tools import write_tools
-from testbed.lab.features.infiniband.wires import Reroute, describe_wires, has_wires, wires_of
-from testbed.protocols.infiniband.subnet import Subnet, SubnetLink
+from testbed.lab.features.infiniband.wires import MOST_HCAS, Reroute, describe_wires, has_wires, wires_of
+from testbed.protocols.infiniband.subnet import Channel, Subnet, SubnetLink
 
 if TYPE_CHECKING:
     from testbed.daemons.subnetd.client import SubnetWires
@@ -70,6 +70,16 @@ class SubnetLinkState:
     b: str
     link: SubnetLink
     up: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinksChange:
+    """Links, by their numbers, that went down or came back at a time (CLOCK_MONOTONIC), when managers had swept the
+    subnet so often."""
+
+    links: tuple[int, ...]
+    begun_s: float
+    sweeps: int
 
 
 class LiveSubnet:
@@ -149,38 +159,90 @@ class LiveSubnet:
         """Return the link at a port as it is. Raises `NoSubnet`."""
         return list(self.links())[self.find_link(place)]
 
+    def channel(self, place: str) -> Channel:
+        """Return the node and the number, in the subnet, of a port by its name. Raises `NoSubnet`."""
+        self.find_link(place)
+        return self._ends[place][1:]
+
+    def links_of(self, switch: str) -> list[int]:
+        """Return the numbers of those links of a switch that are up."""
+        return [
+            index for index, state in enumerate(self.links()) if state.up and switch in (state.link.a, state.link.b)
+        ]
+
     def set_link(self, place: str, *, up: bool) -> None:
         """Cut the link at a port, or join it again, and wait until the new tables are in force.
 
         Frames take the link, or are lost on it, from the first moment, and go around it once the tables are there.
         Raises `NoSubnet`, and `ConvergenceError` where no manager has swept the subnet.
         """
-        state = self.link(place)
-        if state.up == up:
-            return
+        if self.link(place).up != up:
+            self.await_tables(self.change_links([self.find_link(place)], up=up))
+
+    def change_links(self, links: Sequence[int], *, up: bool) -> LinksChange:
+        """Cut links, by their numbers, or join them again, all at once for frames; `await_tables` is what follows. All
+        have one node in common, as those of a switch that loses its power do."""
+        found = [self.planned.links[index] for index in links]
+        ends = [{(link.a, link.a_port), (link.b, link.b_port)} for link in found]
+        node = next(name for name, _ in sorted(ends[0], reverse=True) if all(name in dict(pair) for pair in ends))
+        ports = [dict(pair)[node] for pair in ends]
         begun = time.monotonic()
         if self.wires is not None:
-            self.wires.set_link(state.link.b, state.link.b_port, up=up)
-        identifier = self.planned.nodes[state.link.b].identifier
+            self.wires.set_links(node, ports, up=up)
         self.simulator.forget_dead()
         before = count_sweeps(self.managers)
-        if up:
-            self.simulator.relink(identifier, state.link.b_port)
-        else:
-            self.simulator.unlink(identifier, state.link.b_port)
-        self.await_sweep(before)
-        swept = count_sweeps(self.managers)
-        if not is_in_force(self.simulator.dump(), self.planned, self.find_link(place)):
-            self.await_sweep(swept)  # the sweep that has ended had begun before
-        manager_s = time.monotonic() - begun
-        if self.wires is not None:
-            self.wires.set_tables(self.reader.rerouted(self.wires.subnet()))
-            lab_s = time.monotonic() - begun
-            self.wires.set_tables(self.reader.read())  # a routing engine may have given paths other service levels
-            scale = int(self.wires.status()["time_scale"])
-            reroute = Reroute(manager_s=manager_s, lab_s=lab_s, time_scale=scale)
-            told = {"link": self.find_link(place), **asdict(reroute)}
-            write_atomically(self.plane.directory / _REROUTE, json.dumps(told), durable=False)
+        for port in ports:
+            if up:
+                self.simulator.relink(self.planned.nodes[node].identifier, port)
+            else:
+                self.simulator.unlink(self.planned.nodes[node].identifier, port)
+        return LinksChange(links=tuple(links), begun_s=begun, sweeps=before)
+
+    def no_change(self) -> LinksChange:
+        """Return what `await_tables` is given where managers are to sweep though no link has changed."""
+        return LinksChange(links=(), begun_s=time.monotonic(), sweeps=count_sweeps(self.managers))
+
+    def await_tables(self, change: LinksChange) -> Reroute | None:
+        """Wait until a manager has written tables for links as they are since a change, and have frames go by them;
+        what that took comes back where frames are carried.
+
+        Raises `ConvergenceError` where no manager has swept the subnet, and `DriverError` where none can.
+        """
+        swept, in_force = change.sweeps, False
+        while not in_force and time.monotonic() - change.begun_s < SWEEP_TIMEOUT_S:
+            self.await_sweep(swept)
+            swept = count_sweeps(self.managers)
+            nodes = self.simulator.dump()
+            reached = reached_nodes(nodes, self._managers_linked(nodes))
+            # not yet, where the sweep that has ended had begun before, or another manager is to take over
+            in_force = all(is_in_force(nodes, self.planned, index, reached) for index in change.links)
+        manager_s = time.monotonic() - change.begun_s
+        if self.wires is None:
+            return None
+        self.wires.set_tables(self.reader.rerouted(self.wires.subnet()))
+        lab_s = time.monotonic() - change.begun_s
+        self.wires.set_tables(self.reader.read())  # a routing engine may have given paths other service levels
+        scale = int(self.wires.status()["time_scale"])
+        reroute = Reroute(manager_s=manager_s, lab_s=lab_s, time_scale=scale)
+        told = {"links": list(change.links), **asdict(reroute)}
+        write_atomically(self.plane.directory / _REROUTE, json.dumps(told), durable=False)
+        return reroute
+
+    def _managers_linked(self, nodes: Mapping[str, SimulatedNode]) -> list[str]:
+        """The HCAs, by identifier, of the managers that run and have a link. Raises `DriverError` where none has."""
+        ended = set(self.ended())
+        found = [
+            manager.identifier
+            for manager in self.planned.managers
+            if manager.name not in ended and nodes[manager.identifier].ports[1].peer
+        ]
+        if not found:
+            raise DriverError(
+                "no HCA with a subnet manager has its link: the tables stay as they are",
+                operation="opensm",
+                hint="`testbed link up` brings one back",
+            )
+        return found
 
     def last_reroute(self, place: str) -> Reroute | None:
         """Return the times of the last change of a link, where that was the one at this port; else None."""
@@ -188,7 +250,7 @@ class LiveSubnet:
             told = json.loads((self.plane.directory / _REROUTE).read_text())
         except FileNotFoundError:
             return None
-        return Reroute(**told) if told.pop("link") == self.find_link(place) else None
+        return Reroute(**told) if told.pop("links") == [self.find_link(place)] else None
 
     # ------------------------------------------------------------------ wires
 
@@ -196,6 +258,15 @@ class LiveSubnet:
     def wires(self) -> SubnetWires | None:
         """The wires that carry frames; None for a subnet that is too large for any."""
         return wires_of(self.plane) if has_wires(self.fabric) else None
+
+    def require_wires(self) -> SubnetWires:
+        """Return the wires. Raises `NoSubnet` for a subnet that is too large for any."""
+        if self.wires is None:
+            raise NoSubnet(
+                f"the subnet has more than {MOST_HCAS} HCAs, and no lab carries the frames of so many",
+                hint="--backend simulation has subnets of any size",
+            )
+        return self.wires
 
     def start_wires(self) -> None:
         """Start the wires where they do not run."""

@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -272,14 +272,29 @@ def changed_links(nodes: Mapping[str, SimulatedNode], subnet: PlannedSubnet) -> 
     return found
 
 
-def is_in_force(nodes: Mapping[str, SimulatedNode], subnet: PlannedSubnet, index: int) -> bool:
+def reached_nodes(nodes: Mapping[str, SimulatedNode], begin: Iterable[str]) -> set[str]:
+    """Return the nodes, by identifier, that links lead to from these, and these."""
+    found = set(begin)
+    left = list(found)
+    while left:
+        for port in nodes[left.pop()].ports.values():
+            if port.peer in nodes and port.peer not in found:
+                found.add(port.peer)
+                left.append(port.peer)
+    return found
+
+
+def is_in_force(nodes: Mapping[str, SimulatedNode], subnet: PlannedSubnet, index: int, reached: Container[str]) -> bool:
     """Tell whether the manager has seen how a link (by its index) is: both ports are active, or no table of its
-    switches leads into it where it is cut."""
+    switches leads into it where it is cut. Of nodes that are not `reached`, the manager's knowledge is none."""
     link = subnet.links[index]
     for name, number in ((link.a, link.a_port), (link.b, link.b_port)):
-        node = nodes.get(subnet.nodes[name].identifier)
-        port = None if node is None else node.ports.get(number)
-        if node is None or port is None:
+        identifier = subnet.nodes[name].identifier
+        if identifier not in reached:
+            continue
+        node = nodes[identifier]
+        port = node.ports.get(number)
+        if port is None:
             return False
         if port.peer and port.state != "Active":
             return False

@@ -11,10 +11,9 @@ from testbed.lab.core.deploy.watch.check import CheckResult, CheckStatus, judge
 from testbed.lab.features.infiniband.live import LiveSubnet
 from testbed.lab.features.infiniband.running import SIMULATOR
 from testbed.lab.features.infiniband.wires import MOST_HCAS
+from testbed.protocols.infiniband.data_path import circle_words
 from testbed.protocols.infiniband.routes import RouteReport, is_full_fat_tree, judge_routes
-from testbed.protocols.infiniband.subnet import Channel, Subnet
-
-_SHOWN_OF_CYCLE = 6
+from testbed.protocols.infiniband.subnet import Subnet
 
 
 class SubnetChecks:
@@ -132,6 +131,9 @@ class SubnetChecks:
         failures = []
         if status["tables"] != tables_digest(self.subnet):
             failures.append("frames go by other tables than the nodes hold: `testbed link down` and `up` renew them")
+        failures += [
+            f"{node}:{port} lacks {share:.0%} of the credits of VL {vl}" for node, port, vl, share in status["leaks"]
+        ]
         return judge(len(self.subnet.switches), "tables of switches in force on the wires", failures)
 
 
@@ -174,14 +176,8 @@ def deadlock_result(report: RouteReport) -> CheckResult:
     """Judge the dependencies of all lanes."""
     failures = []
     if report.cycle:
-        failures.append(f"VL {report.cyclic_lane}: {_circle(report.cycle)}")
+        failures.append(f"VL {report.cyclic_lane}: {circle_words([f'{name}:{port}' for name, port in report.cycle])}")
     return judge(len(report.lanes), "lanes without a cycle of dependencies", failures)
-
-
-def _circle(channels: Sequence[Channel]) -> str:
-    shown = [f"{name}:{port}" for name, port in channels[:_SHOWN_OF_CYCLE]]
-    more = len(channels) - len(shown)
-    return " waits for ".join(shown) + (f" and {more} more" if more > 0 else "")
 
 
 def _listed(table: Sequence[int]) -> str:

@@ -7,7 +7,7 @@ with that. So nothing has to be journalled but what the lab directory has for pe
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -191,6 +191,11 @@ def read_services(lab: RunningLab) -> list[ServiceStatus]:
     running = running_programs(places, set(lab.identities.values()))
     said = answers([place for place in places if not _dead(place, running)])
     return [_status(place, running, said) for place in places]
+
+
+def chosen_services(lab: RunningLab, wanted: Callable[[str], bool]) -> list[ServiceStatus]:
+    """Return the state of every service on the nodes that are `wanted`."""
+    return [status for status in read_services(lab) if wanted(status.node)]
 
 
 def follow_services(events: EventStream, lab: RunningLab) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import CheckResult, judge
 from testbed.lab.core.deploy.watch.converge import convergence_error
 from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.core.plan.sysctls import hash_seed
 
 DIRECTORY_NAME = ".link-groups"
 """In the lab's run directory; no node can have this name."""
@@ -138,6 +139,7 @@ def lag_configuration(plan: LabPlan, directory: Path, before: LagConfiguration |
             inner=item.inner_ifindex,
             system=item.mac,
             key=1,
+            seed=hash_seed(item.node),
             members=tuple(_port(member, number) for number, member in enumerate(item.members, 1)),
         )
 
@@ -259,13 +261,31 @@ def check_link_groups(lab: RunningLab) -> CheckResult:
 
 def wait_link_groups(plan: LabPlan, run: Path, timeout_s: float) -> None:
     """Wait until every member of every group is in sync. Raises `ConvergenceError`."""
-    if plan.link_groups is None:
-        return
+    if plan.link_groups is not None:
+        _wait(lambda: missing_members(plan, run), run, timeout_s)
+
+
+def wait_seeds(seeds: Mapping[str, int], run: Path, timeout_s: float) -> None:
+    """Wait until these hosts choose members by hashes that begin with these seeds. Raises `ConvergenceError`."""
+
+    def missing() -> list[str]:
+        found = {node: read_status(lag_directory(run), node) for node in seeds}
+        return [
+            f"{node}: its link groups have another hash seed"
+            for node, status in found.items()
+            if status is None or {group.seed for group in status.groups} != {seeds[node]}
+        ]
+
+    _wait(missing, run, timeout_s)
+
+
+def _wait(missing_now: Callable[[], list[str]], run: Path, timeout_s: float) -> None:
+    """Wait until nothing is missing any more of what statuses say. Raises `ConvergenceError`."""
     watch = DirectoryWatch()
     deadline = time.monotonic() + timeout_s
     try:
         watch.add(lag_directory(run))
-        while missing := missing_members(plan, run):
+        while missing := missing_now():
             list(watch.read())
             left = deadline - time.monotonic()
             if left <= 0:

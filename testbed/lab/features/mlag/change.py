@@ -9,16 +9,23 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from testbed.base.errors import DriverError
 from testbed.base.linux import traffic_control as traffic
-from testbed.base.linux.processes import launch_servers, terminate
+from testbed.base.linux.processes import Process, launch_servers, terminate
 from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.daemons.kit import configuration
 from testbed.daemons.lag.bonding import load_bonding
-from testbed.daemons.lag.configuration import PROCESS_NAME, LagConfiguration, NodeConfiguration, PairedLeaf
+from testbed.daemons.lag.configuration import (
+    PROCESS_NAME,
+    HostGroups,
+    LagConfiguration,
+    NodeConfiguration,
+    PairedLeaf,
+)
 from testbed.daemons.lag.groups import AggregatePlan
 from testbed.daemons.lag.kernel import BEHIND_QUEUES
 from testbed.lab.core.deploy.live import RunningLab
@@ -27,6 +34,7 @@ from testbed.lab.core.feature import Changing, FeatureChange
 from testbed.lab.core.plan.changes import Allow, ChangeRow, Effect
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import CreateVeth, DelayPort, InstallPort, place_of
+from testbed.lab.core.plan.sysctls import hash_seed
 from testbed.lab.features.mlag.apply import (
     CONFIGURATION,
     LOG,
@@ -34,6 +42,7 @@ from testbed.lab.features.mlag.apply import (
     lag_directory,
     read_lag_configuration,
     wait_link_groups,
+    wait_seeds,
 )
 
 TIMEOUT_S = 60.0
@@ -147,10 +156,7 @@ class LinkGroupsChange(FeatureChange):
             configuration.write(path, self._after, mode=0o600)
         except OSError as error:
             raise DriverError(f"link groups do not change: {error}", operation="link groups") from error
-        for node in self._told:
-            for process in running[node]:
-                with suppress(ProcessLookupError):
-                    os.kill(process.pid, signal.SIGHUP)
+        _tell(process for node in self._told for process in running[node])
         if begun := [*self._started, *anew]:
             launch_servers("testbed.daemons.lag", [str(path), *begun], directory / LOG, what="link groups do")
 
@@ -159,6 +165,35 @@ class LinkGroupsChange(FeatureChange):
         wait_link_groups(changing.plan, changing.run, TIMEOUT_S)
 
 
+def _tell(processes: Iterable[Process]) -> None:
+    """Have processes read their configuration again."""
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGHUP)
+
+
 def _is_told(before: NodeConfiguration, after: NodeConfiguration) -> bool:
     """Tell whether a process that runs can take the changed configuration of its node."""
-    return isinstance(before, PairedLeaf) and isinstance(after, PairedLeaf) and before.pair == after.pair
+    if isinstance(before, PairedLeaf):
+        return isinstance(after, PairedLeaf) and before.pair == after.pair
+    return isinstance(after, HostGroups) and before.seeded(0) == after.seeded(0)
+
+
+def seed_link_groups(lab: RunningLab, run: int) -> None:
+    """Have hosts choose the members of their link groups as in the run of this seed; returns when they do.
+
+    A bond of the kernel has no seed. Raises `ConvergenceError`, `DriverError`.
+    """
+    before = read_lag_configuration(lab.processes_directory)
+    seeds = {host.node: hash_seed(host.node, run=run) for host in (() if before is None else before.hosts)}
+    if before is None or not seeds:
+        return
+    path = lag_directory(lab.processes_directory) / CONFIGURATION
+    hosts = tuple(host.seeded(seeds[host.node]) for host in before.hosts)
+    try:
+        configuration.write(path, replace(before, hosts=hosts), mode=0o600)
+    except OSError as error:
+        raise DriverError(f"link groups do not change: {error}", operation="link groups") from error
+    running = lab.processes(set(seeds), (PROCESS_NAME,))
+    _tell(process for found in running.values() for process in found)
+    wait_seeds({node: seed for node, seed in seeds.items() if running[node]}, lab.processes_directory, TIMEOUT_S)

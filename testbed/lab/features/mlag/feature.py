@@ -55,6 +55,13 @@ class LinkGroupsFeature(Feature):
 
         start_link_groups(plan, run, only=(node,))
 
+    def set_hash_seeds(self, lab: RunningLab, run: int) -> None:
+        if lab.plan.link_groups is None:
+            return
+        from testbed.lab.features.mlag.change import seed_link_groups
+
+        seed_link_groups(lab, run)
+
     def checks(self, lab: RunningLab) -> Sequence[tuple[str, Callable[[RunningLab], CheckResult]]]:
         if lab.plan.link_groups is None:
             return ()

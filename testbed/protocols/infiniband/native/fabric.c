@@ -283,6 +283,8 @@ static void turn(struct ib_fabric *fabric, struct fabric_port *port, bool up)
 	port->epoch++;
 	credit_sender_restart(&port->sender);
 	credit_receiver_restart(&port->receiver);
+	for (__u32 vl = 0; vl < fabric->config.vls; vl++)
+		port->sender.config.limits[vl] = port->blocks; /* none leaks any more */
 	memset(port->held_blocks, 0, sizeof(port->held_blocks));
 	port->management_held = 0;
 	port->tell_due = false;
@@ -306,6 +308,27 @@ bool ib_fabric_set_link(struct ib_fabric *fabric, __u32 node, __u32 number, bool
 	turn(fabric, &fabric->ports[port->peer], up);
 	fabric_wake(fabric, port);
 	fabric_wake(fabric, &fabric->ports[port->peer]);
+	return true;
+}
+
+bool ib_fabric_set_leak(struct ib_fabric *fabric, __u32 node, __u32 number, __u32 vl, __u32 blocks)
+{
+	struct fabric_port *port = port_of(fabric, node, number);
+
+	if (!port || port->peer == NOBODY || vl >= fabric->config.vls || blocks > port->blocks)
+		return false;
+	port->sender.config.limits[vl] = port->blocks - blocks;
+	fabric_wake(fabric, port);
+	return true;
+}
+
+bool ib_fabric_watch(struct ib_fabric *fabric, __u32 node, __u32 number, bool on)
+{
+	struct fabric_port *port = port_of(fabric, node, number);
+
+	if (!port)
+		return false;
+	port->is_watched = on;
 	return true;
 }
 

@@ -104,6 +104,7 @@ struct fabric_port {
 	__u64 rate_bps, delay_ns;
 	bool up, is_edge, free_due, tell_due;
 	bool has_sent; /* an HCA's caller is to be told when the line is free */
+	bool is_watched; /* the caller is to be told of each frame that it sends and receives */
 	__u64 sent_token;
 	__u32 epoch; /* another one whenever the link goes down or comes back */
 	/* sending */
@@ -139,12 +140,19 @@ struct fabric_node {
 	__u32 threshold_bytes, marking_rate, least_marked_bytes;
 };
 
-enum notice_kind { NOTICE_DELIVERED = 1, NOTICE_SENT = 2, NOTICE_LOST = 3 };
+/* Of a watched port NOTICE_LEAVES says that a frame begins to leave, and NOTICE_COMES that one is in whole. */
+enum notice_kind { NOTICE_DELIVERED = 1, NOTICE_SENT, NOTICE_LOST, NOTICE_LEAVES, NOTICE_COMES };
 
 struct notice {
 	__u64 at_ns, token;
 	__u32 node, kind; /* `node`: the HCA; of a frame that was lost, the node that it was lost at */
 	__u32 fecn, cause; /* of a frame that was lost, the place of a counter in `port_counters` */
+	__u32 port, vl; /* of a watched port */
+};
+
+/* The output of a node, and a VL of it. */
+struct channel {
+	__u32 node, port, vl;
 };
 
 struct ib_fabric {
@@ -182,6 +190,11 @@ API bool ib_fabric_set_congestion(struct ib_fabric *fabric, __u32 node, __u32 th
 /* Ports of a switch among which the least loaded is taken where the table names one of them; ours, not InfiniBand's. */
 API bool ib_fabric_set_up_ports(struct ib_fabric *fabric, __u32 node, const __u64 *bits);
 API bool ib_fabric_set_link(struct ib_fabric *fabric, __u32 node, __u32 port, bool up);
+/* What a port sends on a VL lacks so many credits, until it is told another number or its link has been down: its peer
+ * has lost the buffers of as many blocks. */
+API bool ib_fabric_set_leak(struct ib_fabric *fabric, __u32 node, __u32 port, __u32 vl, __u32 blocks);
+/* There are notices of all frames at a port, or none any more. */
+API bool ib_fabric_watch(struct ib_fabric *fabric, __u32 node, __u32 port, bool on);
 
 /* ---- frames */
 
@@ -202,6 +215,10 @@ API const struct notice *ib_fabric_notices(const struct ib_fabric *fabric);
 API __u32 ib_fabric_notice_count(const struct ib_fabric *fabric);
 API void ib_fabric_forget_notices(struct ib_fabric *fabric);
 
+/* How many outputs wait for each other's buffers in a circle, none of which will ever be free, unless a link goes down;
+ * 0: there is no such circle. `found` has the first `room` of them, each before the one that it waits for. */
+API __u32 ib_fabric_deadlock(const struct ib_fabric *fabric, struct channel *found, __u32 room);
+
 API const struct port_counters *ib_fabric_counters(struct ib_fabric *fabric, __u32 node, __u32 port);
 API const struct lane_counters *ib_fabric_lane(struct ib_fabric *fabric, __u32 node, __u32 port, __u32 vl);
 /* What buffers hold now is the most that was in them. */
@@ -209,6 +226,9 @@ API void ib_fabric_forget_peaks(struct ib_fabric *fabric);
 API __u64 ib_fabric_in_flight(const struct ib_fabric *fabric);
 API __u64 ib_fabric_hops(const struct ib_fabric *fabric);
 API bool ib_fabric_is_broken(const struct ib_fabric *fabric);
+
+/* The variant CRC of a frame, from its LRH to its ICRC (7.8.2). */
+API __u32 ib_vcrc(const __u8 *data, __u32 length);
 
 /* ---- between the files of a fabric */
 
@@ -233,6 +253,13 @@ void fabric_notify(struct ib_fabric *fabric, struct notice notice);
 void fabric_lose(struct ib_fabric *fabric, struct fabric_port *port, __u32 frame, __u64 *counter);
 /* All that wants to leave by a port is lost. */
 void fabric_discard(struct ib_fabric *fabric, struct fabric_port *port);
+/* The queue of an input whose frames came on a VL, and with `voq` leave by an output. */
+static inline struct input_queue *queue_of(const struct ib_fabric *fabric, const struct fabric_port *input, __u32 vl,
+					   __u32 output)
+{
+	return &input->queues[fabric->config.voq ? vl * fabric->nodes[input->node].ports + output - 1 : vl];
+}
+
 /* A new frame; NO_FRAME: no memory. */
 __u32 fabric_frame(struct ib_fabric *fabric, const __u8 *header, __u32 length, __u32 bytes, __u64 token);
 

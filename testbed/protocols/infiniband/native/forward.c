@@ -33,9 +33,20 @@ static __u32 find_bth(const struct ib_fabric *fabric, __u32 frame)
 	return source == PERMISSIVE_LID && data[0] >> 4 == MANAGEMENT_VL ? at : 0;
 }
 
-static struct input_queue *queue_of(const struct ib_fabric *fabric, struct fabric_port *input, __u32 vl, __u32 output)
+/* Tell of a frame at a watched port. */
+static void show(struct ib_fabric *fabric, const struct fabric_port *port, __u32 frame, enum notice_kind kind)
 {
-	return &input->queues[fabric->config.voq ? vl * fabric->nodes[input->node].ports + output - 1 : vl];
+	const __u8 *data = frame_bytes(&fabric->pool, frame);
+	__u32 at = fabric->extra[frame].at_bth;
+
+	fabric_notify(fabric, (struct notice){
+		.token = fabric->extra[frame].token,
+		.node = port->node,
+		.kind = kind,
+		.fecn = at && data[at + 4] & FECN,
+		.port = port->number,
+		.vl = data[0] >> 4,
+	});
 }
 
 /* The first frame of a queue wants to leave. */
@@ -263,6 +274,8 @@ void fabric_arrive(struct ib_fabric *fabric, struct fabric_port *port, __u32 num
 	extra->epoch = port->epoch;
 	extra->is_own = false;
 	extra->at_bth = find_bth(fabric, number);
+	if (port->is_watched)
+		show(fabric, port, number, NOTICE_COMES);
 	if (!extra->at_bth || (frame->vc != MANAGEMENT_VL && frame->vc >= fabric->config.vls)) {
 		fabric_lose(fabric, port, number, &port->counters.rcv_errors);
 		return;
@@ -398,6 +411,8 @@ static void transmit(struct ib_fabric *fabric, struct fabric_port *port, __u32 v
 	}
 	data[0] = vl << 4 | (data[0] & 15);
 	fabric->extra[frame].is_injected = false; /* it has credits from here on */
+	if (port->is_watched)
+		show(fabric, port, frame, NOTICE_LEAVES);
 	port->free_ns = fabric->now + (bytes * 8000000000ull + port->rate_bps - 1) / port->rate_bps;
 	port->counters.xmit_data += bytes / 4;
 	port->counters.xmit_pkts++;

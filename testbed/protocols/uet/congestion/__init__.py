@@ -7,16 +7,3 @@ from testbed.protocols.uet.congestion.nscc_config import NsccConfig
 from testbed.protocols.uet.congestion.rccc import CreditScheduler, CreditSource
 from testbed.protocols.uet.congestion.registry import CONTROLLERS, DEFAULT_CONTROLLER, make_context
 from testbed.protocols.uet.congestion.window import CongestionWindow
-
-__all__ = [
-    "CONTROLLERS",
-    "DEFAULT_CONTROLLER",
-    "CongestionContext",
-    "CongestionWindow",
-    "ContextController",
-    "CreditScheduler",
-    "CreditSource",
-    "Nscc",
-    "NsccConfig",
-    "make_context",
-]

@@ -21,17 +21,6 @@ class CongestionContext:
     selection is told apart (`paths`). `on_demand` says what waits, for what is asked of the destination with RCCC.
     """
 
-    __slots__ = (
-        "_backlog",
-        "_inflight",
-        "_retransmit",
-        "credit",
-        "latest_rtt_ns",
-        "least_rtt_ns",
-        "sends",
-        "window",
-    )
-
     def __init__(self, window: CongestionWindow | None, credit: SourceCredit | None) -> None:
         self.window = window
         self.credit = credit

@@ -28,8 +28,6 @@ widths only, and no public implementation reads either."""
 class SourceCredit:
     """The credit of one source, in bytes: it may send while it has some."""
 
-    __slots__ = ("credit",)
-
     def __init__(self, credit: int) -> None:
         self.credit: int = credit
         """May be below 0, since the last packet may overdraw it."""
@@ -75,8 +73,6 @@ class CreditGrants:
 
     `grant` says what to send: one CREDIT (or ACK_CC) per source and call.
     """
-
-    __slots__ = ()
 
     def on_target(self, sender: Hashable, credit_target: int, now: int) -> None:
         """A request with a credit_target (24 bits) arrived."""

@@ -36,20 +36,6 @@ _MOST_MISSED: Final = 100
 class GrantShare:
     """Rises and falls once in an interval of a base RTT, by what has arrived in it. Times in ns."""
 
-    __slots__ = (
-        "_began",
-        "_bits_per_ns",
-        "_bytes",
-        "_carried",
-        "_increases",
-        "_interval_ns",
-        "_marked",
-        "_mean",
-        "_packets",
-        "_trimmed",
-        "share",
-    )
-
     def __init__(self, link_rate_bps: int, base_rtt_ns: int, now: int) -> None:
         self.share: float = 1.0
         self._bits_per_ns: float = link_rate_bps / 1e9

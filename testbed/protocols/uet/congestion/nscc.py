@@ -33,33 +33,6 @@ class Nscc(CongestionWindow):
     the window, this also where `max_wnd` shrinks with the base RTT, as the simulator does.
     """
 
-    __slots__ = (
-        "_achieved_bytes",
-        "_adjust_bytes",
-        "_adjust_period",
-        "_alpha",
-        "_bytes_ignored",
-        "_bytes_to_ignore",
-        "_eta",
-        "_fi",
-        "_fi_count",
-        "_fi_scale",
-        "_idle_rtt",
-        "_inc_bytes",
-        "_increase",
-        "_last_adjust_time",
-        "_last_dec_time",
-        "_qa_endtime",
-        "_qa_threshold",
-        "_received_bytes",
-        "_target",
-        "_trigger_qa",
-        "_zero_delay",
-        "avg_delay",
-        "base_rtt",
-        "config",
-    )
-
     def __init__(self, config: NsccConfig, now: int) -> None:
         super().__init__(config.max_wnd_bytes, config.mtu_bytes)
         self.config = config

@@ -50,17 +50,6 @@ class CreditSource(SourceCredit):
     includes the debt.
     """
 
-    __slots__ = (
-        "_base_rtt_ns",
-        "_last_counter",
-        "_last_request",
-        "_max_wnd",
-        "_mtu",
-        "_request_at",
-        "_unanswered",
-        "speculating",
-    )
-
     def __init__(self, max_wnd_bytes: int, mtu_bytes: int, base_rtt_ns: int, now: int) -> None:
         super().__init__(max_wnd_bytes)
         self.speculating: bool = True
@@ -135,8 +124,6 @@ class CreditSource(SourceCredit):
 class _Sender:
     """One source as the destination sees it; credit in units of 256 bytes since the beginning, without wrapping."""
 
-    __slots__ = ("granted", "key", "retransmit", "target")
-
     def __init__(self, key: Hashable) -> None:
         self.key = key
         self.target: int = 0
@@ -153,21 +140,6 @@ class CreditScheduler(CreditGrants):
 
     Times in ns. `next_grant_time` is the timer; `grant` says what to send: one CREDIT (or ACK_CC) per source and call.
     """
-
-    __slots__ = (
-        "_active",
-        "_announce",
-        "_grant_units",
-        "_idle",
-        "_max_burst_ns",
-        "_most_ahead",
-        "_next_time",
-        "_ns_per_byte",
-        "_retransmitting",
-        "_senders",
-        "_share",
-        "_slow_units",
-    )
 
     def __init__(
         self,

@@ -18,8 +18,6 @@ from testbed.protocols.uet.packets.codes import NackCode
 class CongestionWindow(CongestionControl):
     """A window of `max_wnd` bytes, for packets of `mtu_bytes` at most; a source may send while another packet fits."""
 
-    __slots__ = ("_mtu", "inflight", "max_wnd")
-
     def __init__(self, max_wnd_bytes: float, mtu_bytes: int) -> None:
         super().__init__(math.inf)  # the window alone holds it back
         self.max_wnd: float = max_wnd_bytes

@@ -30,8 +30,6 @@ _DOUBT_RTTS: Final = 16
 class TargetTable:
     """PDCs of which this endpoint is the target. They may be three quarters of all, so that we can open some too."""
 
-    __slots__ = ("_closed", "_config", "_doubted", "_most", "_most_unconfirmed", "_pdcs", "_unconfirmed")
-
     def __init__(self, config: UetConfig) -> None:
         self._config = config
         self._most = config.max_pdcs - config.max_pdcs // 4

@@ -23,8 +23,6 @@ BURSTS_OF_WINDOW: Final = REPS_RING
 class Bursts:
     """The bursts of one sender."""
 
-    __slots__ = ("_at", "_congestion", "_entropy", "_left", "_longest", "_packet_bytes", "_packets_per_ack", "_paths")
-
     def __init__(self, config: UetConfig, congestion: CongestionContext, paths: PathSelector) -> None:
         self._longest: int = config.packets_per_entropy
         self._packet_bytes: int = config.packet_bytes

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 class Clearing:
     """The guaranteed responses that the peer keeps for one direction of a PDC, as far as its ACKs have told."""
 
-    __slots__ = ("_pdc", "_told", "_tries", "_window", "due", "first_held", "last_held", "pinned")
-
     def __init__(self, pdc: Pdc, window: SendWindow) -> None:
         self._pdc = pdc
         self._window = window

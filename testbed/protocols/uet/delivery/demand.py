@@ -20,8 +20,6 @@ _MESSAGES_SEEN: Final = 32
 class CreditDemand:
     """Keeps the congestion context told of the backlog; asks for credit, and gives up where nobody answers."""
 
-    __slots__ = ("_enough", "_pdc", "_sender", "_stuck_since")
-
     def __init__(self, pdc: Pdc, sender: Sender) -> None:
         self._pdc = pdc
         self._sender = sender

@@ -51,36 +51,28 @@ class PdcOwner(Protocol):
     @property
     def target(self) -> Semantics:
         """Return who executes what arrives."""
-        ...
 
     def emit(self, datagram: Outgoing) -> None:
         """Send this before any data."""
-        ...
 
     def schedule(self, pdc: Pdc, deadline: int) -> None:
         """Call `handle_timer` of this PDC at that time."""
-        ...
 
     def wake(self, pdc: Pdc) -> None:
         """Ask this PDC to transmit."""
-        ...
 
     def ended(self, pdc: Pdc, reason: str, now: int) -> None:
         """It is closed (no reason) or was given up."""
-        ...
 
     def count_of(self, pdc: Pdc, what: str, number: int) -> None:
         """Something has happened, so many times."""
-        ...
 
     @property
     def most_responses_unconfirmed(self) -> int:
         """Guaranteed responses that may be kept on a PDC whose initiator has not shown yet that it hears us."""
-        ...
 
     def granted_credit(self, pdc: Pdc) -> int | None:
         """Cumulative credit of this PDC's peer in units of 256 bytes; None without receiver credits."""
-        ...
 
 
 class PdcSemantics(Protocol):
@@ -89,23 +81,18 @@ class PdcSemantics(Protocol):
     @property
     def waiting(self) -> bool:
         """Tell whether data is to come back."""
-        ...
 
     def expect(self, now: int) -> int:
         """There is progress: the time by which more must come."""
-        ...
 
     def handle_timer(self, now: int) -> int:
         """End what has waited too long; when to come again, 0 for never."""
-        ...
 
     def renumber(self, by: int) -> None:
         """All packets sent so far have other PSNs now, so much higher modulo 2**32."""
-        ...
 
     def fail(self, reason: str, now: int) -> None:
         """The PDC has ended."""
-        ...
 
 
 class Establishment(NamedTuple):
@@ -125,36 +112,6 @@ class Establishment(NamedTuple):
 
 class Pdc:
     """One packet delivery context with one peer."""
-
-    __slots__ = (
-        "_owner",
-        "close_deadline",
-        "close_wanted",
-        "config",
-        "control_flags",
-        "creating",
-        "deadline",
-        "encrypted",
-        "held",
-        "initiator",
-        "last_used",
-        "local_pdcid",
-        "mode",
-        "most_packets",
-        "obedience",
-        "overhead_bytes",
-        "queued",
-        "receiver",
-        "remote",
-        "remote_pdcid",
-        "semantics",
-        "sender",
-        "start_psn",
-        "state",
-        "trace",
-        "transfers",
-        "unconfirmed_since",
-    )
 
     def __init__(
         self,
@@ -432,8 +389,6 @@ class Pdc:
 
 class ControlSource:
     """A single control packet that has a PSN and must arrive."""
-
-    __slots__ = ("_kind",)
 
     def __init__(self, kind: ControlType) -> None:
         self._kind: ControlType | None = kind

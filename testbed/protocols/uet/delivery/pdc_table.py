@@ -40,25 +40,10 @@ class PdcTableOwner(PdcOwner, Protocol):
 
     def count(self, what: str) -> None:
         """Something has happened."""
-        ...
 
 
 class PdcTable:
     """The PDCs of one endpoint, by PDCID, by peer and by identity. `secret`: a key that nobody else knows."""
-
-    __slots__ = (
-        "_config",
-        "_demands",
-        "_initiators",
-        "_keys",
-        "_last_psns",
-        "_nscc",
-        "_owner",
-        "_random",
-        "_turn",
-        "by_pdcid",
-        "targets",
-    )
 
     def __init__(self, owner: PdcTableOwner, config: UetConfig, random: Random, secret: bytes) -> None:
         self._owner = owner

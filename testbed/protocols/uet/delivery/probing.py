@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 class Probing:
     """The probes of one PDC that are under way."""
 
-    __slots__ = ("_due", "_number", "_pdc", "_sent_at", "_tries")
-
     def __init__(self, pdc: Pdc) -> None:
         self._pdc = pdc
         self._number = -1

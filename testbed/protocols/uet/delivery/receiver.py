@@ -73,27 +73,13 @@ class Semantics(Protocol):
         self, pdc: Pdc, psn: int, next_header: NextHeader, data: bytes | memoryview, offset: int, now: int
     ) -> Answer:
         """Execute the request whose SES header begins at `offset`. Raises `DecodeError`, having done nothing."""
-        ...
 
     def default_response(self, next_header: NextHeader, data: bytes | memoryview, offset: int) -> Answer:
         """The default response to a request that was executed before (table 3-43)."""
-        ...
 
 
 class Receiver:
     """One direction's arrivals of a PDC."""
-
-    __slots__ = (
-        "_ack_bytes",
-        "_asked",
-        "_ce_packets",
-        "_first",
-        "_late_packets",
-        "_nacked_at",
-        "_pdc",
-        "rcvd_bytes",
-        "tracker",
-    )
 
     def __init__(self, pdc: Pdc, start_psn: int) -> None:
         self._pdc = pdc

@@ -25,8 +25,6 @@ _PSN_FACTOR, _PDCID_FACTOR = 0x9E37_79B1, 0x85EB_CA6B
 class Refusals:
     """The refused packets of one sender."""
 
-    __slots__ = ("_config", "_pdcid", "_waiting")
-
     def __init__(self, config: UetConfig, pdcid: int) -> None:
         self._config = config
         self._pdcid = pdcid

@@ -15,8 +15,6 @@ LONGEST_RTO_NS: Final = 8_000_000_000
 class RoundTrips:
     """The round trips of one PDC. `floor_ns` is the shortest time-out."""
 
-    __slots__ = ("_floor", "_smoothed", "_variation")
-
     def __init__(self, floor_ns: int) -> None:
         self._floor = floor_ns
         self._smoothed = 0

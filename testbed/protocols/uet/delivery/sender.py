@@ -76,31 +76,6 @@ _DONE: Final = PacketState.DONE
 class Sender:
     """One direction's packets of a PDC, from their sources to their acknowledgements."""
 
-    __slots__ = (
-        "_again",
-        "_bursts",
-        "_demand",
-        "_inferred_to",
-        "_last_bitmap",
-        "_last_sack_base",
-        "_pdc",
-        "_peer_range",
-        "_probing",
-        "_rcvd_units",
-        "_refusals",
-        "_rewound_at",
-        "_round_trips",
-        "_sent_bytes",
-        "_sources",
-        "_type_bits",
-        "_unasked",
-        "clearing",
-        "congestion",
-        "highest_sacked",
-        "paths",
-        "window",
-    )
-
     def __init__(self, pdc: Pdc, congestion: CongestionContext, paths: PathSelector, start_psn: int) -> None:
         self._pdc = pdc
         self.congestion = congestion

@@ -57,8 +57,6 @@ class StartPsnDemands:
     long again: it is no longer valid when the PDC that was opened with it is forgotten.
     """
 
-    __slots__ = ("_keyed", "_period_ns", "_secret", "_until")
-
     def __init__(self, secret: bytes, memory_ns: int) -> None:
         self._secret = secret
         self._keyed = blake2b(key=secret, digest_size=_PSN_BYTES)
@@ -106,8 +104,6 @@ def _far_from(earlier: EarlierPdc | None, start_psn: int) -> int:
 
 class StartPsnObedience:
     """The initiator's side, until the first ACK: how often it was renumbered, and since when these PSNs go out."""
-
-    __slots__ = ("_demands", "_memory_ns", "_most", "since")
 
     def __init__(self, memory_ns: int, most: int) -> None:
         self._memory_ns = memory_ns

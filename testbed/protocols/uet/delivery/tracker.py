@@ -26,8 +26,6 @@ class ReceiveTracker:
     `contiguous` is the highest PSN up to which all have been received; `bitmap` has those above it (bit 0: the next).
     """
 
-    __slots__ = ("_held", "_lowest", "bitmap", "contiguous")
-
     def __init__(self, start_psn: int) -> None:
         self.contiguous = psn_add(start_psn, -1)
         self.bitmap = 0

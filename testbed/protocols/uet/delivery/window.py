@@ -40,47 +40,24 @@ class PacketSource(Protocol):
     def next_packet(self) -> TxPacket | None:
         """The next new packet, which gets the window's next PSN before anything else does; None when there is none any
         more."""
-        ...
 
     @property
     def exhausted(self) -> bool:
         """Tell whether `next_packet` would say None now."""
-        ...
 
     @property
     def remaining_bytes(self) -> int:
         """Nominal size of the packets to come, about: payload, and `NOMINAL_HEADER_BYTES` for each."""
-        ...
 
     def packet_acked(self, packet: TxPacket, next_header: NextHeader, response: bytes | memoryview, now: int) -> None:
         """The peer has it. `response` is the SES response, empty for the default one."""
-        ...
 
     def failed(self, reason: str, now: int) -> None:
         """The PDC ended before everything was acknowledged."""
-        ...
 
 
 class TxPacket:
     """A packet with a PSN of its own: an SES request or response, or a control packet that must arrive."""
-
-    __slots__ = (
-        "asked",
-        "body",
-        "control",
-        "entropy",
-        "message",
-        "nacks",
-        "next_header",
-        "payload",
-        "psn",
-        "sent_at",
-        "size",
-        "source",
-        "state",
-        "timeouts",
-        "transmissions",
-    )
 
     def __init__(
         self,
@@ -112,8 +89,6 @@ class TxPacket:
 
 class SendWindow:
     """Packets above CLEAR_PSN. `clear_psn`: all packets up to it are acknowledged."""
-
-    __slots__ = ("_head", "_packets", "cack_psn", "clear_psn", "next_psn", "sent", "start_psn")
 
     def __init__(self, start_psn: int) -> None:
         self.start_psn = start_psn

@@ -28,8 +28,6 @@ _NO_REKEY: Final = bytes(4)
 class DomainKey:
     """A key of 256 bits that shows in no repr, log, comparison time or pickle."""
 
-    __slots__ = ("_material",)
-
     def __init__(self, material: bytes) -> None:
         if len(material) != KEY_BYTES:
             raise UsageError(f"a domain key has {KEY_BYTES} bytes, not {len(material)}")

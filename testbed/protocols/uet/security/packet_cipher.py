@@ -34,27 +34,22 @@ class PacketCipher(Protocol):
         They are those that go to one address, at most `most`, up to one whose port or length no UDP header holds. The
         first has the packet counter `counter` (48 bits).
         """
-        ...
 
     def counter_of(self, data: bytes | memoryview) -> int:
         """Return the counter in the TSS header that the UDP payload `data` begins with.
 
         It is -1 if that header differs from this cipher's in anything else, or none is there.
         """
-        ...
 
     def open(self, source_port: int, data: bytes | memoryview) -> bytes | None:
         """Return the bytes that were sealed into the UDP payload `data`; None if its ICV is wrong.
 
         It is as long as TSS header and ICV at least, and a UDP header holds `source_port` and its length.
         """
-        ...
 
 
 class _PythonCipher:
     """By the `cryptography` package."""
-
-    __slots__ = ("_addresses", "_aead", "_front", "_header", "_invalid_tag", "_iv")
 
     def __init__(self, key: bytes, iv: bytes, addresses: bytes, header: bytes) -> None:
         from cryptography.exceptions import InvalidTag

@@ -15,8 +15,6 @@ from testbed.protocols.uet.security.tss import SecureDomain, SecurityError
 class Protection:
     """The protection of the endpoint with address `own`: by the keys of `security`, or, with None, by a CRC."""
 
-    __slots__ = ("_own", "_security", "overhead_bytes")
-
     def __init__(self, own: str, security: SecureDomain | None) -> None:
         self._own = own
         self._security = security

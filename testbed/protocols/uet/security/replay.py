@@ -35,8 +35,6 @@ class ReplayWindow:
     """The newest counter accepted, and which of those behind it were: a ring of blocks of bits, one more than the
     window spans, so that it moves on without being shifted (RFC 6479)."""
 
-    __slots__ = ("_blocks", "_newest", "_size")
-
     def __init__(self, size: int = DEFAULT_WINDOW) -> None:
         if size < 1:
             raise UsageError(f"a replay window of {size} counters")

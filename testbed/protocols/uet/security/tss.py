@@ -121,8 +121,6 @@ def first_counter(now: int) -> int:
 class _Association:
     """The cipher, window and key of the packets between one pair of addresses in one epoch."""
 
-    __slots__ = ("cipher", "destination_ip", "iv", "key", "window")
-
     def __init__(self, key: DomainKey, iv: bytes, addresses: bytes, header: TssHeader) -> None:
         """`iv` and `header` are those of the packet with counter 0."""
         self.key = key
@@ -140,26 +138,6 @@ class SecureDomain:
     `first_tsc` is that of the first packet: its counter must be greater than any that was ever used with the same key
     by the same SSI or address (see `first_counter`).
     """
-
-    __slots__ = (
-        "_an",
-        "_epoch",
-        "_first_counter",
-        "_header_bytes",
-        "_key",
-        "_latest",
-        "_mode",
-        "_next_counter",
-        "_own",
-        "_receiving",
-        "_sending",
-        "_shared",
-        "_ssi",
-        "counters",
-        "opened",
-        "sdi",
-        "sealed",
-    )
 
     def __init__(
         self,

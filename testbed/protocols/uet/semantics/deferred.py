@@ -55,8 +55,6 @@ class Question(IntEnum):
 class Step(Operation):
     """An operation of our own making, part of a user's: its end is told to a function."""
 
-    __slots__ = ("_then",)
-
     def __init__(
         self, kind: OpKind, now: int, then: Callable[[Operation, int], None], buffer: memoryview | None = None
     ) -> None:
@@ -75,8 +73,6 @@ Identity = tuple[str, int, int, int]
 
 class Deferral:
     """The memory that a target has of a rendezvous or deferrable send."""
-
-    __slots__ = ("eager", "endpoint", "extension", "header", "identity", "known", "mode", "remote")
 
     def __init__(
         self,
@@ -110,8 +106,6 @@ class Deferral:
 class _Wait:
     """An operation that waits for a peer, which is asked now and then whether it still knows why."""
 
-    __slots__ = ("asked", "doubted", "mode", "operation", "question", "settled", "subject", "target")
-
     def __init__(self, operation: Operation, target: Target, mode: Mode, question: Question, subject: int) -> None:
         self.operation = operation
         self.target = target
@@ -128,8 +122,6 @@ class _Wait:
 
 class _Offer(_Wait):
     """Initiator: a rendezvous or deferrable send that waits for its target."""
-
-    __slots__ = ("key", "left", "restart", "restarted_by")
 
     def __init__(self, operation: Operation, target: Target, mode: Mode, key: int, left: int, token: int = 0) -> None:
         question = Question.DEFERRABLE if token else Question.RENDEZVOUS

@@ -30,8 +30,6 @@ class _Dropped(NamedTuple):
 class DroppedMessages:
     """The messages of one PDC that were let go."""
 
-    __slots__ = ("_messages",)
-
     def __init__(self) -> None:
         self._messages: dict[int, _Dropped] = {}
 

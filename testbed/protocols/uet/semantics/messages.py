@@ -46,8 +46,6 @@ class Pending(Protocol):
 class Target:
     """The destination of an operation: its IP address and header fields, and who it is from."""
 
-    __slots__ = ("initiator", "ip", "job_id", "pid_on_fep", "relative", "resource_index")
-
     def __init__(
         self, ip: str, job_id: int, pid_on_fep: int, resource_index: int, relative: bool, initiator: int
     ) -> None:
@@ -85,30 +83,6 @@ class MessageHeader(NamedTuple):
 
 class Message:
     """A SEND, TAGGED_SEND, WRITE or ATOMIC: a `PacketSource` of its packets."""
-
-    __slots__ = (
-        "_acked",
-        "_buffer_offset",
-        "_code",
-        "_extension",
-        "_flags",
-        "_header_data",
-        "_match_bits",
-        "_next_header",
-        "_packets",
-        "_payload_bytes",
-        "_sent",
-        "_sent_packets",
-        "_status",
-        "_stop_on_deferral",
-        "_target",
-        "_total",
-        "_transfers",
-        "_view",
-        "message_id",
-        "operation",
-        "pending",
-    )
 
     def __init__(
         self,
@@ -250,24 +224,6 @@ class ReadMessage:
     data belongs to (section 3.4, figure 3-80).
     """
 
-    __slots__ = (
-        "_acked",
-        "_buffer",
-        "_buffer_offset",
-        "_memory_key",
-        "_packets",
-        "_payload_bytes",
-        "_psn",
-        "_received",
-        "_sent_packets",
-        "_status",
-        "_target",
-        "_transfers",
-        "_window",
-        "message_id",
-        "operation",
-    )
-
     def __init__(
         self,
         transfers: PdcTransfers,
@@ -401,8 +357,6 @@ class ReadMessage:
 
 class FetchedValue:
     """The old value that a fetching atomic waits for."""
-
-    __slots__ = ("_buffer", "_transfers", "message_id", "operation")
 
     def __init__(self, transfers: PdcTransfers, operation: Operation, buffer: memoryview) -> None:
         self._transfers = transfers

@@ -31,22 +31,6 @@ class Operation:
     `status` is None until then, and OK for success.
     """
 
-    __slots__ = (
-        "_queue",
-        "buffer",
-        "context",
-        "error",
-        "excess",
-        "finished_ns",
-        "header_data",
-        "kind",
-        "length",
-        "source",
-        "started_ns",
-        "status",
-        "tag",
-    )
-
     def __init__(
         self, kind: OpKind, queue: deque[Operation], context: object, now: int, buffer: memoryview | None = None
     ) -> None:

@@ -33,29 +33,23 @@ class SemanticsOwner(Protocol):
 
     def emit(self, datagram: Outgoing) -> None:
         """Send this before any data."""
-        ...
 
     def submit(self, remote: str, job_id: int, mode: Mode, now: int) -> Pdc:
         """The PDC for the next message to a peer. Raises `UsageError` if there are too many."""
-        ...
 
     def start(self, pdc: Pdc, source: PacketSource, now: int) -> None:
         """Send a message on a PDC."""
-        ...
 
     def transfers(self, pdc: Pdc) -> PdcTransfers:
         """Return what semantics keeps for this PDC."""
-        ...
 
     def register(
         self, buffer: bytearray | memoryview, access: Access, job_id: int | None, key: int | None = None
     ) -> MemoryRegion:
         """Let the peers of a job at this memory."""
-        ...
 
     def retire(self, key: int) -> None:
         """Close this memory again."""
-        ...
 
     @property
     def endpoints(self) -> Sequence[Endpoint]: ...

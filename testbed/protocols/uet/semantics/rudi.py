@@ -39,8 +39,6 @@ WINDOW: Final = 64
 class _Request:
     """One packet of an operation."""
 
-    __slots__ = ("body", "deadline", "nacks", "offset", "payload", "remote", "retries", "transfer", "transmissions")
-
     def __init__(self, transfer: _Transfer, remote: str, body: bytes, payload: memoryview, offset: int) -> None:
         self.transfer = transfer
         self.remote = remote
@@ -60,8 +58,6 @@ class _Request:
 
 class _Transfer:
     """An operation and how much of it is answered."""
-
-    __slots__ = ("operation", "packets", "received")
 
     def __init__(self, operation: Operation, packets: int) -> None:
         self.operation = operation

@@ -25,19 +25,6 @@ def check_response(next_header: NextHeader, data: bytes | memoryview, offset: in
 class PdcTransfers:
     """The state that semantics keeps for one PDC."""
 
-    __slots__ = (
-        "_deadline",
-        "_ids",
-        "_next_id",
-        "_patience_ns",
-        "dropped",
-        "incoming",
-        "payload_bytes",
-        "pending",
-        "responses",
-        "short_reads",
-    )
-
     def __init__(self, payload_bytes: int, patience_ns: int) -> None:
         self.payload_bytes = payload_bytes
         self._patience_ns = patience_ns

@@ -8,11 +8,11 @@ from types import MappingProxyType
 from typing import Final
 
 from testbed.protocols.scale_up.frames import ETHERTYPE as SCALE_UP
-from testbed.record.captures.decoders import mac_control, roce, roce_v1, scale_up, uet
+from testbed.record.captures.decoders import infiniband, mac_control, roce, roce_v1, scale_up, uet
 from testbed.record.captures.decoders.packet import CapturedPacket, CapturedTransport, Decoder
 from testbed.record.captures.layers.content import CapturedDatagram, LeftAlone, LinkFrame
 from testbed.record.captures.layers.names import name_ethertype
-from testbed.record.captures.layers.walk import find_content
+from testbed.record.captures.layers.walk import INFINIBAND, find_content
 from testbed.record.captures.pcap import CapturedFrame
 
 TRANSPORTS: Final[Mapping[int, CapturedTransport]] = MappingProxyType(
@@ -20,9 +20,14 @@ TRANSPORTS: Final[Mapping[int, CapturedTransport]] = MappingProxyType(
 )
 """By the UDP port of their packets."""
 LINK_PROTOCOLS: Final[Mapping[int, str]] = MappingProxyType(
-    {roce_v1.ETHERTYPE: roce_v1.NAME, SCALE_UP: scale_up.NAME, mac_control.ETHERTYPE: mac_control.NAME}
+    {
+        roce_v1.ETHERTYPE: roce_v1.NAME,
+        SCALE_UP: scale_up.NAME,
+        mac_control.ETHERTYPE: mac_control.NAME,
+        INFINIBAND: infiniband.NAME,
+    }
 )
-"""Names by the EtherType of their frames."""
+"""Names by the EtherType of their frames, or what stands for one."""
 NAMES: Final[tuple[str, ...]] = (*(one.name for one in TRANSPORTS.values()), *LINK_PROTOCOLS.values())
 """The names of everything that is found."""
 
@@ -38,6 +43,7 @@ class PacketFinder:
             roce_v1.ETHERTYPE: roce_v1.RoceV1Decoder(),
             SCALE_UP: scale_up.ScaleUpDecoder().find,
             mac_control.ETHERTYPE: mac_control.decode_frame,
+            INFINIBAND: infiniband.InfinibandDecoder().find,
         }
 
     def find(self, frame: CapturedFrame) -> CapturedPacket | None:
@@ -48,7 +54,8 @@ class PacketFinder:
             case LinkFrame(ethertype=ethertype) as link_frame:
                 found = self._links[ethertype](link_frame)
                 if found is None:
-                    self.left_alone[name_ethertype(ethertype)] += 1
+                    name = "raw InfiniBand" if ethertype == INFINIBAND else name_ethertype(ethertype)
+                    self.left_alone[name] += 1
                 return found
             case LeftAlone(kind=kind):
                 self.left_alone[kind] += 1

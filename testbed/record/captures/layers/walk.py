@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
+from testbed.record.captures import erf
 from testbed.record.captures.layers.content import CapturedDatagram, Encapsulation, Found, LeftAlone, LinkFrame
 from testbed.record.captures.layers.names import name_ethertype, name_protocol, name_tcp, name_udp
 from testbed.record.captures.pcap import CapturedFrame
@@ -31,8 +32,12 @@ LOOPBACK = frozenset((0, 108))
 """LINKTYPE_NULL and LINKTYPE_LOOP, of BSD and macOS."""
 RAW_IP = frozenset((12, 14, 101, 228, 229))
 """LINKTYPE_RAW with what some systems write for it, LINKTYPE_IPV4 and LINKTYPE_IPV6."""
-LINK_TYPES = frozenset((ETHERNET, LINUX_COOKED, LINUX_COOKED_2)) | RAW_IP | LOOPBACK
+INFINIBAND_LINK = 247
+LINK_TYPES = frozenset((ETHERNET, LINUX_COOKED, LINUX_COOKED_2, erf.LINK_TYPE, INFINIBAND_LINK)) | RAW_IP | LOOPBACK
 """The link types that are understood here."""
+
+INFINIBAND: Final = 0x1_0000
+"""Stands for the EtherType of a frame of InfiniBand, which has none: larger than any."""
 
 _IPV4, _IPV6, _BRIDGED = 0x0800, 0x86DD, 0x6558
 _TAGS = {0x8100: "VLAN", 0x88A8: "S-VLAN", 0x9100: "S-VLAN"}
@@ -126,6 +131,10 @@ class _Walk:
             return self._ip(0)
         if link_type in LOOPBACK:
             return self._ip(4)
+        if link_type == INFINIBAND_LINK:
+            return self._infiniband(0)
+        if link_type == erf.LINK_TYPE:
+            return self._erf()
         raise _Ended(f"link type {link_type}")
 
     def _need(self, at: int, count: int, what: str) -> None:
@@ -150,6 +159,26 @@ class _Walk:
         return self._tagged(
             self._number(at + 12), at + 14, (data[at : at + 6].hex(":"), data[at + 6 : at + 12].hex(":")), at
         )
+
+    def _erf(self) -> Found:
+        """A record of ERF: its header, extensions of that, and of what kind its frame is."""
+        self._need(0, erf.HEADER_BYTES, "ERF header")
+        kind, at = self._data[8], erf.HEADER_BYTES
+        more = kind & erf.MORE
+        while more:
+            self._need(at, erf.EXTENSION_BYTES, "ERF extension header")
+            if at >= erf.HEADER_BYTES + erf.MOST_EXTENSIONS * erf.EXTENSION_BYTES:
+                raise _Ended(f"more than {erf.MOST_EXTENSIONS} ERF extension headers")
+            more, at = self._data[at] & erf.MORE, at + erf.EXTENSION_BYTES
+        if kind & ~erf.MORE != erf.INFINIBAND:
+            raise _Ended(f"ERF type {kind & ~erf.MORE}")
+        self._end = at + self._number(14)
+        return self._infiniband(at)
+
+    def _infiniband(self, at: int) -> Found:
+        if INFINIBAND not in self._ethertypes:
+            raise _Ended("InfiniBand")
+        return self._link_frame(INFINIBAND, at, ("", ""), None)
 
     def _tagged(self, ethertype: int, at: int, addresses: tuple[str, str], start: int | None = None) -> Found:
         """`start` is where the Ethernet header begins; None: there is none, or it has tags."""

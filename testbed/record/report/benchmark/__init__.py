@@ -6,5 +6,3 @@ measured stands there as `not measured`.
 """
 
 from testbed.record.report.benchmark.sheet import SHEET_FILE, results_sheet
-
-__all__ = ["SHEET_FILE", "results_sheet"]

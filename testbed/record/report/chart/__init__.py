@@ -7,23 +7,3 @@ from testbed.record.report.chart.rows import Row, draw_rows
 from testbed.record.report.chart.sheet import draw_sheet, style_sheet
 from testbed.record.report.chart.svg import Drawing
 from testbed.record.report.chart.xy import XYChart, label_room, thin
-
-__all__ = [
-    "Axis",
-    "Drawing",
-    "FigureStyle",
-    "Row",
-    "Shade",
-    "XYChart",
-    "draw_figure",
-    "draw_heat_map",
-    "draw_rows",
-    "draw_sheet",
-    "label_room",
-    "linear_axis",
-    "log_axis",
-    "numbered_axis",
-    "rank_axis",
-    "style_sheet",
-    "thin",
-]

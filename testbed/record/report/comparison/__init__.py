@@ -17,19 +17,3 @@ from testbed.record.report.comparison.page import (
     print_comparison,
     render_comparison,
 )
-
-__all__ = [
-    "ALL",
-    "ALPHA",
-    "COLUMNS",
-    "MIN_CHANGE",
-    "Comparison",
-    "MetricChange",
-    "Shift",
-    "compare_records",
-    "comparison_json",
-    "comparison_rows",
-    "print_comparison",
-    "refuse_different_things",
-    "render_comparison",
-]

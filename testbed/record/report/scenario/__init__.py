@@ -2,5 +2,3 @@
 
 from testbed.record.report.scenario.console import print_record
 from testbed.record.report.scenario.page import render_report, write_report_files
-
-__all__ = ["print_record", "render_report", "write_report_files"]

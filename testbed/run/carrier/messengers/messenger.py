@@ -43,24 +43,19 @@ class DataFlow(Protocol):
 
     def connect(self, peer_word: int) -> None:
         """Use what the peer has told of its end. Raises `ValueError` for what it can never have."""
-        ...
 
     def on_told(self) -> None:
         """Take notice that the peer has been told of this end."""
-        ...
 
     @property
     def is_ready(self) -> bool:
         """Tell whether it can send."""
-        ...
 
     def send(self, message: memoryview, context: object) -> None:
         """Send data, which must not change until they have arrived."""
-        ...
 
     def close(self, *, at_once: bool) -> None:
         """End it once all that it has sent has arrived, or at once."""
-        ...
 
 
 class Messenger(Protocol):
@@ -71,20 +66,15 @@ class Messenger(Protocol):
     @property
     def completions(self) -> Sized:
         """There is something to `poll` for where it is not empty. It is the same object always."""
-        ...
 
     def open_flow(self, peer: str) -> DataFlow:
         """Return a flow to the endpoint of an address."""
-        ...
 
     def tell(self, peer: str, frame: bytes, context: object) -> None:
         """Send a frame that is no data to the endpoint of an address."""
-        ...
 
     def poll(self) -> Iterator[ArrivedMessage | Told | Undelivered]:
         """Yield what has happened."""
-        ...
 
     def counters(self) -> Mapping[str, int]:
         """Return what was counted: `packets_again` are those that were sent again, others are the transport's."""
-        ...

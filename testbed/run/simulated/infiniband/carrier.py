@@ -14,7 +14,7 @@ from typing import Final
 
 from testbed.protocols.datagram import Incoming, Outgoing
 from testbed.protocols.infiniband import binding
-from testbed.protocols.infiniband.data_path import FrameNotice, SubnetDataPath
+from testbed.protocols.infiniband.data_path import FrameNotice, Lane, SubnetDataPath
 from testbed.protocols.infiniband.local_routing import BTH_BYTES, LOCAL, LRH_BYTES, VCRC_BYTES
 from testbed.protocols.infiniband.subnet import Subnet
 from testbed.protocols.roce.rnic import Rnic
@@ -50,6 +50,8 @@ class SubnetCarrier:
         """Frames that went nowhere, by the counter that has them."""
         self.deadlocked_ns: int | None = None
         """When no frame could move any more, though some are under way: each waits for credits of another one."""
+        self.deadlock: tuple[Lane, ...] = ()
+        """The lanes that wait for each other in a circle then."""
         self._network = network
         self._names = names
         self._hosts: dict[str, HcaHost] = {}
@@ -158,8 +160,8 @@ class SubnetCarrier:
                 break
         if when != binding.NEVER:
             self._arm(when)
-        elif self.path.in_flight and self.deadlocked_ns is None:
-            self.deadlocked_ns = now
+        elif self.path.in_flight and not self.deadlock and (found := self.path.deadlock()):
+            self.deadlock, self.deadlocked_ns = found, now
 
     def _tell(self, now: int) -> None:
         """Tell HCAs what has become of frames."""

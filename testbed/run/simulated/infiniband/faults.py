@@ -1,4 +1,5 @@
-"""Faults of a subnet in virtual time: links go down and come back, and the subnet manager routes around them.
+"""Faults of a subnet in virtual time: links go down and come back, and the subnet manager routes around them; credits
+of lanes leak.
 
 A link's change is known to both of its ends at once. So long after it as `convergence: {subnet: ...}` says, the tables
 that OpenSM has for the fabric as it is then are in force, at all switches together.
@@ -14,16 +15,19 @@ from functools import partial
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.model import InfinibandFabric
 from testbed.lab.core.model.infiniband import hca_ends
+from testbed.protocols.infiniband.data_path import circle_words
 from testbed.protocols.infiniband.subnet import Channel, Subnet
 from testbed.protocols.infiniband.tables import set_routes
 from testbed.record.samples import RunEvent
 from testbed.run.faults.acts import Act, plan_acts
-from testbed.run.faults.kills import NodeKill
+from testbed.run.faults.kills import ManagerKill, NodeKill
 from testbed.run.faults.lab_fault import LabFault
 from testbed.run.faults.links import LinkDown
 from testbed.run.faults.outcome import FaultOutcome
 from testbed.run.faults.registry import lab_fault
+from testbed.run.faults.subnet import CreditLeak
 from testbed.run.measuring.measured import Measured
+from testbed.run.measuring.subnet_loads import DEADLOCKED
 from testbed.run.placed.subnet import ends_of
 from testbed.run.schema.model import AtStep, Fault
 from testbed.run.simulated.infiniband.carrier import SubnetCarrier
@@ -43,12 +47,17 @@ def check_subnet_fault(fault: Fault, fabric: InfinibandFabric) -> None:
             " does",
             hint="at: 20us",
         )
-    if found.of_scale_up or not isinstance(found, LinkDown | NodeKill):
+    if isinstance(found, ManagerKill):
         raise ScenarioError(
-            f"links of InfiniBand go down in virtual time, and {fault.kind} of {fault.target} is something else",
-            hint="kind: link-down, link-flap or node-kill",
+            f"OpenSM runs before a simulation and between its changes, so that none can be killed at {fault.target}",
+            hint="a lab that is up, or the link of its HCA: down: true",
         )
-    if isinstance(found, LinkDown):
+    if found.of_scale_up or not isinstance(found, LinkDown | NodeKill | CreditLeak):
+        raise ScenarioError(
+            f"InfiniBand in virtual time has no {fault.kind}, and {fault.target} is to have it",
+            hint="link: with down, flap or leak; node: with kill",
+        )
+    if isinstance(found, LinkDown | CreditLeak):
         parts = {str(end) for link in fabric.links for end in (link.a, link.b)}
     else:
         parts = {node.name for node in fabric.switches}
@@ -104,11 +113,14 @@ class SubnetHappening:
 
     def tell(self, measured: Measured) -> None:
         """Add what was done and seen to a run."""
-        if not self._faults:
-            return
         ended_ns = self._network.now if self._ended_ns is None else self._ended_ns
         lasted_s = (ended_ns - self._begin_ns) / 1e9
+        if lanes := self._carrier.deadlock:
+            assert self._carrier.deadlocked_ns is not None
+            self._note(self._carrier.deadlocked_ns, DEADLOCKED, lanes[0].node, circle_words([*map(str, lanes)]))
         measured.events = [event for event in self._events if event.at_s <= lasted_s]
+        if not self._faults:
+            return
         missing = {id(act.fault): act for act in reversed(self._acts) if act.order not in self._done and not act.undo}
         measured.faults = FaultOutcome(
             planned=len(self._faults),
@@ -127,6 +139,11 @@ class SubnetHappening:
         fault = act.fault
         self._note(now, f"undone-{fault.kind}" if act.undo else fault.kind, fault.target)
         self._done.add(act.order)
+        self._carrier.path.pass_time(now)  # whoever waits has waited until now
+        if isinstance(fault, CreditLeak):
+            self._carrier.path.set_leak(*self._channels[fault.target], fault.vl, 0.0 if act.undo else fault.share)
+            self._carrier.touch()
+            return
         for link in dict.fromkeys(map(self._switch_end, self._channels_of(fault))):
             self._down[link] += -1 if act.undo else 1
             self._carrier.path.set_link(*link, self._down[link] <= 0)

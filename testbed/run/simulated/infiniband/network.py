@@ -97,17 +97,14 @@ class Subnetwork(Protocol):
     @property
     def in_flight(self) -> int:
         """Return the frames that are under way."""
-        ...
 
     @property
     def lost_frames(self) -> int:
         """Return the frames that went nowhere, of which a counter tells."""
-        ...
 
     @property
     def hops(self) -> int:
         """Return the frames that were put on a link, anywhere."""
-        ...
 
 
 class SubnetNetwork(FabricNetwork):

@@ -17,7 +17,7 @@ from random import Random
 import pytest
 
 from testbed.endpoints.perftest.errors import MismatchError, PerftestError
-from testbed.endpoints.perftest.exchange import Channel
+from testbed.endpoints.perftest.exchange import ToolConnection
 from testbed.endpoints.perftest.options import parse_options
 from testbed.endpoints.perftest.registry import TOOLS
 from testbed.endpoints.perftest.transport import ToolMemory
@@ -338,5 +338,5 @@ def datagrams_of(pid: int) -> int:
 
 def test_a_listening_socket_can_be_taken_at_once_again() -> None:
     _, there = addresses()
-    Channel.listen(there, 18515).close()
-    Channel.listen(there, 18515).close()
+    ToolConnection.listen(there, 18515).close()
+    ToolConnection.listen(there, 18515).close()

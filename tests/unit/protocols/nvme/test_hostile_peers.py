@@ -23,7 +23,7 @@ from testbed.protocols.nvme.commands import Cqe, encode_cqe, flush_command, read
 from testbed.protocols.nvme.config import ControllerConfig
 from testbed.protocols.nvme.connection import Connection
 from testbed.protocols.nvme.host_queue import HostRequest
-from testbed.protocols.nvme.pdu import Field, Initialize, Layout, Transfer, encode_pdu, invalid_field
+from testbed.protocols.nvme.pdu import Field, Initialize, Layout, TransferHeader, encode_pdu, invalid_field
 from testbed.protocols.nvme.pdu import encode_termination as encode_termination_pdu
 
 INVALID = FatalErrorStatus.INVALID_PDU_HEADER_FIELD
@@ -36,7 +36,7 @@ CID = 7
 LENGTH = 16 * BLOCK
 
 
-def data_pdu(kind: PduType, transfer: Transfer, *, flags: int = PduFlag.LAST, data: int | None = None) -> bytes:
+def data_pdu(kind: PduType, transfer: TransferHeader, *, flags: int = PduFlag.LAST, data: int | None = None) -> bytes:
     count = transfer.length if data is None else data
     return encode_pdu(kind, transfer.encode(), PLAIN, data=count, flags=flags) + bytes(count)
 
@@ -52,7 +52,7 @@ def termination_in(stream: bytes, kind: PduType) -> tuple[int, int]:
 
 
 def h2c(ttag_offset: int = 0, offset: int = 0, length: int = LENGTH, cid: int = CID, flags: int = 4) -> bytes:
-    return data_pdu(PduType.H2C_DATA, Transfer(cid, 1 + ttag_offset, offset, length), flags=flags)
+    return data_pdu(PduType.H2C_DATA, TransferHeader(cid, 1 + ttag_offset, offset, length), flags=flags)
 
 
 WRONG_HOSTS = {
@@ -71,7 +71,7 @@ WRONG_HOSTS = {
     "LAST too early": (h2c(length=8), SEQUENCE, 0),
     "LAST missing": (h2c(flags=0), SEQUENCE, 0),
     "DATAL that is not what comes": (
-        data_pdu(PduType.H2C_DATA, Transfer(CID, 1, 0, LENGTH), data=LENGTH - 4),
+        data_pdu(PduType.H2C_DATA, TransferHeader(CID, 1, 0, LENGTH), data=LENGTH - 4),
         INVALID,
         Field.DATA_LENGTH,
     ),
@@ -165,11 +165,11 @@ def test_termination_by_the_peer_is_not_answered() -> None:
 
 
 def c2h(offset: int = 0, length: int = LENGTH, cid: int = 0, flags: int = 4) -> bytes:
-    return data_pdu(PduType.C2H_DATA, Transfer(cid, 0, offset, length), flags=flags)
+    return data_pdu(PduType.C2H_DATA, TransferHeader(cid, 0, offset, length), flags=flags)
 
 
 def r2t(offset: int = 0, length: int = LENGTH, cid: int = 0) -> bytes:
-    return encode_pdu(PduType.R2T, Transfer(cid, 5, offset, length).encode(), PLAIN)
+    return encode_pdu(PduType.R2T, TransferHeader(cid, 5, offset, length).encode(), PLAIN)
 
 
 def response(cid: int) -> bytes:

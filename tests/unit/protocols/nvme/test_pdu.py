@@ -15,7 +15,7 @@ from testbed.protocols.nvme.pdu import (
     Field,
     Initialize,
     Layout,
-    Transfer,
+    TransferHeader,
     check_header_digest,
     decode_header,
     decode_initialize,
@@ -77,7 +77,7 @@ def test_common_header(kind: PduType, layout: Layout, data: int, expected: tuple
 
 
 def test_r2t_is_as_its_figure_has_it() -> None:
-    transfer = Transfer(cid=0x1234, ttag=0x5678, offset=0x01020304, length=0x0A0B0C0D)
+    transfer = TransferHeader(cid=0x1234, ttag=0x5678, offset=0x01020304, length=0x0A0B0C0D)
     pdu = encode_pdu(PduType.R2T, transfer.encode(), Layout())
     assert pdu[8:] == bytes.fromhex("34127856 04030201 0d0c0b0a 00000000".replace(" ", ""))
     assert decode_transfer(memoryview(pdu)) == transfer

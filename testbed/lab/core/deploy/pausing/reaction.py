@@ -61,7 +61,7 @@ TRIES = 3
 SAFETY = 3
 """The headroom is for three times the longest reaction seen: hundreds are measured, a run has thousands."""
 CALMER = 0.5
-"""What was measured beside others is measured again once the machine has at most this share of the load."""
+"""A measurement beside others is made again once the machine has at most this share of the load."""
 LEAST_NS = 4_000_000
 """A kernel that is busy with packets lets nobody run for some ms at a time, which a second of measuring may miss."""
 FASTEST_BPS, SLOWEST_BPS = 200_000_000, 20_000_000
@@ -109,7 +109,7 @@ def planned_reaction_ns(lab: Lab, state: StateDirectory, *, measure: bool = True
 
 
 class _Kept(msgspec.Struct, kw_only=True, frozen=True):
-    """What was measured, what it holds for, and the load of the minute before, in tasks (proc_loadavg(5))."""
+    """A measurement, what it holds for, and the load of the minute before, in tasks (proc_loadavg(5))."""
 
     key: str
     longest_ns: int

@@ -20,7 +20,7 @@ from types import MappingProxyType
 
 from testbed.base.files import write_atomically
 from testbed.lab.features.management.services import status_server
-from testbed.lab.features.management.services.service import File, Place, Port, Program, Service, Surroundings
+from testbed.lab.features.management.services.service import File, Place, Port, Service, ServiceProgram, Surroundings
 
 NAME = "aaa"
 USER = "freerad"
@@ -79,10 +79,10 @@ class Aaa(Service):
             "radiusd.conf": File(text="\n".join(_configuration(place)) + "\n"),
         }
 
-    def programs(self, place: Place) -> tuple[Program, ...]:
+    def programs(self, place: Place) -> tuple[ServiceProgram, ...]:
         directory = str(place.directory)
         arguments = ("freeradius", "-f", "-n", "radiusd", "-d", directory, "-D", directory, "-l", "stdout")
-        return (Program(name="freeradius", arguments=arguments, user=USER),)
+        return (ServiceProgram(name="freeradius", arguments=arguments, user=USER),)
 
     def ports(self, place: Place) -> tuple[Port, ...]:
         return (Port(kind="udp", number=PORT),)

@@ -13,7 +13,15 @@ from testbed.base.linux.namespaces import enter_namespace
 from testbed.lab.core.plan.management_plan import STATION_PORT
 from testbed.lab.features.management.plan.services import BMP as NAME
 from testbed.lab.features.management.services.asking import connections, is_bound
-from testbed.lab.features.management.services.service import OWN, File, Place, Port, Program, Service, Surroundings
+from testbed.lab.features.management.services.service import (
+    OWN,
+    File,
+    Place,
+    Port,
+    Service,
+    ServiceProgram,
+    Surroundings,
+)
 
 USER = "nobody"
 SPARE_SESSIONS = 8
@@ -48,9 +56,9 @@ class Bmp(Service):
         ]
         return {"pmbmpd.conf": File(text="\n".join(lines) + "\n")}
 
-    def programs(self, place: Place) -> tuple[Program, ...]:
+    def programs(self, place: Place) -> tuple[ServiceProgram, ...]:
         arguments = ("pmbmpd", "-f", str(place.directory / "pmbmpd.conf"))
-        return (Program(name="pmbmpd", arguments=arguments, user=USER),)
+        return (ServiceProgram(name="pmbmpd", arguments=arguments, user=USER),)
 
     def ports(self, place: Place) -> tuple[Port, ...]:
         return (Port(kind="tcp", number=STATION_PORT),)

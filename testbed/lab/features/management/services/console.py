@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from testbed.lab.features.management.services.asking import greeting
-from testbed.lab.features.management.services.service import Place, Port, Program, Service
+from testbed.lab.features.management.services.service import Place, Port, Service, ServiceProgram
 
 PORT = 9470
 
@@ -19,9 +19,9 @@ class ConsoleOfLab(Service):
     needs = ("uvicorn",)
     looks_into_nodes = True
 
-    def programs(self, place: Place) -> tuple[Program, ...]:
+    def programs(self, place: Place) -> tuple[ServiceProgram, ...]:
         return (
-            Program(
+            ServiceProgram(
                 name=self.name,
                 arguments=(
                     *(sys.executable, "-m", "testbed", "console", "--of-lab", place.lab.lab),

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from testbed.lab.features.management.services.asking import is_bound
-from testbed.lab.features.management.services.service import File, Place, Port, Program, Service
+from testbed.lab.features.management.services.service import File, Place, Port, Service, ServiceProgram
 
 USER = "dnsmasq"
 HOSTS = "hosts"
@@ -57,8 +57,8 @@ class Dhcp(Service):
         ]
         return {"dnsmasq.conf": File(text="\n".join(lines) + "\n"), HOSTS: File(text="".join(hosts))}
 
-    def programs(self, place: Place) -> tuple[Program, ...]:
-        program = Program(
+    def programs(self, place: Place) -> tuple[ServiceProgram, ...]:
+        program = ServiceProgram(
             name="dnsmasq",
             arguments=("dnsmasq", "--keep-in-foreground", f"--conf-file={place.directory / 'dnsmasq.conf'}"),
             user=USER,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from testbed.lab.features.management.services.asking import resolve
-from testbed.lab.features.management.services.service import File, Place, Port, Program, Service, Surroundings
+from testbed.lab.features.management.services.service import File, Place, Port, Service, ServiceProgram, Surroundings
 
 USER = "dnsmasq"
 HOSTS = "hosts"
@@ -41,9 +41,9 @@ class Dns(Service):
         ]
         return {"dnsmasq.conf": File(text="\n".join(lines) + "\n"), HOSTS: File(text=hosts_file(place.lab))}
 
-    def programs(self, place: Place) -> tuple[Program, ...]:
+    def programs(self, place: Place) -> tuple[ServiceProgram, ...]:
         arguments = ("dnsmasq", "--keep-in-foreground", f"--conf-file={place.directory / 'dnsmasq.conf'}")
-        return (Program(name="dnsmasq", arguments=arguments, user=USER, capabilities=("net_bind_service",)),)
+        return (ServiceProgram(name="dnsmasq", arguments=arguments, user=USER, capabilities=("net_bind_service",)),)
 
     def ports(self, place: Place) -> tuple[Port, ...]:
         return (Port(kind="udp", number=53), Port(kind="tcp", number=53))

@@ -32,7 +32,7 @@ from testbed.base.linux.processes import disown, processes_in
 from testbed.base.linux.views import own_hostname, own_mounts
 from testbed.lab.core.deploy.node_files import memory_of
 from testbed.lab.features.management.services.registry import REGISTRY
-from testbed.lab.features.management.services.service import PID, File, Place, Port, Program, Surroundings
+from testbed.lab.features.management.services.service import PID, File, Place, Port, ServiceProgram, Surroundings
 
 START_TIMEOUT_S = 20.0
 PID_SUFFIX = ".pid"
@@ -288,11 +288,11 @@ def _write_file(place: Place, name: str, file: File) -> None:
         stream.write(file.text)
 
 
-def _pid_file(place: Place, program: Program) -> Path:
+def _pid_file(place: Place, program: ServiceProgram) -> Path:
     return place.directory / f"{program.name}{PID_SUFFIX}"
 
 
-def _start(place: Place, program: Program) -> subprocess.Popen[bytes]:
+def _start(place: Place, program: ServiceProgram) -> subprocess.Popen[bytes]:
     """Start a program, and note its pid."""
     handed_on: list[int] = []
     environment = _ENVIRONMENT | dict(program.environment)
@@ -328,7 +328,7 @@ def _start(place: Place, program: Program) -> subprocess.Popen[bytes]:
     return process
 
 
-def command_line(place: Place, program: Program) -> list[str]:
+def command_line(place: Place, program: ServiceProgram) -> list[str]:
     """Return the command that starts a program: by setpriv(1), which takes from it what it does not need."""
     name, *arguments = program.arguments
     kept = ",".join(["-all", *(f"+{capability}" for capability in program.capabilities)])
@@ -348,18 +348,18 @@ def command_line(place: Place, program: Program) -> list[str]:
     return [*found, "--", path, *arguments]
 
 
-def _own_path(place: Place, program: Program) -> Path:
+def _own_path(place: Place, program: ServiceProgram) -> Path:
     """Return by which path a program is started that has an AppArmor profile for its usual one (apparmor.d(5))."""
     return place.directory / program.name
 
 
-def _groups(program: Program) -> str:
+def _groups(program: ServiceProgram) -> str:
     if not program.groups:
         return "--clear-groups"
     return f"--groups={','.join(str(grp.getgrnam(name).gr_gid) for name in program.groups)}"
 
 
-def _see_own(place: Place, program: Program) -> None:
+def _see_own(place: Place, program: ServiceProgram) -> None:
     """Give the calling thread, and what it starts, the view of the machine that a program is to have."""
     if program.hostname:
         own_hostname(place.node)

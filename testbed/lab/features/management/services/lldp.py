@@ -11,7 +11,15 @@ from pathlib import Path
 from types import MappingProxyType
 
 from testbed.lab.features.management.services.asking import output_of
-from testbed.lab.features.management.services.service import SOCKET, File, Place, Port, Program, Service, Surroundings
+from testbed.lab.features.management.services.service import (
+    SOCKET,
+    File,
+    Place,
+    Port,
+    Service,
+    ServiceProgram,
+    Surroundings,
+)
 
 USER = "_lldpd"
 CONFIGURATION = "lldpd.conf"
@@ -39,8 +47,8 @@ class Lldp(Service):
             "hosts": File(text=f"127.0.0.1 localhost\n{place.address} {place.node}\n"),
         }
 
-    def programs(self, place: Place) -> tuple[Program, ...]:
-        program = Program(
+    def programs(self, place: Place) -> tuple[ServiceProgram, ...]:
+        program = ServiceProgram(
             name="lldpd",
             arguments=(
                 *("lldpd", "-d", "-k", "-u", str(place.own / SOCKET), "-O", str(place.directory / CONFIGURATION)),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from testbed.lab.features.management.services.asking import output_of
-from testbed.lab.features.management.services.service import PID, SOCKET, File, Place, Port, Program, Service
+from testbed.lab.features.management.services.service import PID, SOCKET, File, Place, Port, Service, ServiceProgram
 
 USER = "_chrony"
 STRATUM = 5
@@ -34,10 +34,10 @@ class Time(Service):
         lines += ["cmdport 0", f"bindcmdaddress {place.own / SOCKET}", f"pidfile {place.own / PID}"]
         return {"chrony.conf": File(text="\n".join(lines) + "\n")}
 
-    def programs(self, place: Place) -> tuple[Program, ...]:
+    def programs(self, place: Place) -> tuple[ServiceProgram, ...]:
         arguments = ("chronyd", "-U", "-x", "-n", "-u", USER, "-f", str(place.directory / "chrony.conf"))
         kept = ("net_bind_service",) if place.is_server else ()
-        return (Program(name="chronyd", arguments=arguments, user=USER, capabilities=kept, confined=True),)
+        return (ServiceProgram(name="chronyd", arguments=arguments, user=USER, capabilities=kept, confined=True),)
 
     def ports(self, place: Place) -> tuple[Port, ...]:
         return (Port(kind="udp", number=PORT),) if place.is_server else ()

@@ -19,7 +19,7 @@ from pprint import pformat
 
 from testbed.base.files import write_atomically
 from testbed.lab.features.management.services.asking import greeting, is_bound
-from testbed.lab.features.management.services.service import File, Place, Port, Program, Service, Surroundings
+from testbed.lab.features.management.services.service import File, Place, Port, Service, ServiceProgram, Surroundings
 
 USER = "daemon"
 """Whom nothing else of a lab runs as: `serve power` listens to it."""
@@ -94,8 +94,8 @@ class Redfish(Service):
             "htpasswd": File(text=f"{ACCOUNT}:{hashed}\n", secret=True),
         }
 
-    def programs(self, place: Place) -> tuple[Program, ...]:
-        power = Program(
+    def programs(self, place: Place) -> tuple[ServiceProgram, ...]:
+        power = ServiceProgram(
             name="power",
             arguments=(
                 *(sys.executable, "-m", "testbed", "serve", "power", "-n", place.lab.lab),
@@ -105,7 +105,7 @@ class Redfish(Service):
             capabilities=_ALL,
             environment=place.lab.environment,
         )
-        emulator = Program(
+        emulator = ServiceProgram(
             name=EMULATOR,
             arguments=(EMULATOR, "--config", str(place.directory / "sushy.conf")),
             user=USER,

@@ -162,7 +162,7 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class ServiceProgram:
     """A program that a service runs, in the foreground.
 
     It has of all capabilities only `capabilities` (in lower case, without CAP_), and can never get more. `user` "" is
@@ -212,7 +212,7 @@ class Service(ABC):
         return {}
 
     @abstractmethod
-    def programs(self, place: Place) -> tuple[Program, ...]:
+    def programs(self, place: Place) -> tuple[ServiceProgram, ...]:
         """Return the programs that are started on a node, in this order."""
 
     @abstractmethod
@@ -270,9 +270,9 @@ class ServiceOfSwitches(Service):
     def files(self, place: Place) -> Mapping[str, File]:
         return {f"{self.name}.json": File(text=encode(self.configuration(place)).decode() + "\n")}
 
-    def programs(self, place: Place) -> tuple[Program, ...]:
+    def programs(self, place: Place) -> tuple[ServiceProgram, ...]:
         return (
-            Program(
+            ServiceProgram(
                 name=self.name,
                 arguments=(
                     *(sys.executable, "-m", f"testbed.daemons.{self.name}"),

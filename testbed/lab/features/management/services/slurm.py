@@ -22,7 +22,7 @@ from pathlib import Path
 from testbed.lab.core.model.management import SLURM_CLIENT_PORTS, SLURMD_PORT
 from testbed.lab.features.management.services.asking import is_bound, output_of
 from testbed.lab.features.management.services.dns import hosts_file
-from testbed.lab.features.management.services.service import File, Place, Port, Program, Service, Surroundings
+from testbed.lab.features.management.services.service import File, Place, Port, Service, ServiceProgram, Surroundings
 
 USER, MUNGE_USER = "slurm", "munge"
 CONTROLLER_PORT = 6817
@@ -73,10 +73,10 @@ class Slurm(Service):
             files["cgroup.conf"] = File(text="CgroupPlugin=disabled\n")
         return files
 
-    def programs(self, place: Place) -> tuple[Program, ...]:
+    def programs(self, place: Place) -> tuple[ServiceProgram, ...]:
         configuration = str(place.directory / CONFIGURATION)
         if not place.is_server:
-            daemon = Program(
+            daemon = ServiceProgram(
                 name="slurmd",
                 arguments=("slurmd", "-D", "-N", place.node, "-f", configuration),
                 # It becomes the user of each task, and a task of root's has what it has.
@@ -87,7 +87,7 @@ class Slurm(Service):
             )
             return (daemon,)
         directory = munge_directory(place.lab)
-        munged = Program(
+        munged = ServiceProgram(
             name="munged",
             arguments=(
                 *("munged", "--foreground", f"--socket={socket(place.lab)}", f"--key-file={directory / 'key'}"),
@@ -96,7 +96,7 @@ class Slurm(Service):
             ),
             user=MUNGE_USER,
         )
-        controller = Program(
+        controller = ServiceProgram(
             name="slurmctld",
             arguments=("slurmctld", "-D", "-i", "-f", configuration),
             user=USER,

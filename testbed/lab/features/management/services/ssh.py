@@ -16,7 +16,7 @@ from testbed.base.linux.vty import OWN_CONFIGURATION, OWN_RUN_DIRECTORY, shell_d
 from testbed.lab.core.deploy.node_files import HOSTS, hosts_path, no_daemons
 from testbed.lab.features.management.services import aaa, connect
 from testbed.lab.features.management.services.asking import greeting
-from testbed.lab.features.management.services.service import File, Place, Port, Program, Service, Surroundings
+from testbed.lab.features.management.services.service import File, Place, Port, Service, ServiceProgram, Surroundings
 from testbed.lab.features.management.services.slurm import clients_environment
 
 PORT = 22
@@ -79,7 +79,7 @@ class Ssh(Service):
             files["resolv.conf"] = File(text=text)
         return files
 
-    def programs(self, place: Place) -> tuple[Program, ...]:
+    def programs(self, place: Place) -> tuple[ServiceProgram, ...]:
         binds = {"/etc/shadow": "shadow", str(HOSTS): str(hosts_path(place.lab.run))}
         if place.node in place.lab.routing:
             directory = place.lab.run / place.node
@@ -90,7 +90,7 @@ class Ssh(Service):
             binds["/etc/resolv.conf"] = "resolv.conf"
         if aaa.asks(place):
             binds |= aaa.switch_binds()
-        program = Program(
+        program = ServiceProgram(
             name="sshd",
             arguments=("/usr/sbin/sshd", "-D", "-e", "-f", str(place.directory / "sshd_config")),
             capabilities=_CAPABILITIES,

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from testbed.lab.core.drivers.routing.frr import FRR_USER
 from testbed.lab.features.management.services.asking import connections, greeting
-from testbed.lab.features.management.services.service import LOG, RELOAD_S, File, Place, Port, Program, Service
+from testbed.lab.features.management.services.service import LOG, RELOAD_S, File, Place, Port, Service, ServiceProgram
 
 USER = "nobody"
 PORT = 514
@@ -49,8 +49,8 @@ class Syslog(Service):
             files[NODES] = File(text=json.dumps(known, indent=1) + "\n")
         return files
 
-    def programs(self, place: Place) -> tuple[Program, ...]:
-        program = Program(
+    def programs(self, place: Place) -> tuple[ServiceProgram, ...]:
+        program = ServiceProgram(
             name="rsyslogd",
             arguments=("rsyslogd", "-n", "-f", str(place.directory / "rsyslog.conf"), "-i", "NONE"),
             user=USER,

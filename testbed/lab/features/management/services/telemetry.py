@@ -12,7 +12,7 @@ from ipaddress import IPv4Address
 from types import MappingProxyType
 
 from testbed.lab.features.management.services.asking import get_json, is_bound
-from testbed.lab.features.management.services.service import File, Place, Port, Program, Service
+from testbed.lab.features.management.services.service import File, Place, Port, Service, ServiceProgram
 
 USER = "prometheus"
 CONFIGURATION = "prometheus.yml"
@@ -43,8 +43,8 @@ class Telemetry(Service):
         ]
         return {CONFIGURATION: File(text="\n".join(lines) + "\n")}
 
-    def programs(self, place: Place) -> tuple[Program, ...]:
-        exporter = Program(
+    def programs(self, place: Place) -> tuple[ServiceProgram, ...]:
+        exporter = ServiceProgram(
             name="exporter",
             arguments=(
                 *(sys.executable, "-m", "testbed", "serve", "metrics", "-n", place.lab.lab),
@@ -54,7 +54,7 @@ class Telemetry(Service):
             capabilities=("sys_admin", "net_admin", "net_raw", "bpf"),
             environment=place.lab.environment,
         )
-        prometheus = Program(
+        prometheus = ServiceProgram(
             name="prometheus",
             arguments=(
                 "prometheus",

@@ -18,8 +18,6 @@ from testbed.record.report.scenario.plots.programs import plot_steps
 from testbed.record.report.scenario.plots.sweep import plot_sweep
 from testbed.record.report.scenario.plots.timeline import plot_timelines
 
-__all__ = ["Plot", "draw_overview", "draw_run"]
-
 
 def draw_overview(record: Record) -> list[Plot]:
     """Pictures that compare points, or the runs of the only one."""

@@ -7,7 +7,6 @@ from ipaddress import IPv4Address, IPv4Network
 import pytest
 
 from testbed.base.errors import PlanError
-from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import AddRoute, AddRule, GuardSwitch, InstallPort, ShapePort
@@ -24,16 +23,6 @@ networks:
 
 def planned(text: str = TEXT) -> LabPlan:
     return plan_lab(load_topology_text(text, file="conv.yml"), k=1000)
-
-
-@pytest.fixture(scope="module")
-def lab() -> Lab:
-    return load_topology_text(TEXT, file="conv.yml")
-
-
-@pytest.fixture(scope="module")
-def plan(lab: Lab) -> LabPlan:
-    return plan_lab(lab, k=1000)
 
 
 def test_the_leaves_of_the_carrier_have_its_vrf_its_gateway_and_its_ports(plan: LabPlan) -> None:

@@ -19,7 +19,8 @@ from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.mlag.plan.planner import BRIDGE_IFINDEX
 from testbed.run.ideals.fabric_graph import fabric_graph
 
-TOPOLOGY = """
+K = 100
+TEXT = """
 name: pairs
 fabric: {design: rail-optimized, segments: 1, hosts: 6, gpus: 1, spines: 1}
 networks:
@@ -34,11 +35,6 @@ tenants:
       web: {prefix: 10.200.0.0/24, nics: ["p1-s1-h2:fe0"]}
 """
 VTEP, FAR_VTEP = IPv4Address("192.168.0.190"), IPv4Address("192.168.0.189")
-
-
-@pytest.fixture(scope="module")
-def plan() -> LabPlan:
-    return plan_lab(load_topology_text(TOPOLOGY, file="pairs.yml"), k=100)
 
 
 def _leaf(plan: LabPlan, name: str) -> PairedLeafPlan:
@@ -114,7 +110,7 @@ def test_the_nic_of_a_tenant_is_the_aggregate_and_its_ports_lie_in_the_vrf_of_ei
 def test_a_router_outside_on_one_leaf_is_reached_by_the_other_over_the_peer_link() -> None:
     outside = IPv4Network("198.51.100.0/24")
     external = f"external: {{leaf: fe-leaf1, asn: 64999, prefixes: [{outside}], rate: 10G}}"
-    text = TOPOLOGY.replace("  red:\n", f"  red:\n    {external}\n")
+    text = TEXT.replace("  red:\n", f"  red:\n    {external}\n")
     planned = plan_lab(load_topology_text(text, file="pairs.yml"), k=100)
     assert planned.overlay is not None
     wires = {
@@ -136,7 +132,7 @@ def test_a_router_outside_on_one_leaf_is_reached_by_the_other_over_the_peer_link
 
 @pytest.mark.parametrize("protocol", ["ebgp", "ibgp"])
 def test_spines_send_to_both_leaves_of_a_pair_whatever_bgp_it_is(protocol: str) -> None:
-    text = TOPOLOGY.replace("overlay: evpn}", f"overlay: evpn, routing: {{protocol: {protocol}}}}}")
+    text = TEXT.replace("overlay: evpn}", f"overlay: evpn, routing: {{protocol: {protocol}}}}}")
     planned = plan_lab(load_topology_text(text, file="pairs.yml"), k=100)
     subnet = IPv4Network("192.168.1.0/24")
     for node, interfaces in (("fe-spine1", ("down1", "down2")), ("fe-leaf3", ("uplink1", "uplink2"))):
@@ -147,7 +143,7 @@ def test_spines_send_to_both_leaves_of_a_pair_whatever_bgp_it_is(protocol: str) 
 
 def test_queues_are_of_member_ports_and_leave_room_for_the_programs_of_their_groups() -> None:
     qos = "qos: {classes: {control: {dscp: [48], strict: true}, bulk: {default: true, weight: 100}}}"
-    text = TOPOLOGY.replace("overlay: evpn}", f"overlay: evpn, {qos}}}").replace("  blue:\n", "  blue:\n    cap: 10G\n")
+    text = TEXT.replace("overlay: evpn}", f"overlay: evpn, {qos}}}").replace("  blue:\n", "  blue:\n    cap: 10G\n")
     planned = plan_lab(load_topology_text(text, file="pairs.yml"), k=100)
     installed = {(item.node, item.name): item for item in planned.operations if isinstance(item, InstallPort)}
     of_hosts = {key for key in installed if key[1] in ("fe1", "fe2")}

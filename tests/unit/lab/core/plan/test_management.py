@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from ipaddress import IPv4Interface
 
-import pytest
-
 from testbed.lab.core.model import BACKEND, Lab
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
@@ -24,16 +22,6 @@ networks:
   management: {design: out-of-band, prefix: 192.168.250.0/24}
 """
 BEFORE = TEXT[: TEXT.index("  management:")]
-
-
-@pytest.fixture(scope="module")
-def lab() -> Lab:
-    return load_topology_text(TEXT, file="dc.yml")
-
-
-@pytest.fixture(scope="module")
-def plan(lab: Lab) -> LabPlan:
-    return plan_lab(lab, k=1000)
 
 
 def ports(plan: LabPlan) -> list[PortPlan]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from ipaddress import IPv4Network
 
-import pytest
-
 from testbed.lab.core.model import BACKEND, Lab
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
@@ -20,16 +18,6 @@ networks:
   frontend: {leaves: 2, nic: {ports: 2, rate: 100G}}
   storage: {leaves: 2, nic: {rate: 200G}, mtu: 9000, routing: {protocol: ibgp}}
 """
-
-
-@pytest.fixture(scope="module")
-def lab() -> Lab:
-    return load_topology_text(TEXT, file="dc.yml")
-
-
-@pytest.fixture(scope="module")
-def plan(lab: Lab) -> LabPlan:
-    return plan_lab(lab, k=1000)
 
 
 def test_a_network_has_the_addresses_of_its_prefix_alone(lab: Lab, plan: LabPlan) -> None:

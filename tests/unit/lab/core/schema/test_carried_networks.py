@@ -30,11 +30,6 @@ def load(text: str = TEXT) -> Lab:
     return load_topology_text(text, file="conv.yml")
 
 
-@pytest.fixture(scope="module")
-def lab() -> Lab:
-    return load()
-
-
 def test_it_is_a_network_by_itself_over_the_switches_of_its_carrier(lab: Lab) -> None:
     assert lab.network_names == (BACKEND, "storage", "frontend", "management", "plain")
     assert [lab.carrier_of(name) for name in lab.network_names] == [

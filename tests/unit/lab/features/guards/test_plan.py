@@ -23,16 +23,6 @@ networks:
 """
 
 
-@pytest.fixture(scope="module")
-def lab() -> Lab:
-    return load_topology_text(TEXT, file="dc.yml")
-
-
-@pytest.fixture(scope="module")
-def plan(lab: Lab) -> LabPlan:
-    return plan_lab(lab, k=1000)
-
-
 def guarded(plan: LabPlan) -> dict[str, GuardSwitch]:
     return {item.node: item for item in plan.operations if isinstance(item, GuardSwitch)}
 

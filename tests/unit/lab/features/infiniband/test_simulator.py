@@ -10,7 +10,13 @@ from testbed.base.errors import DriverError
 from testbed.lab.core.model.infiniband import InfinibandSettings
 from testbed.lab.features.infiniband.configuration import PlannedNode, PlannedSubnet
 from testbed.lab.features.infiniband.plane import Plane
-from testbed.lab.features.infiniband.simulator import Simulator, is_in_force, parse_attached, parse_dump
+from testbed.lab.features.infiniband.simulator import (
+    Simulator,
+    is_in_force,
+    parse_attached,
+    parse_dump,
+    reached_nodes,
+)
 from testbed.protocols.infiniband.subnet import SubnetLink
 
 ATTACHED = (
@@ -82,7 +88,18 @@ def test_a_change_is_in_force_where_ports_are_active_or_no_table_leads_into_them
         SubnetLink(a="H2", a_port=1, b="S1", b_port=2, rate_bps=1),
     )
     subnet = PlannedSubnet(nodes=nodes, links=links, settings=InfinibandSettings())
-    assert is_in_force(parse_dump(DUMP), subnet, 0)
-    assert not is_in_force(parse_dump(DUMP.replace("Active", "Init")), subnet, 0), "not swept since it came up"
-    assert not is_in_force(parse_dump(DUMP), subnet, 1), "LID 5 is still led into the link that is cut"
-    assert is_in_force(parse_dump(DUMP.replace("[5]2", "[5]FF")), subnet, 1)
+    everywhere = set(nodes)
+
+    def in_force(dump: str, index: int, reached: set[str] = everywhere) -> bool:
+        return is_in_force(parse_dump(dump), subnet, index, reached)
+
+    assert in_force(DUMP, 0)
+    assert not in_force(DUMP.replace("Active", "Init"), 0), "not swept since it came up"
+    assert not in_force(DUMP, 1), "LID 5 is still led into the link that is cut"
+    assert in_force(DUMP.replace("[5]2", "[5]FF"), 1)
+    assert in_force(DUMP, 1, {"H2"}), "no manager can write tables of a switch that it does not reach"
+
+
+def test_nodes_are_reached_over_links_that_are_up() -> None:
+    assert reached_nodes(parse_dump(DUMP), ["H1"]) == {"H1", "S1"}
+    assert reached_nodes(parse_dump(DUMP), ["H2"]) == {"H2"}

@@ -8,11 +8,10 @@ from memory_maps import maps_in_memory
 from testbed.base.datapath.maps import LabMaps
 from testbed.lab.core.deploy.changing.drift.data_path_drift import OF_PORT, data_path_drift
 from testbed.lab.core.drivers.netlink.port_programs import fill_maps, write_maps
-from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import InstallPort
-from testbed.lab.core.schema.load import load_topology_text
 
+K = 10_000
 TEXT = """name: drifting
 fabric: {design: rail-optimized, segments: 1, hosts: 2, gpus: 1, spines: 1}
 qos:
@@ -20,11 +19,6 @@ qos:
     rdma: {dscp: [26], lossless: true, weight: 60, ecn: false}
     bulk: {default: true, weight: 40}
 """
-
-
-@pytest.fixture
-def plan() -> LabPlan:
-    return plan_lab(load_topology_text(TEXT, file="drifting.yml"), k=10_000)
 
 
 def installs(plan: LabPlan) -> list[InstallPort]:

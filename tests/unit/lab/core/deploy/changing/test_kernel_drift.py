@@ -35,17 +35,13 @@ from testbed.lab.core.plan.operations import (
 from testbed.lab.core.schema.load import load_topology, load_topology_text
 
 TOPOLOGIES = Path(__file__).parents[6] / "topologies"
+K = 10_000
 TEXT = """name: drifting
 fabric: {design: rail-optimized, segments: 1, hosts: 2, gpus: 2, spines: 1, guards: on}
 qos: {preset: uec}
 """
 HOST, SWITCH = "p1-s1-h1", "p1-s1-rail1"
 Seen = dict[str, SeenPlace]
-
-
-@pytest.fixture
-def plan() -> LabPlan:
-    return plan_lab(load_topology_text(TEXT, file="drifting.yml"), k=10_000)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from testbed.lab.features.management.services import aaa, asking, launcher, stat
 from testbed.lab.features.management.services.lldp import neighbours
 from testbed.lab.features.management.services.ntp import synchronised
 from testbed.lab.features.management.services.registry import REGISTRY
-from testbed.lab.features.management.services.service import SOCKET, Place, Program, Surroundings
+from testbed.lab.features.management.services.service import SOCKET, Place, ServiceProgram, Surroundings
 from testbed.lab.features.management.services.sflow import sflow_configuration
 from testbed.lab.features.management.services_schema import ServicesSpec
 
@@ -125,13 +125,13 @@ def test_no_service_has_more_rights_than_it_says() -> None:
 
 def test_a_program_is_started_as_its_user_with_its_capabilities(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher, "_located", lambda name: f"/usr/sbin/{name}")
-    program = Program(name="d", arguments=("d", "-n"), user="nobody", capabilities=("net_bind_service",))
+    program = ServiceProgram(name="d", arguments=("d", "-n"), user="nobody", capabilities=("net_bind_service",))
     found = launcher.command_line(place("dns", "mgmt1"), program)
     assert found[:3] == ["setpriv", "--no-new-privs", "--bounding-set=-all,+net_bind_service"]
     assert {"--clear-groups", "--inh-caps=-all,+net_bind_service", "--ambient-caps=-all,+net_bind_service"} < set(found)
     assert found[-3:] == ["--", "/usr/sbin/d", "-n"]
     assert any(re.fullmatch(r"--reuid=[1-9]\d*", word) for word in found)
-    root = launcher.command_line(place("dns", "mgmt1"), Program(name="d", arguments=("d",)))
+    root = launcher.command_line(place("dns", "mgmt1"), ServiceProgram(name="d", arguments=("d",)))
     assert root == ["setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", "--", "/usr/sbin/d"]
 
 

@@ -16,6 +16,7 @@ from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.overlay.plan.policies import FIRST_WIRE
 from testbed.lab.features.overlay.policies_nft import policy_messages
 
+K = 100
 TEXT = """name: dc
 fabric: {design: rail-optimized, hosts: 6, gpus: 2, segments: 1, spines: 1, overlay: evpn}
 tenants:
@@ -28,16 +29,6 @@ tenants:
     subnets: {web: {prefix: 10.12.0.0/24, nics: ["p1-s1-h4:rail2"]}}
 """
 HTTP, ECHO = Service(protocol=ServiceProtocol.TCP, port=80), Service(protocol=ServiceProtocol.ICMP)
-
-
-@pytest.fixture(scope="module")
-def lab() -> Lab:
-    return load_topology_text(TEXT, file="dc.yml")
-
-
-@pytest.fixture(scope="module")
-def plan(lab: Lab) -> LabPlan:
-    return plan_lab(lab, k=100)
 
 
 def policies(plan: LabPlan) -> dict[tuple[str, str], PolicyPort]:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
-from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import InstallPort
 from testbed.lab.core.plan.overlay_operations import CreateVxlan
-from testbed.lab.core.schema.load import load_topology_text
 
 TEXT = """
 name: shares
@@ -38,11 +34,6 @@ tenants:
     subnets: {web: {prefix: 10.252.0.0/24, nics: ["p1-s1-h1:rail2"]}}
 """
 K = 1000.0
-
-
-@pytest.fixture(scope="module")
-def plan() -> LabPlan:
-    return plan_lab(load_topology_text(TEXT, file="shares.yml"), k=K)
 
 
 def test_vteps_write_the_dscp_of_a_tenants_class(plan: LabPlan) -> None:
