@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from testbed.base.errors import Finding, PlanError, Problem, ScenarioError, SpecError
+from testbed.base.errors import Finding, PlanError, Problem, ScenarioError, SpecError, WorkloadError
 from testbed.base.validation.engine import in_file_order
 from testbed.lab.core.model import Lab
 from testbed.run.placed.lab import lab_of_runs
@@ -37,10 +37,12 @@ class FileReader:
         problems = [self._problem(point, error) for point, error in unfit]
         return SpecError(in_file_order(dict.fromkeys(problems)))
 
-    def _problem(self, point: Scenario, error: Exception) -> Problem:
+    def _problem(self, point: Scenario, error: WorkloadError | PlanError | Finding) -> Problem:
+        if isinstance(error, Finding):
+            return self.file.document.problem(error.code, error.keys, error.message, hint=error.hint, key=error.at_key)
         if isinstance(error, PlanError):
             return self.file.document.problem(error.code, ("topology",), error.message, hint=error.hint, key=True)
-        return workload_problem(self.file, point, error)  # type: ignore[arg-type]
+        return workload_problem(self.file, point, error)
 
 
 def read_sweep(

@@ -1,15 +1,14 @@
 """The facts of a machine by which the machines of a pool are compared, and how they differ.
 
-Every machine is asked before anything runs, by `python -m testbed.api.pool.about` there, which prints them as JSON.
+Every machine is asked before anything runs: the station there (`testbed.api.pool.station`) says them as JSON.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
@@ -18,16 +17,13 @@ from pydantic import TypeAdapter, ValidationError
 from testbed.base.compiled.modules import build_key
 from testbed.base.errors import TestbedError
 from testbed.base.files import CHECKOUT
-from testbed.lab.core.deploy.packet_costs import PacketCosts
-from testbed.lab.core.deploy.records.state import StateDirectory
-from testbed.lab.core.drivers.probing.doctor import probe_machine
-from testbed.lab.core.drivers.probing.status import Status
 from testbed.record.record import Environment
 from testbed.run.machine.environment import collect_environment
 
 ENGINE = "distributed"
 """The package that must be on each machine, in one version."""
-PROBED = "--probed"
+ABOUT = b"about "
+"""The begin of the line that says the facts."""
 MAX_BYTES = 1 << 20
 
 
@@ -64,18 +60,30 @@ def _adapter() -> TypeAdapter[AboutMachine]:
 
 def about_this_machine(*, probed: bool) -> AboutMachine:
     """Ask this machine. What labs need is looked at where it is to be `probed`, which takes a second or two."""
-    root = os.geteuid() == 0
-    report = probe_machine(keep=root) if probed else None
-    lacking = () if report is None else report.features
-    return AboutMachine(
+    about = AboutMachine(
         environment=collect_environment([]),
         build=build_key(),
         sources=_digest_of_sources(),
         engine=_engine(),
         cores=len(os.sched_getaffinity(0)),
-        root=root,
-        can_deploy=report is not None and report.can_deploy,
-        lacks=[feature.name for feature in lacking if feature.required and feature.status is Status.MISSING],
+        root=os.geteuid() == 0,
+        can_deploy=False,
+    )
+    return _with_labs(about) if probed else about
+
+
+def _with_labs(about: AboutMachine) -> AboutMachine:
+    """Add what a machine has for labs, and lacks."""
+    from testbed.lab.core.deploy.packet_costs import PacketCosts  # runs that are simulated need none of these
+    from testbed.lab.core.deploy.records.state import StateDirectory
+    from testbed.lab.core.drivers.probing.doctor import probe_machine
+    from testbed.lab.core.drivers.probing.status import Status
+
+    report = probe_machine(keep=about.root)
+    return replace(
+        about,
+        can_deploy=report.can_deploy,
+        lacks=[feature.name for feature in report.features if feature.required and feature.status is Status.MISSING],
         packet_us={cost.transport: cost.us for cost in PacketCosts(StateDirectory()).all()},
     )
 
@@ -144,7 +152,3 @@ def _engine() -> str:
         return version(ENGINE)
     except PackageNotFoundError:
         return ""
-
-
-if __name__ == "__main__":
-    sys.stdout.buffer.write(encode_about(about_this_machine(probed=PROBED in sys.argv[1:])))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -13,6 +14,8 @@ from testbed.record.samples import Number
 from testbed.record.store import MAX_RECORD_BYTES
 
 Answer = TypeVar("Answer")
+Tell = Callable[[float], bool]
+"""It is told the share of a job that is done, and returns whether that is to end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,13 +10,11 @@ from typing import Any
 from testbed.api.pool.about import AboutMachine
 from testbed.api.pool.crew import JobNews, MachineLost, PoolLost
 from testbed.api.pool.engine import Engine
-from testbed.api.pool.machines import END_S, MachineAtWork, StationOrder, named, with_each
+from testbed.api.pool.machines import END_S, KINDS, MachineAtWork, StationOrder, named, with_each
 from testbed.lab.core.drivers.nodes.udp_prober import make_room
 from testbed.record.record import Backend, MachinePart
 from testbed.vm.errors import ConnectionLost
 
-KINDS = {Backend.SIMULATION: "simulation", Backend.EMULATION: "emulation"}
-"""The kind of the seats that runs on a backend need."""
 DESCRIPTORS = 16
 """Descriptors here for a seat: its worker has two connections or three, through SSH and to the scheduler."""
 
@@ -25,7 +23,7 @@ class MachinesAtWork:
     """The crew of a pool. A context: when it ends, nothing of ours runs on any of its machines."""
 
     def __init__(self, machines: Sequence[MachineAtWork], backend: Backend) -> None:
-        """`machines` have been asked what they are, and know their seats."""
+        """`machines` are being reached, and know their seats before they are started."""
         self._machines = {machine.name: machine for machine in machines}
         self._kind = KINDS[backend]
         self._queue: queue.Queue[JobNews | MachineLost] = queue.Queue()
@@ -35,7 +33,9 @@ class MachinesAtWork:
         self._halted = False
 
     def start(self) -> None:
-        """Start the stations of all machines."""
+        """Have the stations of all machines begin; those that have no seats are let go."""
+        with_each((machine for machine in self._machines.values() if not machine.seats), lambda one: one.close())
+        self._machines = {machine.name: machine for machine in self._here()}
         make_room(DESCRIPTORS * sum(machine.seats for machine in self._machines.values()))
         for machine in self._machines.values():
             order = StationOrder(
@@ -57,10 +57,14 @@ class MachinesAtWork:
             for machine in self._machines.values():
                 machine.wait(max(0.0, deadline - time.monotonic()))
         finally:
-            try:
-                self._engine.__exit__()
-            finally:
-                with_each(self._machines.values(), lambda machine: machine.close())
+            self.let_go()
+
+    def let_go(self) -> None:
+        """End the engine, and let go of all machines."""
+        try:
+            self._engine.__exit__()
+        finally:
+            with_each(self._machines.values(), lambda machine: machine.close())
 
     @property
     def parts(self) -> Sequence[MachinePart]:

@@ -1,5 +1,7 @@
 """A machine of a pool while it is one: reached over SSH, or this machine itself; its station runs until it is ended.
 
+All machines are reached at once, each in a thread of its own, and their stations import while this machine gets ready.
+
 The station there is a command under a tether (`vm.remote.tethered_command`): when its input ends, or the connection
 breaks, it ends all that runs there for us.
 """
@@ -19,16 +21,18 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from testbed.api.pool.about import PROBED, AboutMachine, about_this_machine, decode_about
+from testbed.api.pool.about import ABOUT, AboutMachine, decode_about
 from testbed.api.pool.file import PoolMachine
 from testbed.api.pool.parcel import unpack_parcel
 from testbed.base.errors import TestbedError
+from testbed.record.record import Backend
+from testbed.vm.errors import ConnectionLost
 from testbed.vm.remote.ssh import SshSession
-from testbed.vm.remote.target import RemoteTarget, open_session, prepare_there
+from testbed.vm.remote.target import RemoteTarget, check_version, open_session, root_words_there
 
 Done = TypeVar("Done")
 Each = TypeVar("Each")
@@ -39,8 +43,12 @@ _MAKE_WORK = 'mkdir -p .testbed-work/pool && cd .testbed-work/pool && mkdir -m 7
 """Makes the directory of a station: in the home directory, as `--on` has those of verbs."""
 KEPT_WORDS = 20
 """Lines of a station's last words that are kept."""
+KINDS = {Backend.SIMULATION: "simulation", Backend.EMULATION: "emulation"}
+"""The kind of the seats that runs on a backend need."""
 SILENT_S = 45.0
 """A machine that does not acknowledge what it is sent for so long, such as a keepalive, is lost."""
+REFUSED_S = 10.0
+"""The time in which a station ends that was never told to begin: it may be importing still."""
 END_S = 150.0
 """The time that a machine has to end what it does: a lab is removed in seconds, and a large one in a minute."""
 
@@ -61,7 +69,7 @@ class StationOrder:
 
 
 class MachineAtWork(ABC):
-    """A machine of a pool. It tells `on_end` when its station has ended, in a thread of its own."""
+    """A machine of a pool. It is reached (`begin`), says what it is (`ask`), and is told what to do (`start`)."""
 
     def __init__(self, machine: PoolMachine) -> None:
         self.machine = machine
@@ -72,6 +80,12 @@ class MachineAtWork(ABC):
         self._station: threading.Thread | None = None
         self._input: BinaryIO | None = None
         self._said: deque[str] = deque(maxlen=KEPT_WORDS)
+        self._heard = b""
+        self._told = Future[AboutMachine]()
+        self._changing = threading.Lock()
+        self._on_end: Callable[[MachineAtWork, str], None] | None = None
+        self._ended: str | None = None
+        """Why its station has ended; None before."""
 
     @property
     def last_words(self) -> str:
@@ -79,33 +93,54 @@ class MachineAtWork(ABC):
         return "\n".join(self._said)
 
     @abstractmethod
-    def ask(self, *, probed: bool) -> AboutMachine:
-        """Ask the machine what it is. Raises `TestbedError`."""
-
-    @abstractmethod
     def put(self, archive: bytes, name: str) -> None:
         """Unpack an archive into a directory of this name beside its station."""
 
-    def start(self, order: StationOrder, on_end: Callable[[MachineAtWork, str], None]) -> None:
-        """Start its station; `on_end` is told when it has ended, and why."""
+    def begin(self, kind: str) -> None:
+        """Reach the machine and start its station, for runs of this kind, or with "" to be asked alone. It waits for
+        none of that."""
         reader, writer = os.pipe()
         self._input = os.fdopen(writer, "wb", buffering=0)
-        self._input.write(_line(self._as_reached(order)))
+        self._input.write(f"{kind}\n".encode())
 
         def run() -> None:
+            error: Exception | None = None
             with os.fdopen(reader, "rb", buffering=0) as source:
                 try:
                     code = self._run(source)
                     why = "" if code == 0 else f"its station ended with {code}"
-                except TestbedError as error:
-                    why = error.message
-                except Exception as error:  # whatever it is, nothing comes from there any more
-                    why = f"{type(error).__name__}: {error}"
+                except TestbedError as known:
+                    error, why = known, known.message
+                except Exception as unforeseen:  # whatever it is, nothing comes from there any more
+                    why = f"{type(unforeseen).__name__}: {unforeseen}"
             self.seats = 0
-            on_end(self, why)
+            if not self._told.done():
+                words = f": {self._said[-1]}" if self._said else ""
+                self._told.set_exception(error or TestbedError(f"{why or 'it says nothing of itself'}{words}"))
+            with self._changing:
+                self._ended, on_end = why, self._on_end
+            if on_end is not None:
+                on_end(self, why)
 
         self._station = threading.Thread(target=run, name=f"station of {self.name}", daemon=True)
         self._station.start()
+
+    def ask(self) -> AboutMachine:
+        """Return what the machine says that it is. Raises `TestbedError`."""
+        self.about = self._told.result()
+        return self.about
+
+    def start(self, order: StationOrder, on_end: Callable[[MachineAtWork, str], None]) -> None:
+        """Tell its station to begin; `on_end` is told when it has ended, and why."""
+        line = _line(self._as_reached(order))
+        with contextlib.suppress(OSError):  # it has ended, and so it is told
+            if self._input is not None:
+                self._input.write(line)
+        with self._changing:
+            self._on_end, ended = on_end, self._ended
+        if ended is not None:
+            self.seats = 0
+            on_end(self, ended)
 
     def end(self) -> None:
         """Have its station end all and itself; returns at once."""
@@ -122,7 +157,7 @@ class MachineAtWork(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the machine: what still runs there is ended by its tether."""
+        """Let go of the machine, which may never have been told to begin: what still runs there is ended."""
 
     def _as_reached(self, order: StationOrder) -> StationOrder:
         return order
@@ -134,6 +169,21 @@ class MachineAtWork(ABC):
     def _hear(self, content: bytes) -> None:
         self._said.extend(content.decode(errors="replace").splitlines())
 
+    def _take(self, content: bytes) -> None:
+        """Take what the station prints: first what the machine is, and whatever else are words."""
+        if self._told.done():
+            self._hear(content)
+            return
+        *lines, self._heard = (self._heard + content).split(b"\n")
+        for line in lines:
+            if self._told.done() or not line.startswith(ABOUT):
+                self._hear(line)
+                continue
+            try:
+                self._told.set_result(decode_about(line.removeprefix(ABOUT), self.name))
+            except TestbedError as error:
+                self._told.set_exception(error)
+
 
 class FarMachine(MachineAtWork):
     """A machine that is reached over SSH."""
@@ -144,58 +194,53 @@ class FarMachine(MachineAtWork):
         self._session: SshSession | None = None
         self._prefix: tuple[str, ...] = ()
         self._work = ""
-
-    def _connected(self) -> SshSession:
-        if self._session is None:
-            self._session = open_session(self._target)
-            self._session.lose_after(SILENT_S)
-            self._prefix = prepare_there(self._session, self._target)
-        return self._session
+        self._tidy = False
+        """Its station has ended in order, and removed its files."""
 
     @property
-    def _python(self) -> str:
-        return f"{self._target.path}/.venv/bin/python"
-
-    def ask(self, *, probed: bool) -> AboutMachine:
-        session = self._connected()
-        words = [PROBED] if probed else []
-        said = session.check([*self._prefix, self._python, "-m", "testbed.api.pool.about", *words])
-        self.about = decode_about(said, self.name)
-        return self.about
+    def _connected(self) -> SshSession:
+        if self._session is None:
+            raise ConnectionLost(f"{self.name} is not connected")
+        return self._session
 
     def put(self, archive: bytes, name: str) -> None:
-        self._connected().send_tree(archive, f"{self._made_work()}/parcels/{name}")
+        self._connected.send_tree(archive, f"{self._work}/parcels/{name}")
 
     def close(self) -> None:
-        session, self._session = self._session, None
-        if session is None:
+        self.end()
+        if self._session is None:  # it may be connecting still, and will see that nobody wants it
             return
-        if self._work and not self._input and self.wait(0):
+        ended = self.wait(REFUSED_S)
+        session, self._session = self._session, None
+        if self._work and ended and not self._tidy:
             with contextlib.suppress(TestbedError):
                 session.check([*self._prefix, "rm", "-rf", "--", self._work])
         session.__exit__(None, None, None)
 
-    def _made_work(self) -> str:
-        if not self._work:
-            words = ["sh", "-c", _MAKE_WORK, "sh", secrets.token_hex(4)]
-            self._work = self._connected().check(words).decode().strip()
-        return self._work
-
     def _as_reached(self, order: StationOrder) -> StationOrder:
-        self._made_work()  # before there is another thread
-        port = self._connected().listen_there(order.port)
-        return StationOrder(name=order.name, port=port, certificate=order.certificate, key=order.key, seats=order.seats)
+        return replace(order, port=self._connected.listen_there(order.port))
 
     def _run(self, source: BinaryIO) -> int:
-        return self._connected().run(
-            [self._python, "-m", STATION],
+        self._session = session = open_session(self._target)
+        if self._input is None:
+            session.__exit__()
+            raise ConnectionLost(f"{self.name} was let go before it was reached")
+        session.lose_after(SILENT_S)
+        self._prefix = root_words_there(session, self._target)
+        self._work = session.check(["sh", "-c", _MAKE_WORK, "sh", secrets.token_hex(4)]).decode().strip()
+        code = session.run(
+            [f"{self._target.path}/.venv/bin/python", "-m", STATION],
             errand_path=f"{self._target.path}/testbed/vm/remote/tethered_command.py",
-            directory=self._made_work(),
+            directory=self._work,
             prefix=self._prefix,
             stdin=source,
-            stdout=self._hear,
+            stdout=self._take,
             stderr=self._hear,
         )
+        self._tidy = code == 0
+        if not self._told.done():
+            check_version(session, self._target)  # which says what is wrong where there is no testbed at all
+        return code
 
 
 class OwnMachine(MachineAtWork):
@@ -206,14 +251,12 @@ class OwnMachine(MachineAtWork):
         self._work = tempfile.TemporaryDirectory(prefix="testbed-pool-", ignore_cleanup_errors=True)
         self._process: subprocess.Popen[bytes] | None = None
 
-    def ask(self, *, probed: bool) -> AboutMachine:
-        self.about = about_this_machine(probed=probed)
-        return self.about
-
     def put(self, archive: bytes, name: str) -> None:
         unpack_parcel(archive, Path(self._work.name) / "parcels" / name)
 
     def close(self) -> None:
+        self.end()
+        self.wait(REFUSED_S)
         if self._process is not None and self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -230,7 +273,7 @@ class OwnMachine(MachineAtWork):
         )
         assert process.stdout is not None
         for line in process.stdout:
-            self._hear(line)
+            self._take(line)
         return process.wait()
 
 

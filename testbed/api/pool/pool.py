@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from testbed.api.pool.about import AboutMachine, about_this_machine, differences
-from testbed.api.pool.at_work import MachinesAtWork
-from testbed.api.pool.file import PoolMachine, read_pool
-from testbed.api.pool.machines import MachineAtWork, machine_at_work, with_each
+from testbed.api.pool.file import PoolMachine
+from testbed.api.pool.machines import MachineAtWork
 from testbed.api.pool.parcel import pack_sweep
+from testbed.api.pool.reached import ReachedMachines
 from testbed.base.errors import ScenarioError, TestbedError
 from testbed.lab.core.deploy.lifecycle import DEFAULT_TIMEOUT_S
 from testbed.record.record import Backend
@@ -23,6 +23,9 @@ from testbed.run.simulated.support import check_supported
 from testbed.run.sweep.points import Sweep
 from testbed.run.sweep.progress import ProgressListener, ignore_progress
 from testbed.run.sweep.runner import RecordOptions, SweepOutcome
+
+if TYPE_CHECKING:
+    from testbed.api.pool.at_work import MachinesAtWork
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,38 +62,25 @@ class Pool:
         Raises `SpecError` for a file that is wrong, and `TestbedError`, before anything runs, that names every machine
         that cannot be reached, cannot do this, or is of another version; with `force` that is allowed to emulate.
         """
-        own = about_this_machine(probed=False)
-        machines = [machine_at_work(machine) for machine in read_pool(text)]
+        with ReachedMachines(text, backend) as reached:
+            return cls.of(reached, backend, force=force)
+
+    @classmethod
+    def of(cls, reached: ReachedMachines, backend: Backend, *, force: bool = False) -> Self:
+        """Make a pool of machines that are being reached for this backend. Raises as `open`."""
+        from testbed.api.pool.at_work import MachinesAtWork  # it takes about as long as to reach the machines
+
+        machines = reached.machines
+        crew = MachinesAtWork(machines, backend)
+        reached.take()
         try:
-            found = look_at(machines, own, probed=backend is Backend.EMULATION)
-            may_differ = force and backend is Backend.EMULATION
-            refused = [line for one in found if (line := _refusal(one, backend, may_differ=may_differ))]
-            if refused:
-                raise TestbedError(
-                    "\n".join(["nothing was run, since these machines cannot take part:", *refused]),
-                    hint=f"testbed pool check {text}",
-                )
-            for machine in machines:
-                machine.seats = seats_of(machine, backend)
-            if not any(machine.seats for machine in machines):
-                raise TestbedError(
-                    f"no machine of the pool does any {backend.value}", hint="its file says how many runs each does"
-                )
-            for machine in machines:
-                if not machine.seats:
-                    machine.close()
-            crew = MachinesAtWork([machine for machine in machines if machine.seats], backend)
-        except BaseException:
-            for machine in machines:
-                machine.close()
-            raise
-        pool = cls(crew, backend)
-        try:
+            found = look_at(machines, about_this_machine(probed=False))
+            _give_seats(found, machines, reached.text, backend, force=force)
             crew.start()
         except BaseException:
-            pool.__exit__()
+            crew.let_go()
             raise
-        return pool
+        return cls(crew, backend)
 
     def __enter__(self) -> Self:
         return self
@@ -141,17 +131,36 @@ class Pool:
         return run_on_labs_of(self._crew, order, sweep, options, on_progress, timeout_s=timeout_s)
 
 
-def look_at(machines: Sequence[MachineAtWork], own: AboutMachine, *, probed: bool) -> list[MachineFound]:
-    """Ask all machines what they are, and compare them with this one."""
+def look_at(machines: Sequence[MachineAtWork], own: AboutMachine) -> list[MachineFound]:
+    """Hear what all machines are, which are being reached, and compare them with this one."""
 
     def look(machine: MachineAtWork) -> MachineFound:
         try:
-            about = machine.ask(probed=probed)
+            about = machine.ask()
         except TestbedError as error:
             return MachineFound(machine=machine.machine, problem=error.message)
         return MachineFound(machine=machine.machine, about=about, different=differences(own, about))
 
-    return with_each(machines, look)
+    return [look(machine) for machine in machines]
+
+
+def _give_seats(
+    found: Sequence[MachineFound], machines: Sequence[MachineAtWork], text: str, backend: Backend, *, force: bool
+) -> None:
+    """Give every machine its seats. Raises `TestbedError` where one cannot take part, or none has any."""
+    may_differ = force and backend is Backend.EMULATION
+    refused = [line for one in found if (line := _refusal(one, backend, may_differ=may_differ))]
+    if refused:
+        raise TestbedError(
+            "\n".join(["nothing was run, since these machines cannot take part:", *refused]),
+            hint=f"testbed pool check {text}",
+        )
+    for machine in machines:
+        machine.seats = seats_of(machine, backend)
+    if not any(machine.seats for machine in machines):
+        raise TestbedError(
+            f"no machine of the pool does any {backend.value}", hint="its file says how many runs each does"
+        )
 
 
 def seats_of(machine: MachineAtWork, backend: Backend) -> int:

@@ -40,17 +40,12 @@ class PoolRow:
 def check(text: str, format: options.Format) -> None:
     """Reach each machine, and compare it with this one: versions, builds, cores, what labs lack, a packet's cost."""
     from testbed.api.pool.about import about_this_machine
-    from testbed.api.pool.file import read_pool
-    from testbed.api.pool.machines import machine_at_work
     from testbed.api.pool.pool import look_at
+    from testbed.api.pool.reached import ReachedMachines
     from testbed.cli.output import emit
 
-    machines = [machine_at_work(machine) for machine in read_pool(text)]
-    try:
-        found = look_at(machines, about_this_machine(probed=False), probed=True)
-    finally:
-        for machine in machines:
-            machine.close()
+    with ReachedMachines(text, None) as reached:
+        found = look_at(reached.machines, about_this_machine(probed=False))
     emit([_row(one) for one in found], PoolRow, format)
     odd = any(one.about is None or one.different or one.needs for one in found)
     sys.exit(ExitCode.FAIL if odd else ExitCode.PASS)

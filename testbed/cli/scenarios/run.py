@@ -1,8 +1,9 @@
 """The verb `run`: scenarios in order, each with its record, table and report."""
 
+import contextlib
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from testbed.cli.command import PATH, argument, command, option
 from testbed.cli.scenarios.measuring import RunCommand, measure
 
 if TYPE_CHECKING:
+    from testbed.api.pool.reached import ReachedMachines
     from testbed.run.sweep.points import Sweep
     from testbed.run.sweep.runner import SweepOutcome
 
@@ -84,70 +86,82 @@ def run(
 
     flows = is_flows(backend, keep=keep, prove_scale=prove_scale, dry_run=dry_run)
     simulated = not flows and is_simulation(backend, keep=keep, prove_scale=prove_scale)
-    sweeps = read_sweeps(files, set, seed=seed, repeat=repeat, only=only, warn=True)
-    if point is not None:
-        sweeps = [_only_point(sweeps, point, resume=resume, steady=steady)]
-    if flows:
-        from testbed.run.flows.support import check_flows_supported
-
-        _check_each(sweeps, check_flows_supported)
-    if simulated:
-        from testbed.run.simulated.support import check_supported
-
-        _check_each(sweeps, check_supported)
     if force and pool is None:
         raise TestbedError("--force: it is about the machines of --pool", hint="leave it out")
-    if pool is not None and flows:
-        raise TestbedError("--pool: flows are run here", hint="leave one out")
     if pool is not None:
-        _check_pooled(keep=keep, prove_scale=prove_scale, dry_run=dry_run, point=point)
-    if dry_run:
-        if steady is not None:
-            raise TestbedError("--dry-run: nothing is run, and --steady is about many runs", hint="leave one out")
-        if format is options.RecordFormat.CALABRIA:
-            raise TestbedError("--dry-run: nothing is measured that a sheet could have", hint="leave one out")
+        _check_pooled(keep=keep, prove_scale=prove_scale, dry_run=dry_run, point=point, flows=flows)
+    with _reached(pool, simulated=simulated) as reached:
+        sweeps = read_sweeps(files, set, seed=seed, repeat=repeat, only=only, warn=True)
+        if point is not None:
+            sweeps = [_only_point(sweeps, point, resume=resume, steady=steady)]
+        if flows:
+            from testbed.run.flows.support import check_flows_supported
+
+            _check_each(sweeps, check_flows_supported)
         if simulated:
-            from testbed.cli.scenarios.dry_simulation import print_dry_simulation
+            from testbed.run.simulated.support import check_supported
 
-            print_dry_simulation(sweeps, format.of_rows)
-        else:
-            from testbed.cli.scenarios.dry_run import print_dry_run
+            _check_each(sweeps, check_supported)
+        if dry_run:
+            if steady is not None:
+                raise TestbedError("--dry-run: nothing is run, and --steady is about many runs", hint="leave one out")
+            if format is options.RecordFormat.CALABRIA:
+                raise TestbedError("--dry-run: nothing is measured that a sheet could have", hint="leave one out")
+            if simulated:
+                from testbed.cli.scenarios.dry_simulation import print_dry_simulation
 
-            print_dry_run(sweeps, format.of_rows)
-        return
-    command = RunCommand(
-        keep=keep,
-        resume=resume,
-        prove_scale=prove_scale,
-        results=results,
-        report=report,
-        timeout_s=timeout,
-        form=format.of_rows,
-        sheet=format is options.RecordFormat.CALABRIA,
-        quiet=quiet,
-        simulated=simulated,
-        flows=flows,
-        point=point,
-    )
+                print_dry_simulation(sweeps, format.of_rows)
+            else:
+                from testbed.cli.scenarios.dry_run import print_dry_run
 
-    def with_seed(place: int, seed: int) -> "Sweep":
-        return read_sweeps([files[place]], set, seed=seed, repeat=repeat, only=only)[0]
+                print_dry_run(sweeps, format.of_rows)
+            return
+        command = RunCommand(
+            keep=keep,
+            resume=resume,
+            prove_scale=prove_scale,
+            results=results,
+            report=report,
+            timeout_s=timeout,
+            form=format.of_rows,
+            sheet=format is options.RecordFormat.CALABRIA,
+            quiet=quiet,
+            simulated=simulated,
+            flows=flows,
+            point=point,
+        )
 
-    def go(command: RunCommand) -> int:
-        if steady is None:
-            return run_all(sweeps, command)
-        from testbed.cli.scenarios.steady import run_steadily
+        def with_seed(place: int, seed: int) -> "Sweep":
+            return read_sweeps([files[place]], set, seed=seed, repeat=repeat, only=only)[0]
 
-        _check_steady(command)
-        return run_steadily(sweeps, with_seed, command, steady)
+        def go(command: RunCommand) -> int:
+            if steady is None:
+                return run_all(sweeps, command)
+            from testbed.cli.scenarios.steady import run_steadily
 
+            _check_steady(command)
+            return run_steadily(sweeps, with_seed, command, steady)
+
+        if reached is None:
+            sys.exit(go(command))
+        from testbed.api.pool.pool import Pool
+
+        with Pool.of(reached, command.backend, force=force) as opened:
+            status = go(replace(command, pool=opened))
+        sys.exit(status)
+
+
+@contextlib.contextmanager
+def _reached(pool: str | None, *, simulated: bool) -> "Iterator[ReachedMachines | None]":
+    """Reach the machines of a pool while files are read; None where there is no pool."""
     if pool is None:
-        sys.exit(go(command))
-    from testbed.api.pool.pool import Pool
+        yield None
+        return
+    from testbed.api.pool.reached import ReachedMachines
+    from testbed.record.record import Backend
 
-    with Pool.open(pool, command.backend, force=force) as opened:
-        status = go(replace(command, pool=opened))
-    sys.exit(status)
+    with ReachedMachines(pool, Backend.SIMULATION if simulated else Backend.EMULATION) as reached:
+        yield reached
 
 
 def _only_point(sweeps: "Sequence[Sweep]", point: int, *, resume: Path | None, steady: int | None) -> "Sweep":
@@ -160,8 +174,10 @@ def _only_point(sweeps: "Sequence[Sweep]", point: int, *, resume: Path | None, s
     return sweeps[0].only(point)
 
 
-def _check_pooled(*, keep: bool, prove_scale: bool, dry_run: bool, point: int | None) -> None:
+def _check_pooled(*, keep: bool, prove_scale: bool, dry_run: bool, point: int | None, flows: bool) -> None:
     """Refuse what the machines of a pool do not do. Raises `TestbedError`."""
+    if flows:
+        raise TestbedError("--pool: flows are run here", hint="leave one out")
     asked = {"--keep": keep, "--prove-scale": prove_scale, "--dry-run": dry_run, "--point": point is not None}
     for name, wanted in asked.items():
         if wanted:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from testbed.base.errors import DriverError, ScenarioError
 from testbed.base.interrupt import Interrupt
-from testbed.lab.core.deploy.congestion_control import read_congestion_controls
 from testbed.lab.core.deploy.hash_seeds import DEPLOYED, set_hash_seeds
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.lab_record import state_of
@@ -27,7 +26,7 @@ from testbed.run.machine.cpu import SoftnetCounts, read_softnet
 from testbed.run.measuring.measured import Measured
 from testbed.run.measuring.observation import Observation, observe
 from testbed.run.measuring.touches import read_touches
-from testbed.run.placed.lab import LiveLab
+from testbed.run.placed.lab import LiveLab, congestion_controls
 from testbed.run.placed.program import represent
 from testbed.run.placed.traffic import RunTraffic, bdp_bytes, lab_transports
 from testbed.run.probes.planning import QUEUED_RTTS, plan_probes
@@ -319,11 +318,9 @@ class EmulatedPoint(PointRuns):
         """
         some = [transport_on(part.view(self.lab), part.transport) for part in traffic.parts]
         some = some or [transport_on(self.lab, self.scenario.transport)]
-        if not isinstance(self.lab, RunningLab) or not any(
-            one.protocol == TCP_PROTOCOL and one.transport.cc is None for one in some
-        ):
+        if not any(one.protocol == TCP_PROTOCOL and one.transport.cc is None for one in some):
             return None
-        return read_congestion_controls(self.lab, dict.fromkeys(nic.node for nic in traffic.placement.nics))
+        return congestion_controls(self.lab, dict.fromkeys(nic.node for nic in traffic.placement.nics))
 
     def _probes(self, stack: contextlib.ExitStack, traffic: RunTraffic) -> ProbeTraffic | None:
         """The probes of a run, in the traffic's own class; None where the run has none or the lab no wires."""

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import IO, Any, Protocol, Self
+from typing import IO, Any, ClassVar, Protocol, Self
 
 from testbed.base.errors import ExitCode, ScenarioError, TestbedError
 from testbed.base.interrupt import Interrupt
@@ -520,6 +520,9 @@ class SharedWorkers:
 
     They need no lab: started before one is deployed, they have imported what they need by the time it is up.
     """
+
+    here: ClassVar[bool] = True
+    """They are on this machine, and have its kernel."""
 
     def __init__(self, count: int | None = None) -> None:
         self._count = count or len(os.sched_getaffinity(0))

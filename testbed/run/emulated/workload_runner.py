@@ -119,8 +119,9 @@ class WorkloadRunner:
         self._workers = Workers(
             lab, transport=transport.kind.value, own_sysfs=own_sysfs, shared=shared if shares else None, alone=alone
         )
+        self._here = shared is None or shared.here
         if not self._of_tenants:
-            transport_on(lab, transport).check_machine(transport)  # refuses what cannot be, before a worker is started
+            self._made(lab, transport)  # refuses what cannot be, before a worker is started
         self._hosts = tuple(hosts)
         self._interrupt = interrupt
 
@@ -180,9 +181,15 @@ class WorkloadRunner:
         for known, transport in self._transports:
             if (known.transport, known.networks) == (part.transport, part.networks):
                 return transport
-        made = transport_on(part.view(self._lab), part.transport)
-        made.check_machine(part.transport)
+        made = self._made(part.view(self._lab), part.transport)
         self._transports.append((part, made))
+        return made
+
+    def _made(self, lab: LiveLab, transport: Transport) -> LabTransport:
+        """Return a transport, after a look whether this machine has what it needs, where its workers are here."""
+        made = transport_on(lab, transport)
+        if self._here:
+            made.check_machine(transport)
         return made
 
     def run(

@@ -138,9 +138,6 @@ class LabFault(ABC):
         elif site.subnet is not None and (site.subnet.has_port(self.target) or site.subnet.has_switch(self.target)):
             site.subnet.prepare()
         elif self.place is FaultPlace.LINK:
-            if not site.links.is_beside(self.target):
-                node, _, interface = self.target.partition(":")
-                site.lab.port(node, interface)
             site.links.prepare(self.target)
         else:
             site.lab.node(self.target)

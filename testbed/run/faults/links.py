@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from testbed.base.errors import Finding
 from testbed.base.units import SHARE, Duration, Rate, split_quantity
-from testbed.lab.core.deploy.links.changes import LinkChange
+from testbed.lab.core.deploy.links.changes import LOSSES, LinkChange
 from testbed.lab.core.model import Lab
 from testbed.lab.features.scale_up.links import find_links
 from testbed.run.faults.lab_fault import FaultPlace, FaultSite, FaultSpan, LabFault, carriers
@@ -59,8 +59,6 @@ class LinkFlap(LinkDown):
         return [FaultSpan(begin_ns=begin, end_ns=min(begin + period.ns // 2, until.ns)) for begin in begins]
 
 
-LOSSES = ("loss", "loss_every", "corruption", "silent")
-"""Settings that lose packets. They are fields of the data path's maps, which only a lab with `qos:` has."""
 KEEP_ORDER = frozenset({"rate", "both"})
 """Settings of a link with which no packet overtakes another: a delay that shrinks, or varies, lets some."""
 

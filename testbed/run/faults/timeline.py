@@ -49,10 +49,18 @@ class FaultTimeline:
         *,
         kill_worker: Callable[[str], None],
         subnet: SubnetSite | None = None,
+        of_part: bool = False,
     ) -> None:
         """`kill_worker` ends the process that moves a host's data, and raises `ScenarioError` where there is none.
-        `subnet` is the back end, where it is InfiniBand."""
+        `subnet` is the back end, where it is InfiniBand.
+
+        `of_part`: other machines have the rest of the lab, and of its faults. What these do is seen here, too, and
+        whoever asked for all of them looks for routing when all are undone.
+        """
         self._lab = lab
+        self._of_part = of_part
+        self.disturbed = False
+        """Routing may be another than before, which is known once the context has been left."""
         self._faults = [lab_fault(fault) for fault in faults]
         self._acts = plan_acts(self._faults)
         self._site = FaultSite(lab=lab, links=LinkControl(lab), kill_worker=kill_worker, subnet=subnet)
@@ -80,7 +88,7 @@ class FaultTimeline:
         try:
             for fault in self._faults:
                 fault.prepare(self._site)
-            if self._acts:
+            if self._acts or self._of_part:
                 self._watch = LabWatch(self._lab)
                 self._watch.start()
         except BaseException:
@@ -126,9 +134,9 @@ class FaultTimeline:
             for act in list(self._outstanding.values()):
                 self._undo(act, last=True)
             self._settle_subnet()
-            disturbed = undone or any(event.kind == "detected" for event in self._seen())
-            if disturbed and not self._left_changed:
-                self._await_routing()
+            self.disturbed = undone or any(event.kind == "detected" for event in self._seen())
+            if self.disturbed and not self._left_changed and not self._of_part:
+                self._note_routing()
         finally:
             self._site.links.close()
 
@@ -293,17 +301,22 @@ class FaultTimeline:
             self._troubles.append(error_words(error))
             self._left_changed.append(error_words(error))
 
-    def _await_routing(self) -> None:
-        if not self._lab.plan.switches:
-            return
-        try:
-            directory = self._lab.run_directory(self._lab.plan.switches[0].node).parent
-            with contextlib.closing(ConvergenceWatch(self._lab.plan, directory)) as watch:
-                watch.wait(SETTLE_S, ignore_steps)
-        except Exception as error:
-            what = f"routing is not what it was before the faults: {error_words(error)}"
+    def _note_routing(self) -> None:
+        if what := routing_changed(self._lab):
             self._troubles.append(what)
             self._left_changed.append(what)
+
+
+def routing_changed(lab: RunningLab) -> str:
+    """Wait until routing is whole again; "" when it is, else a sentence about it."""
+    if not lab.plan.switches:
+        return ""
+    try:
+        with contextlib.closing(ConvergenceWatch(lab.plan, lab.processes_directory)) as watch:
+            watch.wait(SETTLE_S, ignore_steps)
+    except Exception as error:
+        return f"routing is not what it was before the faults: {error_words(error)}"
+    return ""
 
 
 _NEVER_NS = 1 << 62

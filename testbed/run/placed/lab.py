@@ -117,6 +117,10 @@ class PlannedLab:
     def namespace_file(self, node: str) -> str | None:
         _refuse()
 
+    def congestion_controls(self, hosts: Iterable[str]) -> dict[str, str] | None:
+        """Return what TCP has in these hosts, where somebody knows."""
+        return None
+
     @property
     def processes_directory(self) -> Path | None:
         return None
@@ -133,6 +137,17 @@ class PlannedLab:
     @property
     def pause_agent(self) -> PauseAgent:
         _refuse()
+
+
+def congestion_controls(lab: LiveLab, hosts: Iterable[str]) -> dict[str, str] | None:
+    """Return the congestion control that TCP has in each of these hosts where nothing else is said, by host; None for a
+    lab that is only planned. Raises `DriverError`."""
+    from testbed.lab.core.deploy.congestion_control import read_congestion_controls
+    from testbed.lab.core.deploy.live import RunningLab
+
+    if isinstance(lab, RunningLab):
+        return read_congestion_controls(lab, hosts)
+    return lab.congestion_controls(hosts) if isinstance(lab, PlannedLab) else None
 
 
 def lab_of_runs(lab: Lab) -> Lab:

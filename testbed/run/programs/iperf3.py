@@ -31,6 +31,7 @@ from testbed.run.programs.timed_flows import (
     SAMPLE_S,
     WARM_UP_S,
     FlowFailed,
+    FlowProgram,
     TimedFlow,
     TimedTraffic,
     children,
@@ -245,15 +246,15 @@ class IperfTraffic(TimedTraffic):
                 )
         result.measurements.sort(key=lambda item: item.flow.id)
 
-    def _start_servers(self, processes: list[subprocess.Popen[bytes]], flows: Sequence[IperfFlow]) -> bool:
+    def _start_servers(self, processes: list[FlowProgram], flows: Sequence[IperfFlow]) -> bool:
         """True once every server has said that it listens, False after an interrupt."""
         deadline = time.monotonic() + LISTEN_TIMEOUT_S
         with selectors.DefaultSelector() as selector:
             selector.register(self.watch.interrupt, selectors.EVENT_READ, None)
             waiting: set[int] = set()
             for flow in flows:
-                process = self.spawn(
-                    flow.destination.node, server_arguments(flow), package="iperf3", stdout=subprocess.PIPE, bufsize=0
+                process = self.start(
+                    flow.destination.node, server_arguments(flow), package="iperf3", stdout=subprocess.PIPE
                 )
                 processes.append(process)
                 assert process.stdout is not None
@@ -274,7 +275,7 @@ class IperfTraffic(TimedTraffic):
         return True
 
     def _start_clients(
-        self, processes: list[subprocess.Popen[bytes]], flows: Sequence[IperfFlow], result: IperfResult
+        self, processes: list[FlowProgram], flows: Sequence[IperfFlow], result: IperfResult
     ) -> list[_Client]:
         clients: list[_Client] = []
         origin = time.monotonic()
@@ -283,7 +284,7 @@ class IperfTraffic(TimedTraffic):
             output = tempfile.TemporaryFile()  # noqa: SIM115 - closed when this list goes
             started = time.monotonic()
             argv = client_arguments(flow, transport=self.transport, duration=self.duration, tos=self.tos)
-            process = self.spawn(flow.source.node, argv, package="iperf3", stdout=output, bufsize=0)
+            process = self.start(flow.source.node, argv, package="iperf3", stdout=output)
             processes.append(process)
             clients.append(
                 _Client(flow=flow, process=process, output=output, started_s=started - origin, result=result)
@@ -339,7 +340,7 @@ class _Server:
 @dataclass(slots=True, kw_only=True)
 class _Client:
     flow: IperfFlow
-    process: subprocess.Popen[bytes]
+    process: FlowProgram
     output: IO[bytes]
     started_s: float
     result: IperfResult

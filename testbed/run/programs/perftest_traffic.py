@@ -43,6 +43,7 @@ from testbed.run.programs.timed_flows import (
     SAMPLE_S,
     WARM_UP_S,
     FlowFailed,
+    FlowProgram,
     TimedTraffic,
     children,
     wait_for_senders,
@@ -194,9 +195,7 @@ class PerftestTraffic(TimedTraffic):
                 found.setdefault(self._device(nic), flow.id)
         return found
 
-    def _start_servers(
-        self, processes: list[subprocess.Popen[bytes]], flows: Sequence[PerftestFlow], directory: Path
-    ) -> bool:
+    def _start_servers(self, processes: list[FlowProgram], flows: Sequence[PerftestFlow], directory: Path) -> bool:
         """True once every server listens, False after an interrupt."""
         waiting: dict[int, tuple[PerftestFlow, subprocess.Popen[bytes], Path]] = {}
         for flow in flows:
@@ -225,7 +224,7 @@ class PerftestTraffic(TimedTraffic):
 
     def _start_clients(
         self,
-        processes: list[subprocess.Popen[bytes]],
+        processes: list[FlowProgram],
         flows: Sequence[PerftestFlow],
         directory: Path,
         result: PerftestResult,

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import IO, Any, Protocol, runtime_checkable
 
 from testbed.base.errors import CapabilityError, ExitCode, ScenarioError
 from testbed.base.interrupt import Interrupt
@@ -62,6 +62,44 @@ class FlowWatch:
     on_elapsed: Callable[[float, float], None]
 
 
+class FarProgram(Protocol):
+    """A program on another machine, as far as one of this machine is had."""
+
+    @property
+    def stdout(self) -> IO[bytes] | None:
+        """Return what reads what it says, where that goes to no file."""
+        ...
+
+    def end_descriptor(self) -> int:
+        """Return a descriptor that can be read once it has ended; whoever asks closes it."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end. Raises `subprocess.TimeoutExpired`."""
+        ...
+
+    def send_signal(self, number: int, /) -> None:
+        """Have it end."""
+        ...
+
+    def kill(self) -> None:
+        """Let go of it."""
+        ...
+
+
+FlowProgram = subprocess.Popen[bytes] | FarProgram
+"""The program of a flow."""
+
+
+@runtime_checkable
+class FarLab(Protocol):
+    """A lab whose hosts are on other machines."""
+
+    def start_program(self, node: str, argv: Sequence[str], output: IO[bytes] | int | None) -> FarProgram:
+        """Start a program in a host. Its words go to the file `output`, or for `subprocess.PIPE` to its `stdout`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedTraffic:
     """Flows to be run at once by pairs of programs."""
@@ -71,6 +109,12 @@ class TimedTraffic:
     tos: int
     """The IP header's former type of service: DSCP and ECN (RFC 2474, RFC 3168)."""
     watch: FlowWatch
+
+    def start(self, node: str, argv: Sequence[str], *, package: str, stdout: IO[bytes] | int) -> FlowProgram:
+        """Start a program inside a node, wherever that is. Raises as `spawn`, where it is here."""
+        if isinstance(self.lab, FarLab):
+            return self.lab.start_program(node, argv, stdout)
+        return self.spawn(node, argv, package=package, stdout=stdout, bufsize=0)
 
     def spawn(self, node: str, argv: Sequence[str], *, package: str, **options: Any) -> subprocess.Popen[bytes]:
         """Start a program inside a node. Raises `CapabilityError` where it is not installed; `package` has it."""
@@ -113,7 +157,7 @@ class SendingProgram(Protocol):
     """The program of a flow that ends when the flow does."""
 
     @property
-    def process(self) -> subprocess.Popen[bytes]: ...
+    def process(self) -> FlowProgram: ...
 
     @property
     def node(self) -> str: ...
@@ -143,7 +187,7 @@ def wait_for_senders(
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as descriptors:
         running: dict[int, SendingProgram] = {}
         for sender in senders:
-            descriptor = os.pidfd_open(sender.process.pid)
+            descriptor = _end_of(sender.process)
             descriptors.callback(os.close, descriptor)
             running[descriptor] = sender
             selector.register(descriptor, selectors.EVENT_READ)
@@ -168,12 +212,17 @@ def wait_for_senders(
     return interrupted
 
 
+def _end_of(program: FlowProgram) -> int:
+    """Return a descriptor that can be read once a program has ended."""
+    return os.pidfd_open(program.pid) if isinstance(program, subprocess.Popen) else program.end_descriptor()
+
+
 @contextlib.contextmanager
-def children() -> Iterator[list[subprocess.Popen[bytes]]]:
+def children() -> Iterator[list[FlowProgram]]:
     """Gives a list of children none of which survives the context: they are asked to end, then killed, and all are
     reaped.
     """
-    found: list[subprocess.Popen[bytes]] = []
+    found: list[FlowProgram] = []
     try:
         yield found
     finally:
@@ -189,6 +238,6 @@ def children() -> Iterator[list[subprocess.Popen[bytes]]]:
                 child.stdout.close()
 
 
-def signal_all(processes: Iterable[subprocess.Popen[bytes]], number: signal.Signals) -> None:
+def signal_all(processes: Iterable[FlowProgram], number: signal.Signals) -> None:
     for process in processes:
         process.send_signal(number)  # a no-op for one that has ended and been reaped

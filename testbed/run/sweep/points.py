@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from testbed.base.errors import PlanError, ScenarioError, SpecError, WorkloadError
+from testbed.base.errors import Finding, PlanError, ScenarioError, SpecError, WorkloadError
 from testbed.lab.core.model import Lab
 from testbed.run.schema.model import Expectation, Scalar, Scenario, TopologyRef, is_point_of, names_key
 from testbed.run.schema.point_names import point_name, short_keys
@@ -44,7 +44,7 @@ class Point:
 
 
 Prepared = TypeVar("Prepared")
-Unfit = tuple[Scenario, WorkloadError | PlanError]
+Unfit = tuple[Scenario, WorkloadError | PlanError | Finding]
 """A point's scenario, and why its lab cannot be planned or cannot carry its workload."""
 
 

@@ -23,6 +23,7 @@ from testbed.lab.core.plan.link_delays import PathModel, WirePaths
 from testbed.lab.core.plan.qos.qos_plan import PortProfile
 from testbed.lab.core.plan.user_space.marks import data_dscp, port_profile
 from testbed.run.placed.channels import CONNECTIONS, ChannelPlan, ChannelRules, plan_channels
+from testbed.run.placed.lab import congestion_controls
 from testbed.run.schema.model import Transport
 from testbed.run.schema.transport_rules import PLANNED
 from testbed.run.schema.transports import TRANSPORTS
@@ -132,13 +133,8 @@ class LabTransport(ABC):
     def lab_congestion_control(self) -> str:
         """Return what connections of the kernel's TCP have in the lab's hosts where nothing is said, all that there are
         where hosts differ; the default for a lab that is only planned."""
-        from testbed.lab.core.deploy.congestion_control import read_congestion_controls
-        from testbed.lab.core.deploy.live import RunningLab
-
-        if not isinstance(self.lab, RunningLab):
-            return DEFAULT_TCP_CC
-        found = read_congestion_controls(self.lab, (host.node for host in self.lab.plan.hosts))
-        return "/".join(sorted(set(found.values())))
+        found = congestion_controls(self.lab, (host.node for host in self.lab.plan.hosts))
+        return DEFAULT_TCP_CC if found is None else "/".join(sorted(set(found.values())))
 
     def warnings(self) -> list[str]:
         """Return what is allowed, and hardly meant: a sentence each, without a full stop."""

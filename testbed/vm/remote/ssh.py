@@ -46,6 +46,10 @@ CHUNK = 65536
 Sink = Callable[[bytes], object]
 
 
+class Interrupted(Exception):
+    """The command that reads this input is to be interrupted."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
     """A place to log in.
@@ -127,7 +131,8 @@ class SshSession:
     ) -> int:
         """Run a command through the far end's `errand_path`; its exit code, or 130 if an interrupt here ended it.
 
-        Output goes to `stdout` and `stderr` as it comes; default: ours.
+        Output goes to `stdout` and `stderr` as it comes; default: ours. A `stdin` that raises `Interrupted` interrupts
+        the command.
         """
         line = shlex.join([*prefix, "python3", "-I", errand_path, directory, *command])
         channel = self._open(line)
@@ -239,8 +244,7 @@ class SshSession:
 
     def send_tree(self, archive: bytes, directory: str) -> None:
         """Unpack a tar archive in a directory there, which is made."""
-        self.check(["mkdir", "-p", directory])
-        self.check(["tar", "-x", "-f", "-", "-C", directory], stdin=archive)
+        self.check(["sh", "-c", 'mkdir -p "$1" && tar -x -f - -C "$1"', "tar", directory], stdin=archive)
 
     def put(self, source: Path, target: str) -> None:
         """Copy a file or a directory there. `target` is its new name; or the directory it goes into, ending in /."""
@@ -280,11 +284,15 @@ def wait_for_login(login: Login, *, timeout_s: float, alive: Callable[[], bool])
 def _feed(channel: paramiko.Channel, source: BinaryIO | None) -> None:
     """Send our input in frames to the errand at the far end, and say where it ends."""
     with contextlib.suppress(OSError, EOFError):
-        if source is not None:
-            read = getattr(source, "read1", source.read)
-            while content := read(CHUNK):
-                channel.sendall(errand.frame(content))
-        channel.sendall(errand.frame(b""))
+        try:
+            if source is not None:
+                read = getattr(source, "read1", source.read)
+                while content := read(CHUNK):
+                    channel.sendall(errand.frame(content))
+        except Interrupted:
+            channel.shutdown_write()  # the end of the frames is an interrupt
+        else:
+            channel.sendall(errand.frame(b""))
 
 
 def _send_all(channel: paramiko.Channel, content: bytes) -> None:

@@ -86,13 +86,17 @@ def prepare_there(session: SshSession, target: RemoteTarget) -> tuple[str, ...]:
 
     Returns the words before a command that make it root's.
     """
-    prefix: tuple[str, ...] = ()
+    prefix = root_words_there(session, target)
+    check_version(session, target)
+    return prefix
+
+
+def root_words_there(session: SshSession, target: RemoteTarget) -> tuple[str, ...]:
+    """Return the words before a command that make it root's there. The lab VM's checkout is brought up to date."""
     if target.machine is not None:
         synchronise(session)
-    elif session.check(["id", "-u"]).strip() != b"0":
-        prefix = ("sudo", "-n")
-    _check_version(session, target)
-    return prefix
+        return ()
+    return () if session.check(["id", "-u"]).strip() == b"0" else ("sudo", "-n")
 
 
 def synchronise(session: SshSession) -> bool:
@@ -167,7 +171,8 @@ def _login(target: RemoteTarget) -> Login:
     return target.login
 
 
-def _check_version(session: SshSession, target: RemoteTarget) -> None:
+def check_version(session: SshSession, target: RemoteTarget) -> None:
+    """Warn of another version there than here. Raises `TestbedError` where there is no testbed."""
     if target.machine is not None:
         return
     try:

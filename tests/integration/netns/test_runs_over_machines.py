@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ import pytest
 from namespace_machine import MachineRoom, NamespaceMachine, machines_lack
 from spread_lab import LOSSLESS, TOPOLOGY, deployed, destroyed, left_on, listed, rows
 from waiting import until
+
+from testbed.lab.core.schema.load import load_topology
 
 pytestmark = [
     pytest.mark.netns,
@@ -71,12 +73,12 @@ def workers_on(*machines: NamespaceMachine) -> list[str]:
     return [line for machine in machines for line in machine.processes() if any(word in line for word in OURS)]
 
 
-def require_sound(run: dict[str, Any]) -> None:
+def require_sound(run: dict[str, Any], *, checked: bool = True, also: Collection[str] = ()) -> None:
     """A run that is whole and right, on a machine that others may have kept busy."""
     assert run["complete"], run
     failed = {check["name"]: check["message"] for check in run["checks"] if not check["ok"]}
-    assert failed.keys() <= OF_THE_MACHINE, failed
-    assert run["metrics"]["wrong"] == 0
+    assert failed.keys() <= {*OF_THE_MACHINE, *also}, failed
+    assert not checked or run["metrics"]["wrong"] == 0
 
 
 def test_a_scenario_runs_on_both_machines_and_its_record_has_what_both_have_seen(room: MachineRoom, work: Path) -> None:
@@ -123,10 +125,96 @@ def test_a_scenario_runs_on_both_machines_and_its_record_has_what_both_have_seen
     ):
         refused = room.run("run", file, *words, directory=work)
         assert refused.returncode == 3 and why in refused.stderr, refused.stderr
-    refused = room.run("run", write_scenario(work, transports="tcp"), directory=work)
-    assert refused.returncode == 3 and "transport: tcp" in refused.stderr, refused.stderr
+    kill = "faults:\n  - {at: 10ms, agent: p1-s1-h1, kill: true}\n"
+    refused = room.run("run", write_scenario(work, more=kill), directory=work)
+    assert refused.returncode == 3, refused.stderr
+    assert "crossing.yml:13:5: " in refused.stderr and "agent-kill of p1-s1-h1 is none" in refused.stderr
     destroyed(room, work, "both")
     assert left_on(*machines) == []
+
+
+FAULTS = """faults:
+  - {{at: 50ms, until: 500ms, link: "{near}", set: {{loss: 10%, rate: 60%, both: true}}}}
+  - {{at: 50ms, until: 500ms, link: "{other}", set: {{loss: 10%, both: true}}}}
+  - {{at: 700ms, until: 1s, link: "{near}", down: true}}
+  - {{at: 700ms, until: 1s, link: "{inside}", set: {{rate: 50%}}}}
+"""
+
+
+@pytest.mark.thorough
+def test_tcp_crosses_and_faults_happen_where_their_links_are(room: MachineRoom, work: Path) -> None:
+    """All that goes from one machine to the other crosses one of two links, both of which lose packets for a while."""
+    machines = room.start("r5a"), room.start("r5b")
+    deployed(room, work, "both", machines)
+    links = {"near": ("p1-s1-rail1", "p1-spine2"), "other": ("p1-s2-rail1", "p1-spine1")}
+    places = {name: port_to(work, *ends) for name, ends in links.items()}
+    faults = FAULTS.format(**places, inside=port_to(work, "p1-s2-rail1", "p1-spine2"))
+    done = room.run("run", write_scenario(work, size="2MB", transports="tcp, roce", more=faults), directory=work)
+    assert done.returncode in (0, 1, 2), done.stdout + done.stderr  # with faults, it may take longer than expected
+    record = record_in(work)
+    assert [point["values"]["transport"] for point in record["points"]] == ["tcp", "roce"]
+    for point in record["points"]:
+        [run] = point["runs"]
+        require_sound(run, also={"faults"})
+        checks = {check["name"]: check["ok"] for check in run["checks"]}
+        assert checks["cut-links"] and checks["untouched"]
+        [done_as] = [check["message"] for check in run["checks"] if check["name"] == "faults"]
+        slow = all(" ms late (limit" in part or " ms to happen (limit" in part for part in done_as.split("; "))
+        assert checks["faults"] or slow, done_as
+        assert ("tcp-cc" in checks) is (point["values"]["transport"] == "tcp"), "the hosts' own is known"
+        assert sum(channel["retransmits"] for channel in run["channels"]) > 0, "packets are lost between machines"
+        told = [(event["kind"], event["target"], event["at_s"]) for event in run["events"]]
+        for kind, due_s in (("link-down", 0.7), ("undone-link-down", 1.0)):
+            [at_s] = [at_s for what, where, at_s in told if (what, where) == (kind, places["near"])]
+            assert due_s <= at_s < due_s + 2, told
+        far = port_to(work, "p1-spine2", "p1-s1-rail1")
+        assert {where for what, where, _ in told if what == "link-set"} >= {places["near"], far}, "both ways"
+        assert {where for what, where, _ in told if what == "detected"} >= {"p1-s1-rail1", "p1-spine2"}, told
+    checked = room.run("check", "-n", "both", directory=work)
+    assert checked.returncode == 0, checked.stdout
+    assert listed(room, work, "both")["state"] == "running"
+    destroyed(room, work, "both")
+    assert left_on(*machines) == []
+
+
+TIMED = """name: timed
+topology: {file: both.yml}
+transport: {kind: tcp}
+workload: {kind: permutation, scope: inter-leaf, duration: DURATION}
+expect:
+  - {metric: goodput_share, min: 10%, source: "far below any"}
+"""
+
+
+@pytest.mark.thorough
+def test_flows_for_a_duration_have_their_programs_on_the_machines_of_their_hosts(room: MachineRoom, work: Path) -> None:
+    machines = room.start("r6a"), room.start("r6b")
+    deployed(room, work, "both", machines)
+    (work / "crossing.yml").write_text(TIMED.replace("DURATION", "2s"))
+    done = room.run("run", "crossing.yml", directory=work)
+    assert done.returncode in (0, 1, 2), done.stdout + done.stderr
+    [point] = record_in(work)["points"]
+    [run] = point["runs"]
+    require_sound(run, checked=False, also={"start-skew"})
+    assert len(run["channels"]) == 4, "one for each host"
+    assert all(channel["received_bytes"] > 100_000 for channel in run["channels"]), run["channels"]
+    (work / "crossing.yml").write_text(TIMED.replace("DURATION", "60s"))
+    with _running(room, work, "crossing.yml") as running:
+        until(lambda: all("iperf3 -c" in str(one.processes()) for one in machines), "it sends", timeout_s=240)
+        os.killpg(running.pid, signal.SIGINT)
+        _, said = running.communicate(timeout=60)
+    assert running.returncode == 130, said
+    until(lambda: not [line for one in machines for line in one.processes() if "iperf3" in line], "no iperf3 is left")
+    assert workers_on(*machines) == []
+    destroyed(room, work, "both")
+    assert left_on(*machines) == []
+
+
+def port_to(work: Path, node: str, peer: str) -> str:
+    """The port of a node that leads to another one."""
+    links = load_topology(work / "both.yml").links
+    ends = [(link.a, link.b) for link in links] + [(link.b, link.a) for link in links]
+    return next(str(near) for near, far in ends if (near.node, far.node) == (node, peer))
 
 
 @pytest.mark.thorough
@@ -175,9 +263,9 @@ def test_a_machine_that_is_lost_ends_the_run_and_is_named(room: MachineRoom, wor
     assert gone.returncode == 2 and left_on(lives) == []
 
 
-def _running(room: MachineRoom, work: Path) -> subprocess.Popen[str]:
+def _running(room: MachineRoom, work: Path, file: str = "") -> subprocess.Popen[str]:
     return subprocess.Popen(
-        room.testbed("run", write_scenario(work, size="20MB", transports="roce"), "-q"),
+        room.testbed("run", file or write_scenario(work, size="20MB", transports="roce"), "-q"),
         cwd=work,
         env=room.environment,
         stdin=subprocess.DEVNULL,

@@ -438,7 +438,7 @@ def test_routing_that_does_not_come_back_leaves_the_lab_changed(links: Links, mo
 
     monkeypatch.setattr(timeline_module, "ConvergenceWatch", Watch)
     lab = Lab(SimpleNamespace(node="s"))
-    monkeypatch.setattr(Lab, "run_directory", lambda self, node: SimpleNamespace(parent="/run"), raising=False)
+    monkeypatch.setattr(Lab, "processes_directory", "/run", raising=False)
     timeline = played(links, fault("link-down", "a:b", "0ms"), until=("a:b", "down"), lab=lab)
     assert timeline.outcome().left_changed == ("routing is not what it was before the faults: vty refused",)
 

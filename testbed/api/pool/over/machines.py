@@ -23,6 +23,9 @@ ANSWER_S = 900.0
 """A machine that has not answered after this time is lost: a large lab takes minutes."""
 SILENT_S = 20.0
 """A machine that does not acknowledge what it is sent for so long is lost."""
+MOST_COMMANDS = 8
+"""Commands at once over one connection: sshd allows ten sessions on each (MaxSessions, sshd_config(5)), unless told
+otherwise, and some are short."""
 _KEPT_WORDS = 20
 _Done = TypeVar("_Done")
 
@@ -35,7 +38,9 @@ class PartMachine:
         self.machine = machine
         self.name = machine.name
         self.target: RemoteTarget = parse_target(f"ssh://{machine.ssh}")
-        self._session: SshSession | None = None
+        self._sessions: list[tuple[SshSession, threading.Semaphore]] = []
+        """The connections, each with the number of commands that may begin over it."""
+        self._connecting = threading.Lock()
         self._prefix: tuple[str, ...] = ()
         self._input: BinaryIO | None = None
         self._heard = b""
@@ -50,8 +55,7 @@ class PartMachine:
 
         Raises `NotConnected`, and `TestbedError` where it has no testbed.
         """
-        self._session = session = open_session(self.target)
-        session.lose_after(SILENT_S)
+        session = self._opened()
         self._prefix = prepare_there(session, self.target)
         reader, writer = os.pipe()
         self._input = os.fdopen(writer, "wb", buffering=0)
@@ -71,21 +75,50 @@ class PartMachine:
         self._thread.start()
         self.reached_at = session.far_address
 
+    def _opened(self) -> SshSession:
+        session = open_session(self.target)
+        session.lose_after(SILENT_S)
+        self._sessions.append((session, threading.Semaphore(MOST_COMMANDS)))
+        return session
+
+    def _free(self) -> tuple[SshSession, threading.Semaphore]:
+        """Return a connection over which another command may begin, which is counted; where there is none it is made.
+
+        Raises `PartLost` where there is no connection at all.
+        """
+        with self._connecting:
+            if not self._sessions:
+                raise PartLost(f"{self.name} is not connected")
+            for found in self._sessions:
+                if found[1].acquire(blocking=False):
+                    return found
+            self._opened()
+            self._sessions[-1][1].acquire()
+            return self._sessions[-1]
+
     def run_module(self, module: str, arguments: Sequence[str], *, stdin: BinaryIO, stdout: Sink, stderr: Sink) -> int:
-        """Run a module of ours there until it ends; its exit code. It ends with the connection.
+        """Run a module of ours there, as `run_command` does."""
+        python = f"{self.target.path}/.venv/bin/python"
+        return self.run_command([python, "-m", module, *arguments], stdin=stdin, stdout=stdout, stderr=stderr)
+
+    def run_command(self, argv: Sequence[str], *, stdin: BinaryIO, stdout: Sink, stderr: Sink) -> int:
+        """Run a command there until it ends; its exit code. It ends with the connection, or is interrupted by its input
+        (`SshSession.run`).
 
         Raises `ConnectionLost`, and `PartLost` where there is no connection.
         """
-        if self._session is None:
-            raise PartLost(f"{self.name} is not connected")
-        return self._session.run(
-            [f"{self.target.path}/.venv/bin/python", "-m", module, *arguments],
-            errand_path=f"{self.target.path}/testbed/vm/remote/tethered_command.py",
-            prefix=self._prefix,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-        )
+        session, commands = self._free()
+        try:
+            return session.run(
+                argv,
+                errand_path=f"{self.target.path}/testbed/vm/remote/tethered_command.py",
+                prefix=self._prefix,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+            )
+        finally:
+            commands.release()
 
     def _take(self, content: bytes) -> None:
         *lines, self._heard = (self._heard + content).split(b"\n")
@@ -152,9 +185,10 @@ class PartMachine:
         self.end()
         if self._thread is not None:
             self._thread.join(timeout_s)
-        if self._session is not None:
-            self._session.__exit__(None, None, None)
-            self._session = None
+        with self._connecting:
+            sessions, self._sessions = self._sessions, []
+        for session, _ in sessions:
+            session.__exit__(None, None, None)
 
 
 @contextmanager

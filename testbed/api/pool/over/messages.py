@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -14,6 +15,9 @@ from testbed.base.typed_json import encode, from_text
 from testbed.lab.features.machines.watch import CutCounts
 
 LARGEST_BYTES = 256 << 20
+_READING = threading.Lock()
+"""The first time that msgspec (0.22) reads a type it looks what that consists of; threads that do so at once, as those
+of machines that answer at once, end the process (SIGSEGV)."""
 _T = TypeVar("_T")
 
 
@@ -256,4 +260,5 @@ def read_line(line: bytes, kinds: Mapping[str, type[Any]]) -> Any:
     name, content = msgspec.json.decode(line, type=tuple[str, msgspec.Raw])
     if name not in kinds:
         raise ValueError(f"{name[:40]!r} is none of {', '.join(kinds)}")
-    return msgspec.json.decode(content, type=kinds[name], dec_hook=from_text)
+    with _READING:
+        return msgspec.json.decode(content, type=kinds[name], dec_hook=from_text)

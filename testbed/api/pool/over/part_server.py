@@ -30,6 +30,8 @@ from testbed.base.errors import ConvergenceError, ExitCode, LabNotFound, Testbed
 from testbed.base.linux.iproute import converse_here
 from testbed.base.version import __version__
 from testbed.daemons.wires.configuration import WiresStatus
+from testbed.endpoints.worker.streams.tcp_socket import has_congestion_control
+from testbed.lab.core.deploy.congestion_control import read_congestion_controls
 from testbed.lab.core.deploy.lifecycle import DeployOptions, LabExists, deploy_lab, destroy_lab, require_machine
 from testbed.lab.core.deploy.listing import listed_labs
 from testbed.lab.core.deploy.live import RunningLab
@@ -82,6 +84,8 @@ class PartServer:
             run_messages.AskLab: self._tell_lab,
             run_messages.AskClock: lambda _: run_messages.ClockAnswer(now_ns=time.monotonic_ns()),
             run_messages.WatchPart: self._watch.begin,
+            run_messages.BeginFaults: self._watch.begin_faults,
+            run_messages.AwaitRouting: self._watch.await_routing,
             run_messages.UnwatchPart: self._watch.end,
         }
 
@@ -278,6 +282,7 @@ class PartServer:
         record = self._state.read(asked.lab)
         if record.part is None or record.numbers is not None:
             raise messages.PartFailed(f"the lab {asked.lab} there is none over several machines as it was deployed")
+        lab = RunningLab.open(asked.lab, self._state)
         return run_messages.LabAnswer(
             model=record.model,
             revision=record.revision,
@@ -287,6 +292,8 @@ class PartServer:
             reaction_ns=record.reaction_ns,
             about=encode_about(about_this_machine(probed=False)).decode(),
             underlay_ns=max((peer.delay_ns for peer in LabPart.from_json(record.part).peers.values()), default=0),
+            controls=read_congestion_controls(lab, [host.node for host in lab.plan.hosts]),
+            lacking=tuple(name for name in asked.congestion_controls if not has_congestion_control(name)),
         )
 
     def _check(self, asked: messages.AskCheck) -> messages.CheckAnswer:

@@ -16,12 +16,24 @@ from pathlib import Path
 from testbed.api.pool.machines import with_each
 from testbed.api.pool.over.clocks import ClockReading, compare_clock, over_a_run
 from testbed.api.pool.over.joined import join_watched
-from testbed.api.pool.over.lab import OpenedLab, open_spread, require_carried
+from testbed.api.pool.over.lab import OpenedLab, controls_asked, open_spread, require_carried
 from testbed.api.pool.over.live import check_cut_links
 from testbed.api.pool.over.machines import PartMachine, reached
 from testbed.api.pool.over.messages import PartLost
+from testbed.api.pool.over.part_faults import faults_by_machine, join_faults
 from testbed.api.pool.over.records import SpreadRecord, SpreadRecords
-from testbed.api.pool.over.run_messages import AskClock, ClockAnswer, PartSeen, UnwatchPart, Watching, WatchPart
+from testbed.api.pool.over.run_messages import (
+    AskClock,
+    AwaitRouting,
+    BeginFaults,
+    ClockAnswer,
+    FaultsBegun,
+    PartSeen,
+    RoutingAwaited,
+    UnwatchPart,
+    Watching,
+    WatchPart,
+)
 from testbed.api.pool.over.workers import SpreadWorkers
 from testbed.base.errors import TestbedError
 from testbed.base.interrupt import Interrupt
@@ -31,9 +43,11 @@ from testbed.record.record import MachinePart, Record
 from testbed.run.emulated.point import EmulatedPoint
 from testbed.run.emulated.sweep import EmulatedPoints, keep_k
 from testbed.run.emulated.workload_runner import LEAD_S, WorkloadRunner
+from testbed.run.faults.outcome import LabLeftChanged
 from testbed.run.measuring.measured import Measured
 from testbed.run.measuring.observation import Observation
 from testbed.run.placed.traffic import RunTraffic
+from testbed.run.schema.model import Fault
 from testbed.run.sweep.beside_record import keep_labs
 from testbed.run.sweep.point_runs import PointOutcome, RunOutcome
 from testbed.run.sweep.points import Point, Sweep
@@ -57,7 +71,7 @@ def run_spread(
     anything was measured, for what such a lab does not have among others.
     """
     with SpreadRecords().lock(record.name), reached(record.machines) as parts:
-        opened = open_spread(record, parts)
+        opened = open_spread(record, parts, controls_asked(sweep))
         require_carried(sweep, opened)
         keep_labs(options.directory, sweep.labs.values())
         journal = options.journal(sweep.points)
@@ -100,18 +114,38 @@ class MachinesOfRun:
 
         return {part.name: compared(part) for part in parts}
 
-    def begin(self, networks: Sequence[str], traffic: RunTraffic) -> list[str]:
+    def begin(self, networks: Sequence[str], traffic: RunTraffic, faults: Sequence[Fault]) -> list[str]:
         """Have every machine watch its part for a run; the neighbours of the traffic that do not answer."""
         nics, places = traffic.placement.nics, self.opened.record.places
         pairs = ((nics[a], nics[b]) for a, b in fabric_pairs(traffic.workload))
         hops = next_hops(self.opened.lab.plan, pairs)
+        by_machine = faults_by_machine(faults, self.opened.lab.model, places)
 
         def watch(part: PartMachine) -> Watching:
             own = tuple(hop for hop in hops if places[hop.place] == part.name)
-            asked = WatchPart(lab=self.opened.record.name, networks=tuple(networks), seed=traffic.seed, hops=own)
+            asked = WatchPart(
+                lab=self.opened.record.name,
+                networks=tuple(networks),
+                seed=traffic.seed,
+                hops=own,
+                faults=tuple(by_machine.get(part.name, ())) if faults else None,
+            )
             return part.ask(asked, Watching)
 
         return [line for answer in with_each(self.parts, watch) for line in answer.unresolved]
+
+    def begin_faults(self, begin_ns: int, clocks: Mapping[str, ClockReading]) -> None:
+        """Tell all machines when, on our clock, the traffic begins from which times of faults count."""
+        with_each(
+            self.parts,
+            lambda part: part.ask(BeginFaults(begin_ns=begin_ns + clocks[part.name].ahead_ns), FaultsBegun),
+        )
+
+    def await_routing(self) -> dict[str, str]:
+        """Wait until routing is whole again on all machines; what each says of it, "" where it is."""
+        asked = AwaitRouting(lab=self.opened.record.name)
+        found = with_each(self.parts, lambda part: part.ask(asked, RoutingAwaited).changed)
+        return dict(zip((part.name for part in self.parts), found, strict=True))
 
     def end(self) -> tuple[dict[str, PartSeen], dict[str, TestbedError]]:
         """Have every machine say what it has seen, and those that do not why."""
@@ -170,7 +204,13 @@ class SpreadPoint(EmulatedPoint):
 
     def outcome(self, runs: Sequence[RunOutcome], approximations: Sequence[str]) -> PointOutcome:
         """Put these runs of it together, and say what machines have to do with them."""
-        return super().outcome(runs, [*self._machines.approximations(), *approximations])
+        told = [*self._machines.approximations(), *approximations]
+        if self.scenario.by_programs:
+            told.append(
+                "Programs that send for a duration were begun over SSH, one after the other: what each did was later"
+                " than its times say, by as long as that takes."
+            )
+        return super().outcome(runs, told)
 
     def with_state(self, outcome: PointOutcome) -> PointOutcome:
         """Say which state of its file the lab is in."""
@@ -183,7 +223,7 @@ class SpreadPoint(EmulatedPoint):
         """Has every machine watch its part while the traffic runs. Raises `PartLost` for one that was lost."""
         machines, workers = self._machines, self._machines.workers
         networks = self.scenario.workload.ranks.networks_in(self.whole.model)
-        measured.unresolved = machines.begin(networks, traffic)
+        measured.unresolved = machines.begin(networks, traffic, self.scenario.faults)
         before = machines.compare_clocks(machines.parts)
         for name, clock in before.items():
             workers.set_clock(name, clock.ahead_ns)
@@ -191,6 +231,8 @@ class SpreadPoint(EmulatedPoint):
         self.lead_s = max(LEAST_LEAD_S, LEAD_ROUND_TRIPS * slowest_s) + LEAD_S
         measured.observation = Observation(begin_ns=time.monotonic_ns(), cpu=None)
         try:
+            if self.scenario.faults:
+                machines.begin_faults(measured.observation.begin_ns, before)
             yield
         finally:
             measured.observation.elapsed_s = (time.monotonic_ns() - measured.observation.begin_ns) / 1e9
@@ -208,6 +250,7 @@ class SpreadPoint(EmulatedPoint):
             clocks = {name: over_a_run(before[name], after[name]) for name in watched}
             if watched:
                 join_watched(watched, clocks, machines.opened.record.places, self.lab, measured)
+            changed = self._join_faults(watched, measured, whole=not lost)
             if not lost:
                 cuts = check_cut_links(machines.opened.record, machines.parts)
                 # from one machine to another, both of which may be wrong
@@ -222,7 +265,20 @@ class SpreadPoint(EmulatedPoint):
             return error
         except ValueError as error:
             return PartLost(f"a machine does not say what it was asked: {error}")
-        return next(iter(lost.values()), None)
+        return next(iter(lost.values()), changed)
+
+    def _join_faults(
+        self, watched: Mapping[str, PartSeen], measured: Measured, *, whole: bool
+    ) -> LabLeftChanged | None:
+        """Take what machines did and saw of faults, all of which are undone; the error of a lab that was left changed.
+        Of a `whole` lab, whose machines all answer, routing is awaited."""
+        seen = {name: part.faults for name, part in watched.items() if part.faults is not None}
+        if not seen:
+            return None
+        disturbed = whole and any(one.disturbed for one in seen.values())
+        routing = self._machines.await_routing() if disturbed else {}
+        measured.events, measured.faults = join_faults(len(self.scenario.faults), seen, routing)
+        return LabLeftChanged(measured.faults) if measured.faults.left_changed else None
 
 
 class _PointsInTurn:

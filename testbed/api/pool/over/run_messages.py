@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -75,15 +75,17 @@ class PackedSamples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskLab:
-    """Asks for the record of a lab, and what the machine is."""
+    """Asks for the record of a lab, and what the machine is; and which of these congestion controls of TCP it lacks."""
 
     lab: str
+    congestion_controls: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabAnswer:
     """The facts that a plan of the whole lab follows from, as its record on a machine has them. `about` is
-    `AboutMachine` as JSON, `underlay_ns` the longest time of a packet to another machine."""
+    `AboutMachine` as JSON, `underlay_ns` the longest time of a packet to another machine. `controls` is the congestion
+    control that TCP has in each host there, `lacking` those that were asked for and are not there."""
 
     model: Mapping[str, Any]
     revision: int
@@ -93,6 +95,8 @@ class LabAnswer:
     reaction_ns: int
     about: str
     underlay_ns: int
+    controls: Mapping[str, str]
+    lacking: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,14 +112,28 @@ class ClockAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartFault:
+    """A fault as `Fault` has it, or the half of one that is done on one machine."""
+
+    at_ns: int
+    kind: str
+    target: str
+    until_ns: int | None = None
+    period_ns: int | None = None
+    settings: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WatchPart:
     """Tells a machine to watch its part of a lab in these networks, its switches hashing as in the run of this seed.
-    `hops` are the neighbours on it that the traffic needs."""
+    `hops` are the neighbours on it that the traffic needs, `faults` those that it is to do; None: the run has none, on
+    no machine."""
 
     lab: str
     networks: tuple[str, ...]
     seed: int
     hops: tuple[NextHop, ...]
+    faults: tuple[PartFault, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +141,44 @@ class Watching:
     """The machine watches. `unresolved` are the neighbours that did not answer."""
 
     unresolved: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginFaults:
+    """Tells a machine when, of its CLOCK_MONOTONIC, the traffic begins from which times of faults count."""
+
+    begin_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultsBegun:
+    """The machine does its faults when they are due."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultsSeen:
+    """The faults that a machine did and saw, as `FaultOutcome` has them. `disturbed`: its routing may be another."""
+
+    acts: int
+    latest_s: float
+    troubles: tuple[str, ...]
+    left_changed: tuple[str, ...]
+    disturbed: bool
+    events: tuple[RunEvent, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitRouting:
+    """Has a machine wait until its routing is whole again, when all faults have been undone everywhere."""
+
+    lab: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingAwaited:
+    """`changed` is a sentence where routing is not whole; "" where it is."""
+
+    changed: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +205,8 @@ class PartSeen:
     balance: Reconciliation | None
     pausing: LabStatus | None
     touches: tuple[RunEvent, ...]
+    faults: FaultsSeen | None = None
 
 
-QUESTIONS = (AskLab, AskClock, WatchPart, UnwatchPart)
-ANSWERS = (LabAnswer, ClockAnswer, Watching, PartSeen)
+QUESTIONS = (AskLab, AskClock, WatchPart, BeginFaults, UnwatchPart, AwaitRouting)
+ANSWERS = (LabAnswer, ClockAnswer, Watching, FaultsBegun, PartSeen, RoutingAwaited)

@@ -49,6 +49,10 @@ class RemoteProcess:
             self.returncode = code if code < 128 or code == 255 else 128 - code
         self._ended.set()
         os.close(self._output)
+        self._ended_now()
+
+    def _ended_now(self) -> None:
+        """Do what is to be done when it has ended: nothing more."""
 
     def _pass_on(self, content: bytes) -> None:
         waiting = memoryview(content)
@@ -83,6 +87,8 @@ class RemoteProcess:
 class SpreadWorkers(SharedWorkers):
     """Shared processes on the machines of a lab, as many on each as it has processors, and hosts. A worker of a host
     is on the machine of that."""
+
+    here = False
 
     def __init__(self, parts: Sequence[PartMachine], places: Mapping[str, str], counts: Mapping[str, int]) -> None:
         super().__init__(sum(counts.values()))

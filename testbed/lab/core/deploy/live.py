@@ -148,9 +148,14 @@ class RunningLab:
                 hint=f"testbed destroy -n {self.name}",
             ) from error
 
+    @property
+    def plan_everywhere(self) -> LabPlan:
+        """Plan the whole lab anew, where other machines have the rest of it."""
+        return self.plan_of(self._everywhere, k=self._record.k)
+
     @cached_property
     def plan(self) -> LabPlan:
-        plan = self.plan_of(self._everywhere, k=self._record.k)
+        plan = self.plan_everywhere
         if self.part is not None:
             plan = self.part.plan(plan)
         if self._record.numbers is None:

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import pytest
 
-from testbed.api.pool.about import AboutMachine, about_this_machine
+from testbed.api.pool.about import about_this_machine
 from testbed.api.pool.crew import PoolLost
 from testbed.api.pool.file import PoolMachine
 from testbed.api.pool.machines import MOST_AT_ONCE, MachineAtWork, StationOrder, with_each
@@ -29,9 +29,6 @@ class StubMachine(MachineAtWork):
         self.breaks = breaks
         self.has: list[str] = []
         self.ended = self.closed = False
-
-    def ask(self, *, probed: bool) -> AboutMachine:
-        raise AssertionError("nobody asks it")
 
     def _run(self, source: BinaryIO) -> int:
         return 0

@@ -13,9 +13,9 @@ from fake_crew import FakeCrew
 
 from testbed.api.pool.answers import ScalesAnswer, ScaleTold, ToldError, TryAnswer, encode_answer
 from testbed.api.pool.crew import JobNews, MachineLost
+from testbed.api.pool.emulating import at_scale
 from testbed.api.pool.labs import run_on_labs_of
 from testbed.api.pool.parcel import SweepOrder
-from testbed.api.pool.seat import at_scale
 from testbed.record.record import Check, Outcome, PointResult
 from testbed.record.store import load_record
 from testbed.run.simulated.point import SimulatedPoint

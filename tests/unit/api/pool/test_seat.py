@@ -18,8 +18,9 @@ import pytest
 from waiting import until
 
 from testbed.api.pool.answers import RunAnswer, decode_answer
+from testbed.api.pool.emulating import LAB_FILE, LabClaim
 from testbed.api.pool.parcel import SweepOrder, pack_sweep, unpack_parcel
-from testbed.api.pool.seat import LAB_FILE, LabClaim, Seat, serve_seat
+from testbed.api.pool.seat import Seat, serve_seat
 from testbed.lab.core.deploy.records.journal import boot_id
 from testbed.lab.core.deploy.records.lab_record import LabRecord
 from testbed.lab.core.deploy.records.state import StateDirectory
@@ -163,7 +164,7 @@ def removed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(name)
         shutil.rmtree(state.lab_directory(name))
 
-    monkeypatch.setattr("testbed.api.pool.seat.destroy_lab", remove)
+    monkeypatch.setattr("testbed.api.pool.emulating.destroy_lab", remove)
     return names
 
 

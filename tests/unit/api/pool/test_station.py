@@ -1,10 +1,11 @@
-"""A station ends all that it has started, and leaves no file, whether its input ends or it is killed."""
+"""A station says what its machine is; it ends all that it has started, and leaves no file, however it ends."""
 
 from __future__ import annotations
 
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -15,11 +16,36 @@ from pathlib import Path
 import pytest
 from waiting import until
 
+from testbed.api.pool.about import ABOUT, AboutMachine, about_this_machine, decode_about, differences
+
 pytestmark = pytest.mark.process
 security = pytest.importorskip("distributed.security", reason="Dask distributed: pip install 'testbed[pool]'")
 
 ROOT = Path(__file__).parents[4]
 END_S = 20.0
+
+
+def started(kind: str, directory: Path) -> subprocess.Popen[bytes]:
+    """A station that is asked for runs of a kind."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "testbed.api.pool.station"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=directory,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    process.stdin.write(f"{kind}\n".encode())
+    process.stdin.flush()
+    return process
+
+
+def said_by(process: subprocess.Popen[bytes]) -> AboutMachine:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line.startswith(ABOUT)
+    return decode_about(line.removeprefix(ABOUT), "m")
 
 
 class Started:
@@ -34,15 +60,10 @@ class Started:
             "key": known.tls_worker_key,
             "seats": {"simulation": 1},
         }
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "testbed.api.pool.station"],
-            stdin=subprocess.PIPE,
-            cwd=directory,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            start_new_session=True,
-        )
+        self.process = started("simulation", directory)
         assert self.process.stdin is not None
         self.input = self.process.stdin
+        assert said_by(self.process).engine, "it has Dask distributed"
         self.input.write(json.dumps(order).encode() + b"\n")
         self.input.flush()
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
@@ -62,6 +83,8 @@ class Started:
         self.process.kill()
         self.process.wait()
         self.input.close()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
         for descriptor in self.children:
             os.close(descriptor)
 
@@ -100,3 +123,25 @@ def test_what_it_has_not_made_stays(station: Started, directory: Path) -> None:
     station.input.close()
     assert station.process.wait(END_S) == 0
     assert [path.name for path in directory.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("ends", ["input", "signal"])
+def test_one_that_is_not_told_to_begin_has_said_what_it_is_and_leaves_nothing(ends: str, directory: Path) -> None:
+    with started("simulation", directory) as process:
+        assert differences(about_this_machine(probed=False), said_by(process)) == []
+        assert process.poll() is None and process.stdin is not None
+        if ends == "input":
+            process.stdin.close()
+        else:
+            os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(END_S) == 0
+    assert not directory.exists()
+
+
+def test_one_that_is_asked_alone_says_what_labs_lack_and_ends(directory: Path) -> None:
+    with started("", directory) as process:
+        about = said_by(process)
+        assert about.can_deploy or about.lacks or not about.root
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(END_S) == 0

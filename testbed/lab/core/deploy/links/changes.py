@@ -1,8 +1,9 @@
 """Changing links of a running lab: rate, delay, loss, corruption, silence, up and down; and undoing it.
 
 A change acts on what a port sends. Rates are those of the port's HTB classes; loss, corruption and silence belong to
-the wire and are fields of the data path's map at the port that receives; delay is netem there. Each change is
-recorded first (`linkstate`), and `reset` brings back exactly what the topology declares. Links that a feature adds,
+the wire and are fields of the data path's map at the port that receives; delay is netem there. So of a link between
+two machines each has a part: the one that sends its rate and carrier, the one that receives what is lost. Each change
+is recorded first (`linkstate`), and `reset` brings back exactly what the topology declares. Links that a feature adds,
 such as those of scale-up domains, have names of their own, and the feature changes them.
 """
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from testbed.base.datapath.maps import LabMaps
 
 LARGEST_DELAY_NS = 60_000_000_000
+LOSSES = ("loss", "loss_every", "corruption", "silent")
+"""Changes of what is lost on the way: they are made at the port that receives, in the data path that `qos:` brings."""
 LARGEST_BURST = 1_000_000
 """Mean frames that are lost one after the other, as in scenarios."""
 
@@ -154,6 +157,7 @@ class LinkControl:
         self._guarded = {f"{node}:{name}" for node, name in lab.plan.guards}
         groups = lab.plan.link_groups
         self._grouped = frozenset[str]() if groups is None else groups.programmed
+        self._far_ports: dict[str, PortPlan] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -177,14 +181,18 @@ class LinkControl:
             links.prepare(port)
             return
         item = self._port(port)
-        self._route(item)
-        self._route(self._far(item))
+        for end in (item, self._ports.get(item.peer)):
+            if end is not None and self._is_here(end):
+                self._route(end)
         if self._has_qos(item):
             self._open_maps()
 
+    def _is_here(self, port: PortPlan) -> bool:
+        return f"{port.node}:{port.name}" in self._ports
+
     def _has_qos(self, port: PortPlan) -> bool:
-        """Tell whether the eBPF data path is on a port."""
-        return f"{port.node}:{port.name}" in self._numbers
+        """Tell whether the eBPF data path is on a port; of one elsewhere, on the port here that it sends to."""
+        return (f"{port.node}:{port.name}" if self._is_here(port) else port.peer) in self._numbers
 
     def _links_beside(self, port: str) -> LinksBeside | None:
         """Return what changes the links that are meant; None where a port of a network is."""
@@ -212,7 +220,7 @@ class LinkControl:
             state = read_link_state(self._lab.state_directory)
             for key in directions:
                 before = state.changes.get(key, WireChange())
-                after = self._resolve(self._ports[key], change).over(before)
+                after = self._resolve(self._port(key), change).over(before)
                 self._move(key, state, before, self._without_declared(key, after))
 
     def reset(self, port: str, *, both: bool = True) -> None:
@@ -234,7 +242,7 @@ class LinkControl:
             state = read_link_state(self._lab.state_directory)
             changed = list(state.changes)
             for key in changed:
-                if key in self._ports:
+                if key in self._ports or key in self._senders_elsewhere():
                     self._move(key, state, state.changes[key], WireChange())
         return changed + [name for links in self._beside for name in links.reset_all()]
 
@@ -292,8 +300,19 @@ class LinkControl:
     # ------------------------------------------------------------------ what to do
 
     def _port(self, port: str) -> PortPlan:
+        if port not in self._ports and port in (elsewhere := self._senders_elsewhere()):
+            return elsewhere[port]
         node, _, interface = port.partition(":")
         return self._lab.port(node, interface)
+
+    def _senders_elsewhere(self) -> Mapping[str, PortPlan]:
+        """The ports of other machines that send to ports of this one, by name."""
+        if self._far_ports is None:
+            peers = {port.peer for port in self._ports.values() if port.peer} - self._ports.keys()
+            ports = self._lab.plan_everywhere.ports if self._lab.part is not None and peers else ()
+            named = ((f"{port.node}:{port.name}", port) for port in ports)
+            self._far_ports = {name: port for name, port in named if name in peers}
+        return self._far_ports
 
     def _directions(self, port: str, both: bool) -> list[str]:
         item = self._port(port)
@@ -304,7 +323,7 @@ class LinkControl:
         if port.peer not in self._ports:
             raise LinkRefused(
                 f"{port.peer}, the other end of {port.node}:{port.name}, is on another machine",
-                hint="rate, down and up of what this end sends can be changed",
+                hint="of what this end sends, rate, down and up can be changed here, and what is lost there",
             )
         return port.peer
 
@@ -329,7 +348,14 @@ class LinkControl:
                 " link is made for",
                 hint="a link can be made slower: --rate 50%",
             )
-        wanted = [name for name in ("loss", "loss_every", "corruption", "silent") if getattr(change, name) is not None]
+        wanted = [name for name in LOSSES if getattr(change, name) is not None]
+        if not self._is_here(port) and any(
+            getattr(change, item.name) is not None for item in fields(change) if item.name not in LOSSES
+        ):
+            raise LinkRefused(
+                f"{port.node}:{port.name} is on another machine, and this one makes what is lost behind it alone",
+                hint="change the rest there",
+            )
         if wanted or change.delay is not None or change.jitter is not None:
             self._far_name(port)  # such a change is made there, and refused before it is recorded
         if wanted and not self._has_qos(port):
@@ -371,14 +397,14 @@ class LinkControl:
 
     def _without_declared(self, key: str, change: WireChange) -> WireChange:
         """Only what really differs from the topology: setting the declared value is undoing the change."""
-        declared = asdict(declared_values(self._ports[key]))
+        declared = asdict(declared_values(self._port(key)))
         return WireChange(**{name: value for name, value in asdict(change).items() if value != declared[name]})
 
     def _move(self, key: str, state: LinkState, before: WireChange, after: WireChange) -> None:
         """Record, then do; on failure do and record the opposite."""
         if before == after:
             return
-        port = self._ports[key]
+        port = self._port(key)
         old, new = (declared_values(port).changed(change) for change in (before, after))
         fresh = new.rate_bps != old.rate_bps and key not in state.classes
         if fresh:
@@ -417,12 +443,11 @@ class LinkControl:
         originals: Sequence[wire.HtbClass],
         changes: tuple[WireChange, WireChange],
     ) -> None:
-        port = self._ports[key]
+        port = self._port(key)
         if new.rate_bps != old.rate_bps:
             batch = wire.change_rate(port.ifindex, originals, new.rate_bps, port.rate_bps)
             self._route(port).expect(batch, [f"rate of {key}"] * len(batch))
-        losses = ("loss", "loss_every", "corruption", "silent")
-        if any(getattr(new, name) != getattr(old, name) for name in losses):
+        if any(getattr(new, name) != getattr(old, name) for name in LOSSES):
             record = self._open_maps().ports[self._numbers[self._far_name(port)]]
             record["corruption"] = probability(new.corruption)
             record["loss_every"] = new.loss_every
@@ -521,12 +546,11 @@ class LinkControl:
             raise rtnetlink.failure_error(failures, [f"{key}: route {item.destination}" for item in lost])
 
     def _actual(self, port: PortPlan) -> dict[str, Any]:
-        route = self._route(port)
-        counters = read_counters(route).get(port.name)
-        actual: dict[str, Any] = {
-            "carrier": counters is not None and counters.up,
-            "rate_bps": self.rate_bps(f"{port.node}:{port.name}"),
-        }
+        actual: dict[str, Any] = {}
+        if self._is_here(port):
+            counters = read_counters(self._route(port)).get(port.name)
+            actual["carrier"] = counters is not None and counters.up
+            actual["rate_bps"] = self.rate_bps(f"{port.node}:{port.name}")
         if self._has_qos(port) and port.peer in self._ports:
             record = self._open_maps().ports[self._numbers[port.peer]]
             loss = int(record["loss"])

@@ -15,6 +15,7 @@ from testbed.api.pool.over.clocks import ClockReading
 from testbed.api.pool.over.joined import join_watched
 from testbed.api.pool.over.lab import SpreadLab
 from testbed.api.pool.over.messages import ANSWERS, line_of, read_line
+from testbed.api.pool.over.programs import RemotePrograms
 from testbed.api.pool.over.run_messages import Packed, PackedSamples, PartSeen
 from testbed.base.datapath.abi import CLASSES
 from testbed.base.datapath.maps import MAPS
@@ -41,7 +42,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> SpreadLab:
     file = tmp_path_factory.mktemp("lab") / "two.yml"
     file.write_text(TOPOLOGY.format(name="two") + LOSSLESS)
     model = load_topology(file)
-    return SpreadLab(model=model, plan=plan_lab(model, k=20_000))
+    return SpreadLab(model=model, plan=plan_lab(model, k=20_000), controls={}, programs=RemotePrograms("two", [], {}))
 
 
 @pytest.fixture(scope="module")
