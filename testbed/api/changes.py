@@ -47,6 +47,7 @@ MOST_OPERATIONS = 150_000
 MOST_OPERATIONS_MEANWHILE = 15_000
 """The most of them before one is made, which is not to wait for it."""
 _KEYS_SHOWN = 3
+_Thing = tuple[str, str, str, bool]
 ENDED = "ended, and no file says so"
 """The reason of a repair that is about nothing that a person has changed."""
 
@@ -345,7 +346,7 @@ def _reasons(
     work = len(keys) * len(changes.new.operations)
     if len(keys) < 2 or len(keys) > MOST_KEYS or work > most or before is None:
         return lambda _: every
-    causes: dict[tuple[str, str, str], list[KeyChange]] = {}
+    causes: dict[_Thing, list[KeyChange]] = {}
     together: list[KeyChange] = []
     for key in keys:
         try:
@@ -361,9 +362,10 @@ def _reasons(
     return lambda row: texts.get(_thing(row), otherwise)
 
 
-def _thing(row: ChangeRow) -> tuple[str, str, str]:
-    """Return what a row is about, whatever becomes of it; of what makes the whole lab go, what that is."""
-    return row.node, row.what, row.detail if row.allow else ""
+def _thing(row: ChangeRow) -> _Thing:
+    """Return what a row is about, whatever becomes of it; of what makes the whole lab go, what that is. A port that is
+    told of another buffer of its switch is not one that is set to something else."""
+    return row.node, row.what, row.detail if row.allow else "", bool(row.part_of)
 
 
 def _told(keys: Sequence[KeyChange]) -> str:

@@ -9,6 +9,7 @@ from testbed.cli.output import error_console
 from testbed.lab.core.deploy.steps import StepEvent
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress, TaskID
 
 
@@ -16,13 +17,12 @@ class StepDisplay:
     """Subscribes to step events. On a terminal it moves; elsewhere it prints one line a step."""
 
     def __init__(self, quiet: bool = False) -> None:
-        self._quiet = quiet
-        self._console = error_console()
+        self._console: Console | None = None if quiet else error_console()
         self._progress: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> StepDisplay:
-        if not self._quiet and sys.stderr.isatty():
+        if self._console is not None and sys.stderr.isatty():
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
             self._progress = Progress(
@@ -40,7 +40,7 @@ class StepDisplay:
             self._progress.stop()
 
     def __call__(self, event: StepEvent) -> None:
-        if self._quiet:
+        if self._console is None:
             return
         if self._progress is None:
             if event.phase == "stop":

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.base.names import namespace_name
-from testbed.lab.core.drivers.nodes.changing import Filter, KernelChanges, kernel_changes, places_of
+from testbed.lab.core.drivers.nodes.changing import Filter, KernelChanges, kernel_changes
+from testbed.lab.core.drivers.nodes.places import places_of
 from testbed.lab.core.model import LagBy, VrfBy
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan

@@ -104,13 +104,13 @@ def apply(
 
 def _print_outcome(changes: "Changes", elapsed_s: float, form: options.Format) -> None:
     """Say what was done; programs are told of each thing."""
-    from testbed.cli.output import console, emit
-    from testbed.lab.core.plan.changes import ChangeRow
-
     if form is not options.Format.TABLE:
+        from testbed.cli.output import emit
+        from testbed.lab.core.plan.changes import ChangeRow
+
         emit(changes.rows, ChangeRow, form, document=changes.to_json() | {"seconds": round(elapsed_s, 3)})
         return
     said = f"{changes.summary}; converged" if changes else "nothing to change"
     if not changes.deployed:
         said = "deployed, and its routing has converged"
-    console().print(f"{changes.lab}: {said} ({elapsed_s:.1f} s)", highlight=False, markup=False)
+    click.echo(f"{changes.lab}: {said} ({elapsed_s:.1f} s)")

@@ -117,8 +117,12 @@ class KindsSpec(SpecModel):
 
     ELSEWHERE = foreign.KIND_SECTIONS
 
-    host: Section[NodeSettings] = Field(default=NodeSettings(), description="Gives the settings of every host.")
-    switch: Section[NodeSettings] = Field(default=NodeSettings(), description="Gives the settings of every switch.")
+    host: Section[NodeSettings] = Field(
+        default=NodeSettings.model_construct(), description="Gives the settings of every host."
+    )
+    switch: Section[NodeSettings] = Field(
+        default=NodeSettings.model_construct(), description="Gives the settings of every switch."
+    )
 
 
 class LinkSpec(LinkSettings):

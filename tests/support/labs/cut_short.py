@@ -105,7 +105,8 @@ class Bench:
         self.deploy()
         first = self.seen()
         acts = self.acts()
-        assert differences(self.seen(), first) == [], "changed there and back it is the lab that it was"
+        found = differences(self.seen(), first)
+        assert found == [], f"changed there and back it is the lab that it was: {found[:12]}"
         self.apply(self.after)
         wanted = self.seen()
         self.apply(self.before)
@@ -115,7 +116,8 @@ class Bench:
             killed += self.cut_short(self.after, number).returncode != 0
             path, expected = (self.after, wanted) if point % 2 == 0 else (self.before, first)
             self.apply(path)
-            assert differences(self.seen(), expected) == [], f"{path.name} after a SIGKILL at act {number} of {acts}"
+            found = differences(self.seen(), expected)
+            assert found == [], f"{path.name} after a SIGKILL at act {number} of {acts}: {found[:12]}"
             self.apply(self.before)
         assert killed >= points // 2, "most of the moments lay within the change"
         assert self.sandbox.cli("check", "-n", self.sandbox.name()).returncode == 0

@@ -177,6 +177,14 @@ def test_each_row_has_the_keys_that_bring_it_about(differ: Differ, file: Path) -
     assert {reason for what, reason in by_what.items() if what.startswith("link")} == {hosts}
 
 
+def test_what_a_switch_is_told_is_no_reason_of_what_its_ports_are_set_to(differ: Differ) -> None:
+    changes = differ(("  preset: uec\n", "  preset: uec\n  buffer: {alpha: 0.25}\n  load_balancing: {mode: flowlet}\n"))
+    groups = {group.what.split()[-1]: group for group in changes.groups}
+    assert "alpha" in groups["ports"].detail and "load_balancing" not in groups["ports"].reason
+    assert "qos.buffer" in groups["ports"].reason
+    assert "load_balancing" in groups["buffers"].reason and "qos.buffer" not in groups["buffers"].reason
+
+
 def test_keys_that_are_nothing_alone_are_the_reason_together(differ: Differ) -> None:
     changes = differ(("weight: 40", "weight: 30"), ("weight: 60", "weight: 70"), ("hosts: 2", "hosts: 3"))
     assert next(row.reason for row in changes.rows if row.kind == "host").startswith("fabric.hosts")

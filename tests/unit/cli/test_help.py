@@ -152,6 +152,12 @@ def test_validating_a_topology_loads_nothing_of_deployed_labs() -> None:
     assert not (HEAVY - {"pydantic", "rich", "yaml"}) & modules
 
 
+def test_changing_a_lab_loads_what_reads_the_maps_of_a_data_path_where_there_is_one() -> None:
+    modules = imported_by("import testbed.cli.labs.apply, testbed.cli.labs.diff, testbed.api.changes")
+    assert not {"docker", "mininet", "numpy", "paramiko", "pyroute2", "rich"} & modules
+    assert not {"testbed.daemons.lag.node", "testbed.daemons.lag.bonding"} & modules
+
+
 @pytest.mark.parametrize("words", [("validate",), ("run", "--dry-run")], ids=" ".join)
 def test_looking_at_a_scenario_loads_nothing_that_would_run_it(words: tuple[str, ...]) -> None:
     """Registries name what they have, and import it when it is asked for."""

@@ -8,7 +8,7 @@ both plans that say the same are about the same thing, and it stays as it is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
@@ -122,7 +122,7 @@ def changes_between(old: LabPlan, new: LabPlan) -> PlanChanges:
     """
     if old is new:
         return PlanChanges(removed=(), changed=(), made=())
-    before, after = _by_identity(old.operations), _by_identity(new.operations)
+    before, after = map(_by_identity, _apart(old.operations, new.operations))
     gone = [OperationChange(old=item, new=None) for key, item in before.items() if key not in after]
     both = [(before[key], item) for key, item in after.items() if key in before]
     return PlanChanges(
@@ -130,6 +130,60 @@ def changes_between(old: LabPlan, new: LabPlan) -> PlanChanges:
         changed=tuple(OperationChange(old=was, new=item) for was, item in both if was != item),
         made=tuple(OperationChange(old=None, new=item) for key, item in after.items() if key not in before),
     )
+
+
+_NEAR = 256
+"""Operations in a row that have come or gone, and among which the next one is looked for that both plans have."""
+_MOST_LOOKS = 16
+"""The looks in vain, after which all that follows is taken to differ."""
+
+
+def _apart(old: Sequence[Operation], new: Sequence[Operation]) -> tuple[list[Operation], list[Operation]]:
+    """Return the operations of two plans without those that both have, in the same order: of a large lab these are
+    nearly all, and to compare two of them takes less than to find out what each is called."""
+    here = there = looks = 0
+    left: set[int] = set()
+    right: set[int] = set()
+    while here < len(old) and there < len(new):
+        if old[here] == new[there]:
+            here, there = here + 1, there + 1
+            continue
+        was, item = identity(old[here]), identity(new[there])
+        gone = come = 1
+        if was != item:
+            if steps := _steps_to(was, new, there):
+                gone, come = 0, steps
+            elif steps := _steps_to(item, old, here):
+                gone, come = steps, 0
+            elif (looks := looks + 1) > _MOST_LOOKS:
+                break
+        left.update(range(here, here + gone))
+        right.update(range(there, there + come))
+        here, there = here + gone, there + come
+    left.update(range(here, len(old)))
+    right.update(range(there, len(new)))
+    differing = [*(old[place] for place in left), *(new[place] for place in right)]
+    settings = {(item.node, item.key) for item in differing if isinstance(item, SetSysctl)}
+    return _at(left, old, settings), _at(right, new, settings)
+
+
+def _steps_to(wanted: Hashable, operations: Sequence[Operation], start: int) -> int:
+    """Return how far behind `start` an operation is by this name, 0 where it is not near."""
+    near = range(start + 1, min(start + 1 + _NEAR, len(operations)))
+    return next((place - start for place in near if identity(operations[place]) == wanted), 0)
+
+
+def _at(
+    places: Collection[int], operations: Sequence[Operation], settings: Collection[tuple[str, str]]
+) -> list[Operation]:
+    """Return the operations at some places, and all that write one of some `settings`, of which each time counts."""
+    if not settings:
+        return [operations[place] for place in sorted(places)]
+    return [
+        item
+        for place, item in enumerate(operations)
+        if place in places or (isinstance(item, SetSysctl) and (item.node, item.key) in settings)
+    ]
 
 
 def identity(operation: Operation) -> Hashable:

@@ -249,6 +249,11 @@ class LabPlan:
         """The numbers of all ports of the lab that have QoS, by "node:interface"."""
         return {f"{item.node}:{item.name}": item.port for item in self.operations if isinstance(item, InstallPort)}
 
+    @property
+    def installed(self) -> set[tuple[str, int]]:
+        """All ports of the lab that have QoS, each by its node and its number."""
+        return {(item.node, item.port) for item in self.operations if isinstance(item, InstallPort)}
+
     def of_network(self, *names: str) -> LabPlan:
         """The plan as it is seen in some networks: their ports and switches, and of hosts the NICs in them. Operations
         are those of the whole lab. A network that another one carries has that one's switches, with the ports between

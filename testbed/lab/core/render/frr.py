@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from ipaddress import IPv4Network
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from testbed.base.files import cache_directory
 from testbed.lab.core.model import ConfigText, Protocol
 from testbed.lab.core.plan.lab_plan import Neighbor, SwitchPlan
+from testbed.lab.core.plan.stable import stable_hash
 from testbed.lab.core.render.startup import (
     daemons_asked_for,
     deal_out,
@@ -187,16 +191,26 @@ def _groups(switch: SwitchPlan) -> tuple[_Group, ...]:
 
 @cache
 def _templates() -> Mapping[str, Template]:
-    """The templates, compiled once per process."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    """The templates, compiled once for each version of their source, and kept in the cache."""
+    from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
+    from jinja2.bccache import Bucket
 
+    class Kept(FileSystemBytecodeCache):
+        """Who cannot write there, or has no room, compiles them each time."""
+
+        def dump_bytecode(self, bucket: Bucket) -> None:
+            with suppress(OSError):
+                Path(self.directory).mkdir(parents=True, exist_ok=True)
+                super().dump_bytecode(bucket)
+
+    written: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    kept = Kept(str(cache_directory() / "templates"), f"{stable_hash(repr(written), 32):08x}-%s.cache")
     environment = Environment(
         loader=PackageLoader("testbed.lab.core.render"),
+        bytecode_cache=kept,
         undefined=StrictUndefined,
         autoescape=False,  # not HTML
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
+        **written,
     )
     return {
         name: environment.get_template(f"{name}.j2")

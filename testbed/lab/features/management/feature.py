@@ -43,12 +43,12 @@ class ManagementFeature(Feature):
 
         Raises `PlanError` where packages of services are missing.
         """
-        from testbed.lab.core.deploy.mechanisms import machine_capabilities
-        from testbed.lab.features.management.services_apply import require_services
-
         network = lab.management
         if network is None:
             return
+        from testbed.lab.core.deploy.mechanisms import machine_capabilities
+        from testbed.lab.features.management.services_apply import require_services
+
         able = machine_capabilities(state)
         if why := able.why("filter.management") or able.why("filter.guards"):
             raise CapabilityError(

@@ -16,6 +16,8 @@ from testbed.base.errors import ConvergenceError, TestbedError
 from testbed.lab.core.deploy.changing.carrying.carrying_out import TELLING, ChangeExecution, Manner
 from testbed.lab.core.deploy.changing.differences import (
     LabChanges,
+    asked_changes,
+    asked_of,
     changes_between,
     changes_from_nothing,
     changes_of,
@@ -89,10 +91,11 @@ def apply_lab(
         if begun is not None and begun.is_asked:
             return begun.changes
         running = running if begun is None else begun.running
-        changes = None if begun is not None or options.repair else nothing_to_change(running, lab, options.k)
+        asked = asked_of(running, lab)
+        changes = None if begun is not None or options.repair else nothing_to_change(running, asked, options.k)
         if changes is None:
             _require_machine(lab, state)
-            changes = changes_of(running, lab, options.k)
+            changes = asked_changes(running, asked, options.k)
         require_allowed(changes, options.allow)
         drift = find_drift(running) if options.repair and not changes.obstacles else Drift()
         options.told(replace(changes, drift=drift))

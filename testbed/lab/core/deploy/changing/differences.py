@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -141,23 +141,50 @@ def require_possible(changes: LabChanges) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedLab:
+    """A lab that one which is up is to become, with what it keeps of that one. `model` is what a record says of it, and
+    the record of the lab that is up says the same where it `is_recorded`."""
+
+    lab: Lab
+    model: Mapping[str, Any]
+    is_recorded: bool
+
+
+def asked_of(running: RunningLab, lab: Lab) -> AskedLab:
+    """Return the lab that is asked for by `lab`. The model that is recorded is read only where it says another one."""
+    model, recorded = encode_lab(lab), running.record.model
+    if say_the_same(recorded, model):  # who has kept everything keeps it
+        return AskedLab(lab=lab, model=model, is_recorded=True)
+    kept = keep(running.model, lab)
+    if kept is lab:
+        return AskedLab(lab=lab, model=model, is_recorded=False)
+    model = encode_lab(kept)
+    return AskedLab(lab=kept, model=model, is_recorded=say_the_same(recorded, model))
+
+
 def changes_of(running: RunningLab, lab: Lab, k: float | None = None) -> LabChanges:
     """Return what makes a lab that is up what `lab` says. Touches nothing. Raises `PlanError`.
 
     What only a new deploy can bring about is among the `obstacles` of what comes back.
     """
-    lab = keep(running.model, lab)
+    return asked_changes(running, asked_of(running, lab), k)
+
+
+def asked_changes(running: RunningLab, asked: AskedLab, k: float | None = None) -> LabChanges:
+    """Do as `changes_of`, for a lab of which it is known what it keeps."""
+    lab = asked.lab
     record = decided(running.record, lab, running.state)
     old, k = running.plan, record.k if k is None else k
-    new = old if _is_as_recorded(running, record, lab, k) else RunningLab(record, running.state).plan_of(lab, k=k)
+    new = old if _is_as_recorded(running, record, asked, k) else RunningLab(record, running.state).plan_of(lab, k=k)
     if new is not old and old.tables is not None and new.tables is not None:
         new = keep_numbers(new, numbers_of(old))
     record = replace(
         record,
         k=k,
         source=lab.source,
-        model=encode_lab(lab),
-        numbers=asdict(numbers_of(new)) if new.tables is not None else None,
+        model=asked.model,
+        numbers=numbers_of(new).to_json() if new.tables is not None else None,
         written=encode_written(lab),
         revision=record.revision + 1,
         changed=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -165,16 +192,13 @@ def changes_of(running: RunningLab, lab: Lab, k: float | None = None) -> LabChan
     return changes_between(running, RunningLab.planned(record, running.state, lab, new))
 
 
-def nothing_to_change(running: RunningLab, lab: Lab, k: float | None = None) -> LabChanges | None:
-    """Return the changes that make a lab that is up what `lab` says where that is what it was made of; None where it is
-    something else. It takes no plan, which large labs take long to make, and reads the model that is recorded only
-    where a lab that keeps something of it could be the same. Raises as `changes_of`."""
+def nothing_to_change(running: RunningLab, asked: AskedLab, k: float | None = None) -> LabChanges | None:
+    """Return the changes that make a lab that is up what is asked for where that is what it was made of; None where it
+    is something else. It takes no plan, which large labs take long to make. Raises as `changes_of`."""
+    lab = asked.lab
     record = decided(running.record, lab, running.state)
-    k = record.k if k is None else k
-    if not _is_as_recorded(running, record, lab, k):
-        lab = keep(running.model, lab)
-        if not _is_as_recorded(running, record, lab, k):
-            return None
+    if not _is_as_recorded(running, record, asked, record.k if k is None else k):
+        return None
     plan = _no_plan(running.name, record.slot, record.k)
     return LabChanges(
         old=plan,
@@ -187,8 +211,8 @@ def nothing_to_change(running: RunningLab, lab: Lab, k: float | None = None) -> 
     )
 
 
-def _is_as_recorded(running: RunningLab, record: LabRecord, lab: Lab, k: float) -> bool:
-    return record == running.record and record.k == k and say_the_same(record.model, encode_lab(lab))
+def _is_as_recorded(running: RunningLab, record: LabRecord, asked: AskedLab, k: float) -> bool:
+    return asked.is_recorded and record == running.record and record.k == k
 
 
 def _no_plan(lab: str, slot: int, k: float) -> LabPlan:

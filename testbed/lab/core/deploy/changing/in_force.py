@@ -15,7 +15,7 @@ from testbed.lab.core.deploy.changing.differences import REFUSED_SHOWN, LabChang
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.links.recorded import WireChange, read_link_state
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.drivers.nodes.changing import spaces_of
+from testbed.lab.core.drivers.nodes.places import spaces_of
 from testbed.lab.core.plan.operations import CreateVeth, Operation
 
 

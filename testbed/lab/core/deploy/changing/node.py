@@ -43,8 +43,8 @@ from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step
 from testbed.lab.core.deploy.watch.running_config import note_configurations
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
 from testbed.lab.core.drivers.netlink.rdma import remove_devices
-from testbed.lab.core.drivers.nodes.changing import ends_of, is_on, places_of
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
+from testbed.lab.core.drivers.nodes.places import ends_of, is_on, places_of
 from testbed.lab.core.drivers.nodes.seen import read_links
 from testbed.lab.core.drivers.probing.machine import require_root
 from testbed.lab.core.drivers.routing.frr import remove_crash_directories

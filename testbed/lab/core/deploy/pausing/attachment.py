@@ -99,7 +99,7 @@ def leave_attachment(old: LabPlan, new: LabPlan, run: Path, run_directory: Path,
     if not needs_pause_agent(new):
         if needs_pause_agent(old):
             detach(new.lab, run)
-    elif not set(old.port_numbers.values()) <= set(new.port_numbers.values()):
+    elif not {number for _, number in old.installed} <= {number for _, number in new.installed}:
         attach(new, run, run_directory, state_directory)
 
 

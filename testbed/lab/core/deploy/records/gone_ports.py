@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from testbed.base.datapath.abi import CLASSES
-from testbed.base.datapath.maps import LabMaps
 from testbed.base.files import write_atomically
 from testbed.lab.core.deploy.records.journal import state_error
+
+if TYPE_CHECKING:
+    from testbed.base.datapath.maps import LabMaps
 
 FILE = "gone-ports.json"
 COUNTERS = (("ingress", "in_packets"), ("queues", "forwarded_packets"), ("queues", "trimmed_packets"))

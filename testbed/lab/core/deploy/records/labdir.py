@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from testbed.lab.core.plan.lab_plan import LabPlan
 
 ORIGIN_FILE = ".deployed-on"
 """In a lab directory that a verb on another machine brought here: which machine that is."""
+DATA_FILE = "topology-data.json"
 INVENTORY_FILE = "ansible-inventory.yml"
 REMOVED_VARIABLE = "TESTBED_REMOVED_PATHS"
 """Names a file for the paths that labs had here and that are removed, a JSON string for each line: whoever runs a verb
@@ -109,10 +111,13 @@ def ansible_inventory(lab: Lab, plan: LabPlan) -> dict[str, Any]:
     return {"all": {"vars": {"testbed_lab": lab.name}, "children": groups}}
 
 
-def write_lab_directory(lab: Lab, plan: LabPlan, directory: Path, journal: Journal) -> None:
+def write_lab_directory(
+    lab: Lab, plan: LabPlan, directory: Path, journal: Journal, before: tuple[Lab, LabPlan] | None = None
+) -> None:
     """Write the lab directory, journalling each path before it exists; a directory that was there stays.
 
-    Raises `StateError`.
+    `before` is what the directory says so far, None where nobody knows: a file of it that is there and would say the
+    same again stays. Raises `StateError`.
     """
     if not directory.is_dir():
         journal.path(directory)
@@ -121,15 +126,29 @@ def write_lab_directory(lab: Lab, plan: LabPlan, directory: Path, journal: Journ
     except OSError as error:
         raise state_error(directory, error) from error
     (directory / ORIGIN_FILE).unlink(missing_ok=True)  # the directory is this machine's from now on
-    for name, content in (
-        ("topology-data.json", _encode(topology_data(lab, plan))),
-        (INVENTORY_FILE, yaml.dump(ansible_inventory(lab, plan), Dumper=_Dumper, sort_keys=False)),
-    ):
-        journal.path(directory / name)
-        try:
-            (directory / name).write_text(content)
-        except OSError as error:
-            raise state_error(directory / name, error) from error
+    known = set(journal.read().paths)
+    data, inventory = directory / DATA_FILE, directory / INVENTORY_FILE
+    alike = before is not None and _told(*before) == _told(lab, plan)
+    if not (alike and data.is_file()):
+        _write(data, _encode(topology_data(lab, plan)), journal, known)
+    hosts = ansible_inventory(lab, plan)
+    if not (before is not None and inventory.is_file() and ansible_inventory(*before) == hosts):
+        _write(inventory, yaml.dump(hosts, Dumper=_Dumper, sort_keys=False), journal, known)
+
+
+def _told(lab: Lab, plan: LabPlan) -> tuple[Any, ...]:
+    """Return all that `topology_data` is made of: to compare it takes less than to make it."""
+    speakers = [(speaker.node, speaker.asn, speaker.loopback) for speaker in plan.speakers]
+    return lab.name, lab.design, lab.source, plan.k, speakers, lab.nodes, lab.links, plan.ports
+
+
+def _write(path: Path, content: str, journal: Journal, known: Collection[Path]) -> None:
+    if path not in known:
+        journal.path(path)
+    try:
+        path.write_text(content)
+    except OSError as error:
+        raise state_error(path, error) from error
 
 
 def _encode(data: dict[str, Any]) -> str:

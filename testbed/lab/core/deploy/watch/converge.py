@@ -38,6 +38,9 @@ from testbed.lab.core.feature import features
 from testbed.lab.core.plan.lab_plan import LabPlan, SwitchPlan
 
 QUIET_S = 0.04
+"""The longest time for which a table has to be quiet before it is looked at."""
+_LOOKS_APART = 4
+"""It need not be longer than so many times what a look at all tables takes: of a few it is a moment."""
 LONGEST_UNCHECKED_S = 0.5
 MISSING_SHOWN = 12
 DAEMONS_CHECKED_S = 0.5
@@ -55,11 +58,13 @@ class _Table:
     changed_at: float
     checked_at: float = 0.0
     dirty: bool = True
+    took_s: float = QUIET_S
+    """The time that the last look at it took."""
     missing: dict[RouteKey, Mismatch] = field(default_factory=dict)
 
-    def due(self) -> float:
-        """Return when it should be looked at next."""
-        return min(self.changed_at + QUIET_S, self.checked_at + LONGEST_UNCHECKED_S)
+    def due(self, quiet_s: float) -> float:
+        """Return when it should be looked at next, which is once it has been quiet."""
+        return min(self.changed_at + quiet_s, self.checked_at + LONGEST_UNCHECKED_S)
 
     def hear(self) -> bool:
         """Take note of changes, and tell whether there were any."""
@@ -73,6 +78,7 @@ class _Table:
         weights = bgp_weights(self.query) if self.weighted else {}
         self.missing = difference(self.expected, bgp_routes(self.query), weights)
         self.checked_at = now
+        self.took_s = time.monotonic() - now
         self.dirty = False
 
     def close(self) -> None:
@@ -163,8 +169,9 @@ class ConvergenceWatch:
         try:
             while True:
                 now = time.monotonic()
+                quiet_s = min(QUIET_S, _LOOKS_APART * sum(table.took_s for table in self._tables))
                 for table in self._tables:
-                    if table.dirty and table.due() <= now:
+                    if table.dirty and table.due(quiet_s) <= now:
                         table.check(time.monotonic())
                 open_routes = sum(len(t.missing) if t.checked_at else len(t.expected) for t in self._tables)
                 if total - open_routes != shown:
@@ -177,7 +184,7 @@ class ConvergenceWatch:
                 if now >= daemons_due:
                     check_daemons()
                     daemons_due = now + DAEMONS_CHECKED_S
-                waits = [table.due() - now for table in self._tables if table.dirty]
+                waits = [table.due(quiet_s) - now for table in self._tables if table.dirty]
                 for fd, _ in poller.poll(max(0.0, min([*waits, deadline - now, daemons_due - now]))):
                     by_fd[fd].hear()
         finally:

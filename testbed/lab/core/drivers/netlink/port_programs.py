@@ -44,7 +44,8 @@ _CAP_TOLERANCE = 1.01
 _CAP_BURST_NS = 50_000_000
 """A burst may have as much as a cap lets through in this time (lab time), and a packet: packets that waited for a
 busy CPU come so."""
-
+_SWITCH, _TRIM, _LAST_HOP, _FLOWLETS = map(int, PortFlag)
+"""As plain numbers: each port of thousands has its flags joined."""
 
 NO_ENTRY = 0xFFFF_FFFF
 """The value that a map that is searched has behind its last entry."""
@@ -192,9 +193,11 @@ def change_port(old: tuple[InstallPort, PortProfile], new: tuple[InstallPort, Po
     A queue that stays keeps its packets. That of a class that goes is dropped with what waits in it, and one that
     becomes lossless, or is no longer, is a new queue. None where the port as a whole has to be installed anew.
     """
-    if _frame(*old) != _frame(*new):
+    if not stays(old, new):
         return None
     operation, ifindex = new[0], new[0].ifindex
+    if _rates(old[0]) == _rates(operation) and _queues(old[1]) == _queues(new[1]):
+        return []
     before = {item.priority: item for item in old[1].classes}
     after = {item.priority: item for item in new[1].classes}
     batch: list[bytes] = []
@@ -216,6 +219,24 @@ def change_port(old: tuple[InstallPort, PortProfile], new: tuple[InstallPort, Po
         if _marker(item) and was_there != item:
             batch.append(new_marking_qdisc(operation, item, change=True))
     return batch
+
+
+def stays(old: tuple[InstallPort, PortProfile], new: tuple[InstallPort, PortProfile]) -> bool:
+    """Tell whether `change_port` brings a port from one profile to another where it is."""
+    return _frame(*old) == _frame(*new)
+
+
+def _rates(operation: InstallPort) -> tuple[int, ...]:
+    """The numbers of a port that its classes are made with."""
+    return operation.rate_bps, operation.burst_bytes, operation.mtu_bytes
+
+
+def _queues(profile: PortProfile) -> list[tuple[Any, ...]]:
+    """All that the kernel is told of a profile's classes: the rest stands in maps."""
+    return [
+        (item.priority, item.quantum_bytes, item.strict, _queue(item), item if _marker(item) else None)
+        for item in profile.classes
+    ]
 
 
 def _line_class(operation: InstallPort, *, change: bool) -> bytes:
@@ -267,19 +288,28 @@ def write_maps(maps: LabMaps, qos: QosTables, operations: Iterable[InstallPort])
         "ifindex": [operation.ifindex for operation in named],
         "buffer": [operation.buffer for operation in named],
         "flags": [_flags(*each) for each in zip(named, profiles, buffers, strict=True)],
-        "balancing": list(map(_balancing, buffers)),
         "seed": [operation.seed for operation in named],
         "peer": [operation.peer for operation in named],
-        "gap_ns": [buffer.gap_ns for buffer in buffers],
-        "hash_fields": [sum(HASH_BITS[field] for field in buffer.hash_fields) for buffer in buffers],
-        "stride": [buffer.stride for buffer in buffers],
-        "hysteresis_bytes": [buffer.hysteresis_bytes for buffer in buffers],
         "cap_bps": [round(operation.cap_bps * _CAP_TOLERANCE) for operation in named],
         "cap_burst_ns": _CAP_BURST_NS,
         "profile": [operation.profile for operation in named],
     }
+    of_buffers = {index: _numbers(qos.buffers[index]) for index in {operation.buffer for operation in named}}
+    for name in of_buffers[named[0].buffer]:
+        columns[name] = [of_buffers[operation.buffer][name] for operation in named]
     for name, values in columns.items():
         maps.ports[name][ports] = values
+
+
+def _numbers(buffer: BufferPlan) -> dict[str, int]:
+    """The numbers that each port of a switch has of its buffer and of how it balances load."""
+    return {
+        "balancing": _balancing(buffer),
+        "gap_ns": buffer.gap_ns,
+        "hash_fields": sum(HASH_BITS[field] for field in buffer.hash_fields),
+        "stride": buffer.stride,
+        "hysteresis_bytes": buffer.hysteresis_bytes,
+    }
 
 
 def _write_thresholds(maps: LabMaps, ports: Sequence[int], profiles: Sequence[PortProfile]) -> None:
@@ -312,13 +342,10 @@ def _write_paths(maps: LabMaps, qos: QosTables) -> None:
 
 
 def _flags(operation: InstallPort, profile: PortProfile, buffer: BufferPlan) -> int:
-    told = {
-        PortFlag.SWITCH: operation.switch,
-        PortFlag.TRIM: profile.trimming,
-        PortFlag.LAST_HOP: operation.last_hop,
-        PortFlag.FLOWLETS: buffer.mode is BalancingMode.ADAPTIVE and buffer.per is AdaptPer.FLOWLET,
-    }
-    return sum(flag for flag, holds in told.items() if holds)
+    flags = _SWITCH if operation.switch else 0
+    flags |= _TRIM if profile.trimming else 0
+    flags |= _LAST_HOP if operation.last_hop else 0
+    return flags | (_FLOWLETS if buffer.mode is BalancingMode.ADAPTIVE and buffer.per is AdaptPer.FLOWLET else 0)
 
 
 def forget_ports(maps: LabMaps, ports: Sequence[int]) -> None:

@@ -10,8 +10,9 @@ before new ports come up, and stays at the ports that go until they are gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Set
 from dataclasses import dataclass, replace
+from ipaddress import IPv4Network
 from typing import TypeVar
 
 from testbed.base.linux import rtnetlink
@@ -20,7 +21,16 @@ from testbed.base.linux.neighbours import NUD_PERMANENT, forget_neighbour, set_n
 from testbed.daemons.lag.groups import CreateBond
 from testbed.lab.core.drivers.netlink import netem as wire
 from testbed.lab.core.drivers.netlink import overlay_devices as overlay
-from testbed.lab.core.drivers.netlink.port_programs import change_port
+from testbed.lab.core.drivers.netlink.port_programs import change_port, stays
+from testbed.lab.core.drivers.nodes.places import (
+    SPACES,
+    Creator,
+    ends_of,
+    is_on,
+    places_of,
+    spaces_among,
+    spaces_of,
+)
 from testbed.lab.core.plan.changes import changes_between, identity
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.management_plan import FormCommunity, GuardManagement, StartService
@@ -30,7 +40,6 @@ from testbed.lab.core.plan.operations import (
     AddRule,
     CreateBridge,
     CreateNode,
-    CreateRdma,
     CreateVeth,
     DelayPort,
     GuardSwitch,
@@ -59,12 +68,9 @@ from testbed.lab.core.plan.qos.qos_plan import QosTables
 
 Filter = GuardSwitch | GuardManagement | FormCommunity | SetPolicy | SetBorder
 """The operations that are transactions of nftables, which one of their own replaces at a moment."""
-_Creator = CreateVeth | CreateVxlan | CreateBridge | CreateBond | CreateVrfDevice
-"""The operations that make interfaces, with which goes what is on them."""
-_SPACES = CreateNode | CreateVrf | StartContainer
-"""The operations that make network namespaces."""
 _BESIDE = StartContainer | StartRouting | StartService
 """The operations that are none of the kernel's: runtimes, routing and features carry them out."""
+_CONF_OF_IPV4 = "net/ipv4/conf/"
 _F = TypeVar("_F")
 
 Encode = Callable[[LocalOperation], tuple[bytes, ...]]
@@ -130,23 +136,6 @@ class KernelChanges:
         return [item for item in (*self.made, *(new for _, new in self.changed)) if isinstance(item, InstallPort)]
 
 
-def places_of(operation: Operation) -> tuple[str, ...]:
-    """Return the nodes in whose namespaces something is done: both ends of a link."""
-    match operation:
-        case CreateVeth():
-            return operation.a.node, operation.b.node
-        case CreateVxlan():
-            return operation.node, operation.switch
-        case ShapePort() | InstallPort() | DelayPort() | SetUp() | GuardSwitch():
-            return (operation.vrf or operation.node,)
-    return (operation.node,)
-
-
-def spaces_of(plan: LabPlan) -> set[str]:
-    """Return the nodes that have network namespaces, and the VRFs that are some."""
-    return {item.node for item in plan.operations if isinstance(item, _SPACES)}
-
-
 def undo_place(operation: Operation) -> str:
     """Return the node in whose namespace an operation is taken back: of a link the first of both, with which the other
     end goes."""
@@ -159,10 +148,11 @@ def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
     tables = (old.tables, new.tables)
     both = [(each.old, each.new) for each in changes.changed if each.old is not None and each.new is not None]
     # A node that is there stays on the CPU that it was given; what realises it is its runtime's.
-    pairs = [pair for pair in both if not isinstance(pair[1], _SPACES)]
+    pairs = [pair for pair in both if not isinstance(pair[1], SPACES)]
     pairs += _of_other_buffers(old, new)
     before = [each.old for each in changes.removed if each.old is not None]
     after = [each.new for each in changes.made if each.new is not None]
+    differing = [*before, *after, *(item for _, item in both)]
     remade = [pair for pair in pairs if not _in_place(*pair, tables)]
     meeting = _meeting(before, (*after, *(item for _, item in remade)))
     moved = [(was, item) for was, item in meeting if isinstance(item, AddRoute)]
@@ -170,24 +160,23 @@ def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
     anew = {id(item) for _, item in remade}
     taken = ends_of(was for was, _ in remade)
     first: dict[int, Operation] = {id(was): was for was, _ in remade if not _goes_with_ends(was, taken)}
-    first |= {id(item): item for item in old.operations if isinstance(item, DelayPort) and is_on(item, taken)}
+    delayed = (item for item in (old.operations if taken else ()) if isinstance(item, DelayPort))
+    first |= {id(item): item for item in delayed if is_on(item, taken)}
     readdressed = list(_readdressed(before, after))
     addressed: list[Operation] = [*readdressed, *_from_addresses(before, readdressed)]
     first |= {id(item): item for item in addressed}
+    lost, ends = taken | ends_of(before), ends_of((*after, *(item for _, item in remade)))
     wanted = {id(item) for item in after} | anew
-    wanted |= _on_new_interfaces(new, wanted, [pair for pair in pairs if id(pair[1]) not in anew])
-    wanted |= settings_around(new, {node for node, _ in ends_of(item for item in new.operations if id(item) in wanted)})
+    wanted |= _on_new_interfaces(new, ends, lost, [pair for pair in pairs if id(pair[1]) not in anew])
+    wanted |= settings_around(new, {node for node, _ in ends})
     written_once = _written_once_less(before, new)
     wanted |= {id(item) for item in written_once.values()}
     wanted -= {id(item) for _, item in moved}
     there = [item for item in new.operations if id(item) in wanted]
-    there_still = spaces_of(new)
-    defaults = [item for item in _defaults(before) if item.node in there_still]
+    gone, came = spaces_among(before) - spaces_among(after), spaces_among(after) - spaces_among(before)
+    defaults = [item for item in _defaults(before) if item.node not in gone]
     first |= {id(item): item for item in defaults if id(item) not in written_once}
     elsewhere = first.keys() | written_once.keys() | {id(was) for was, _ in (*moved, *remade)}
-    gone = {item.node for item in before if isinstance(item, _SPACES)} - there_still
-    came = there_still - spaces_of(old)
-    lost = taken | ends_of(before)
     removed = [item for item in before if id(item) not in elsewhere and not _vanishes(item, gone, lost)]
     rerouted = {item.node for _, item in moved}
     outdated: dict[int, AddRule | AddAddress | AddRoute] = {
@@ -219,7 +208,7 @@ def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
         gone=tuple(sorted(gone)),
         remade=tuple(item for _, item in remade),
         renewed=tuple(renewed.values()),
-        following=tuple(_following(old, new)),
+        following=tuple(_following(old, new)) if any(map(_is_default_of_ipv4, differing)) else (),
         tables=tables,
     )
 
@@ -229,7 +218,7 @@ def _led_elsewhere(before: Iterable[Operation], new: LabPlan) -> Iterator[AddAdd
 
     A route of the kernel's own or a static one comes before that of a protocol, which would be waited for in vain.
     """
-    brought = {node: {route.prefix for route in routes} for node, routes in new.expected_routes.items()}
+    brought: dict[str, set[IPv4Network]] = {}
     for item in before:
         match item:
             case AddAddress():
@@ -238,7 +227,9 @@ def _led_elsewhere(before: Iterable[Operation], new: LabPlan) -> Iterator[AddAdd
                 subnet = item.destination
             case _:
                 continue
-        if subnet in brought.get(item.node, ()):
+        if item.node not in brought:
+            brought[item.node] = {route.prefix for route in new.expected_routes.get(item.node, ())}
+        if subnet in brought[item.node]:
             yield item
 
 
@@ -269,38 +260,9 @@ def _meeting(before: Iterable[Operation], after: Iterable[Operation]) -> list[tu
     return list(found.values())
 
 
-def ends_of(operations: Iterable[Operation]) -> set[tuple[str, int | str]]:
-    """The interfaces that operations make, each by its index and by its name in its node."""
-    found: set[tuple[str, int | str]] = set()
-    for item in operations:
-        if isinstance(item, CreateVeth):
-            found |= {(end.node, key) for end in (item.a, item.b) for key in (end.ifindex, end.name)}
-        elif isinstance(item, _Creator):
-            found |= {(item.node, item.ifindex), (item.node, item.name)}
-    return found
-
-
-def is_on(operation: Operation, ends: Collection[tuple[str, int | str]]) -> bool:
-    """Tell whether what an operation does is lost with interfaces, and there again only when it is done again."""
-    match operation:
-        case SetSysctl():
-            conf = operation.key.split("/")[2:]
-            return len(conf) == 3 and conf[0] == "conf" and (operation.node, conf[1]) in ends
-        case CreateRdma() | SetBorder():
-            return (operation.node, operation.name) in ends
-        case GuardSwitch() | SetPolicy():
-            place = operation.node if isinstance(operation, SetPolicy) else place_of(operation)
-            return any((place, port.ifindex) in ends for port in operation.ports)
-        case ShapePort() | InstallPort() | DelayPort() | SetUp() | AddAddress() | AddRoute() | SetNeighbour():
-            return (place_of(operation), operation.ifindex) in ends
-        case SetBridgePort():
-            return (operation.node, operation.ifindex) in ends
-    return False
-
-
 def _goes_with_ends(operation: Operation, ends: Collection[tuple[str, int | str]]) -> bool:
     """Tell whether nothing is left of an operation once interfaces are gone: filters and an ifb stay."""
-    return not isinstance(operation, _Creator | DelayPort | Filter) and is_on(operation, ends)
+    return not isinstance(operation, Creator | DelayPort | Filter) and is_on(operation, ends)
 
 
 def _vanishes(operation: Operation, gone: Collection[str], ends: Collection[tuple[str, int | str]]) -> bool:
@@ -311,14 +273,18 @@ def _vanishes(operation: Operation, gone: Collection[str], ends: Collection[tupl
     if isinstance(operation, CreateVeth | CreateVxlan):
         return False
     place = places_of(operation)[0]
-    return place in gone or _goes_with_ends(operation, ends) or isinstance(operation, _SPACES | _BESIDE)
+    return place in gone or _goes_with_ends(operation, ends) or isinstance(operation, SPACES | _BESIDE)
 
 
 def _on_new_interfaces(
-    plan: LabPlan, wanted: Collection[int], pairs: Iterable[tuple[Operation, Operation]]
+    plan: LabPlan,
+    ends: Set[tuple[str, int | str]],
+    lost: Set[tuple[str, int | str]],
+    pairs: Iterable[tuple[Operation, Operation]],
 ) -> set[int]:
-    """The operations of a plan about the interfaces that are made, and about ports that are put into other bridges."""
-    ends = ends_of(item for item in plan.operations if id(item) in wanted)
+    """The operations of a plan about the interfaces that are made (`ends`), and about ports that are put into other
+    bridges: those that the plan before had, too. Of an interface that is not in the place of one that is `lost` it had
+    none."""
     ports = {
         (end.node, end.ifindex)
         for was, item in pairs
@@ -326,6 +292,8 @@ def _on_new_interfaces(
         for end, before in ((item.a, was.a), (item.b, was.b))
         if end.master != before.master
     }
+    if not ports and ends.isdisjoint(lost):
+        return set()
     return {
         id(item)
         for item in plan.operations
@@ -338,7 +306,7 @@ def settings_around(plan: LabPlan, nodes: Collection[str]) -> set[int]:
     another later, and end up as they are."""
     return {
         id(item)
-        for item in plan.operations
+        for item in (plan.operations if nodes else ())
         if isinstance(item, SetSysctl) and item.node in nodes and "/conf/default/" in item.key
     }
 
@@ -367,13 +335,20 @@ def _following(old: LabPlan, new: LabPlan) -> Iterator[SetSysctl]:
 
 def _ipv4_settings(plan: LabPlan) -> dict[tuple[str, str], str]:
     items = (item for item in plan.operations if isinstance(item, SetSysctl))
-    return {(item.node, item.key): item.value for item in items if item.key.startswith("net/ipv4/conf/")}
+    return {(item.node, item.key): item.value for item in items if item.key.startswith(_CONF_OF_IPV4)}
+
+
+def _is_default_of_ipv4(operation: Operation) -> bool:
+    """Tell whether an operation sets what interfaces of its node follow in IPv4."""
+    return isinstance(operation, SetSysctl) and operation.key.startswith(_CONF_OF_IPV4) and "/default/" in operation.key
 
 
 def _written_once_less(before: Iterable[Operation], plan: LabPlan) -> dict[int, SetSysctl]:
     """The settings that a plan writes as well, but without the last value: by what goes, what they end up as."""
-    last = {(item.node, item.key): item for item in plan.operations if isinstance(item, SetSysctl)}
     keys = {id(item): (item.node, item.key) for item in before if isinstance(item, SetSysctl)}
+    if not keys:
+        return {}
+    last = {(item.node, item.key): item for item in plan.operations if isinstance(item, SetSysctl)}
     return {number: last[key] for number, key in keys.items() if key in last}
 
 
@@ -403,12 +378,9 @@ def _renewed(
     old: LabPlan, operations: Iterable[Operation], taken: Collection[tuple[str, int | str]]
 ) -> dict[int, tuple[Operation, Operation]]:
     """The filters among operations that take the place of older ones, each as it is now and in the end."""
-    filters = {identity(item): item for item in old.operations if isinstance(item, Filter)}
-    return {
-        id(item): (_meanwhile(filters[identity(item)], item, taken), item)
-        for item in operations
-        if isinstance(item, Filter) and identity(item) in filters
-    }
+    wanted = {identity(item): item for item in operations if isinstance(item, Filter)}
+    filters = {identity(item): item for item in old.operations if isinstance(item, Filter)} if wanted else {}
+    return {id(item): (_meanwhile(filters[key], item, taken), item) for key, item in wanted.items() if key in filters}
 
 
 def _from_addresses(before: Iterable[Operation], addresses: Iterable[AddAddress]) -> Iterator[AddRoute]:
@@ -423,8 +395,8 @@ def _in_other_masters(
     old: LabPlan, new: LabPlan, taken: Collection[tuple[str, int | str]]
 ) -> list[tuple[Operation, Operation]]:
     """The interfaces that stay as they are below ones that are taken away and made again with the same index."""
-    below = [item for item in new.operations if any(master in taken for master in _masters(item))]
-    there = {identity(item): item for item in old.operations if isinstance(item, _Creator)} if below else {}
+    below = [item for item in new.operations if any(master in taken for master in _masters(item))] if taken else []
+    there = {identity(item): item for item in old.operations if isinstance(item, Creator)} if below else {}
     return [(was, item) for item in below if (was := there.get(identity(item))) == item]
 
 
@@ -465,6 +437,9 @@ def _both(first: Iterable[_F], second: Iterable[_F]) -> tuple[_F, ...]:
 
 
 def _in_place(old: Operation, new: Operation, tables: Tables) -> bool:
+    before, after = tables
+    if isinstance(old, InstallPort) and isinstance(new, InstallPort) and before is not None and after is not None:
+        return stays((old, before.profiles[old.profile]), (new, after.profiles[new.profile]))
     return isinstance(new, SetSysctl | AddRoute | AddRule | Filter) or change(old, new, tables) is not None
 
 

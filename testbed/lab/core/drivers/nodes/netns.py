@@ -25,7 +25,6 @@ from testbed.base.linux.processes import Process
 from testbed.base.linux.rtnetlink import LinkEnd, RouteSocket
 from testbed.base.linux.sysctl import open_setting
 from testbed.base.names import namespace_name
-from testbed.daemons.lag import bonding
 from testbed.daemons.lag.groups import CreateBond
 from testbed.lab.core.drivers.netlink import netem as wire
 from testbed.lab.core.drivers.netlink import overlay_devices as overlay
@@ -449,6 +448,8 @@ class NetnsKernel:
                     ),
                 )
             case CreateBond():
+                from testbed.daemons.lag import bonding
+
                 return (bonding.new_bond(operation),)
             case CreateVrfDevice():
                 return overlay.new_vrf(operation)

@@ -29,6 +29,10 @@ class DataPathNumbers:
     buffers: Mapping[str, int]
     profiles: Mapping[str, int]
 
+    def to_json(self) -> dict[str, Mapping[str, int]]:
+        """Return them for the record of the lab, from which they are made again."""
+        return {"ports": self.ports, "buffers": self.buffers, "profiles": self.profiles}
+
 
 def numbers_of(plan: LabPlan) -> DataPathNumbers:
     """Return the numbers that a plan gives; none where no network has QoS."""
@@ -58,14 +62,11 @@ def keep_numbers(plan: LabPlan, before: DataPathNumbers) -> LabPlan:
     def renumbered(item: Operation) -> Operation:
         match item:
             case InstallPort():
-                return replace(
-                    item,
-                    port=port[item.port],
-                    peer=port[item.peer],
-                    profile=profile[item.profile],
-                    buffer=buffer[item.buffer],
-                )
-            case DelayPort() if not item.clsact:
+                number, peer = port[item.port], port[item.peer]
+                its, shared = profile[item.profile], buffer[item.buffer]
+                if (number, peer, its, shared) != (item.port, item.peer, item.profile, item.buffer):
+                    return replace(item, port=number, peer=peer, profile=its, buffer=shared)
+            case DelayPort() if not item.clsact and port[item.port] != item.port:
                 return replace(item, port=port[item.port])
         return item
 

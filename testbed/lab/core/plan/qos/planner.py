@@ -189,8 +189,14 @@ class QosPlanner:
 
     # ------------------------------------------------------------------ operations
 
-    def install(self, ports: Sequence[PortPlan]) -> list[InstallPort]:
-        """The operations for `ports`, which are those of the lab's links in order, both ends of each."""
+    def install(
+        self, ports: Sequence[PortPlan], profiles: Sequence[int], *, before: int, buffers: int
+    ) -> list[InstallPort]:
+        """The operations for `ports`, which are those of the lab's links in order, both ends of each.
+
+        `before` them so many ports of the lab have numbers, and so many `buffers`; `profiles` are the numbers of the
+        network's own.
+        """
         seeds: dict[str, int] = {}
         operations = []
         for number, port in enumerate(ports):
@@ -203,13 +209,13 @@ class QosPlanner:
                     node=node,
                     name=port.name,
                     ifindex=port.ifindex,
-                    port=number + 1,
-                    peer=(number ^ 1) + 1,
+                    port=before + number + 1,
+                    peer=before + (number ^ 1) + 1,
                     rate_bps=port.rate_bps,
                     burst_bytes=burst_bytes(port.rate_bps),
                     mtu_bytes=port.mtu_bytes,
-                    profile=self._profile_of_port[number],
-                    buffer=buffer,
+                    profile=profiles[self._profile_of_port[number]],
+                    buffer=buffer and buffers + buffer,
                     switch=buffer != 0,
                     last_hop=buffer != 0 and ports[number ^ 1].node not in self._switches,
                     seed=seeds[node],
@@ -267,16 +273,7 @@ class QueuePlanner:
             delays += delay_operations(plain, has_qos=False)
         for name, planner in self._planners.items():
             mine = self._on(ports, name)
-            queues += [
-                replace(
-                    item,
-                    port=item.port + first,
-                    peer=item.peer + first,
-                    profile=self._profiles[name][item.profile],
-                    buffer=item.buffer and item.buffer + buffer,
-                )
-                for item in planner.install(mine)
-            ]
+            queues += planner.install(mine, self._profiles[name], before=first, buffers=buffer)
             delays += delay_operations(mine, has_qos=True, first=first + 1)
             first += len(mine)
             buffer += len(planner.plan.buffers) - 1

@@ -289,8 +289,12 @@ class QosSettings(SpecModel):
 class QosKindsSpec(SpecModel):
     """`qos.kinds`."""
 
-    host: Section[QosSettings] = Field(default=QosSettings(), description="Gives the settings of every NIC.")
-    switch: Section[QosSettings] = Field(default=QosSettings(), description="Gives the settings of every switch.")
+    host: Section[QosSettings] = Field(
+        default=QosSettings.model_construct(), description="Gives the settings of every NIC."
+    )
+    switch: Section[QosSettings] = Field(
+        default=QosSettings.model_construct(), description="Gives the settings of every switch."
+    )
 
     def of(self, kind: NodeKind) -> QosSettings:
         return self.host if kind is NodeKind.HOST else self.switch

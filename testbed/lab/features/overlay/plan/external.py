@@ -83,12 +83,12 @@ class ExternalPlanner:
 
     def tenant_of(self, end: End) -> str:
         """The tenant that an end of a link to a router outside belongs to; "" for other ends."""
-        tenant = self._by_end.get(end)
+        tenant = self._by_end.get(end) if self._by_end else None
         return "" if tenant is None else tenant.name
 
     def vrf_of(self, end: End) -> str:
         """The node whose namespace a leaf's port to a router outside lies in where that is a VRF's; "" else."""
-        tenant = self._leaves.get(end)
+        tenant = self._leaves.get(end) if self._leaves else None
         return "" if tenant is None or end.node in self._devices else vrf_node_name(end.node, tenant.name)
 
     def master(self, end: End) -> int:

@@ -186,14 +186,14 @@ class OverlayPlanner:
 
     def ipv6_of(self, end: End) -> tuple[IPv6Interface | None, IPv6Address | None]:
         """The IPv6 address and gateway of a NIC; None where its subnet has none."""
-        nic = self._by_end.get(end)
+        nic = self._by_end.get(end) if self._by_end else None
         if nic is None or nic.end != end or nic.address6 is None or (gateway := nic.subnet.gateway6) is None:
             return None, None
         return nic.address6, gateway.ip
 
     def tenant_of(self, end: End) -> str:
         """The tenant that a NIC, or the port that it is on, belongs to; "" for none."""
-        nic = self._by_end.get(end)
+        nic = self._by_end.get(end) if self._by_end else None
         return self.externals.tenant_of(end) if nic is None else nic.tenant.name
 
     def reached_by(self, tenant: str) -> set[str]:
@@ -202,7 +202,8 @@ class OverlayPlanner:
 
     def vrf_of(self, end: End) -> str:
         """The node whose namespace a switch's port lies in where that is a VRF's; "" else."""
-        if (nic := self._by_port.get(end)) is None:
+        nic = self._by_port.get(end) if self._by_port else None  # most labs have none, and are asked for each port
+        if nic is None:
             return self.externals.vrf_of(end)
         return "" if end.node in self._devices else vrf_node_name(end.node, nic.tenant.name)
 
@@ -413,6 +414,8 @@ class OverlayPlanner:
 
     def placed(self, operations: Iterable[_T]) -> list[_T]:
         """Operations on ports, those of tenants in their VRFs, and under their caps, at which their links run."""
+        if not (self._by_port or self.externals.tenants):
+            return list(operations)
         found = []
         for operation in operations:
             end = End(node=operation.node, interface=operation.name)

@@ -108,6 +108,48 @@ def test_a_path_is_journalled_before_it_exists(planned: tuple[Lab, LabPlan], tmp
     assert len(journal.read().paths) == 3
 
 
+def test_what_a_change_leaves_as_it_is_said_is_not_written_again(planned: tuple[Lab, LabPlan], tmp_path: Path) -> None:
+    """A file that is gone is, and one that says something else now; no path is journalled a second time."""
+    lab, plan = planned
+    journal = Journal(tmp_path / "state")
+    write_lab_directory(lab, plan, tmp_path, journal)
+    data, inventory = tmp_path / "topology-data.json", tmp_path / "ansible-inventory.yml"
+    wanted = data.read_text(), inventory.read_text()
+    inventory.write_text("mine")
+    data.write_text("mine")
+    write_lab_directory(lab, plan, tmp_path, journal, (lab, plan))
+    assert (data.read_text(), inventory.read_text()) == ("mine", "mine")
+
+    longer = replace(lab, links=lab.links[:-1])
+    write_lab_directory(longer, plan, tmp_path, journal, (lab, plan))
+    assert len(json.loads(data.read_text())["links"]) == len(lab.links) - 1
+    assert inventory.read_text() == "mine", "its nodes and addresses are the same"
+
+    data.unlink()
+    inventory.unlink()
+    write_lab_directory(lab, plan, tmp_path, journal, (lab, plan))
+    assert (data.read_text(), inventory.read_text()) == wanted
+    data.write_text("mine")
+    write_lab_directory(lab, plan, tmp_path, journal)
+    assert (data.read_text(), inventory.read_text()) == wanted, "nobody knows what was there"
+    assert journal.read().paths == [data, inventory]
+
+
+@pytest.mark.parametrize("change", ["k", "host"])
+def test_each_file_follows_what_it_is_made_of(planned: tuple[Lab, LabPlan], tmp_path: Path, change: str) -> None:
+    lab, plan = planned
+    write_lab_directory(lab, plan, tmp_path, Journal(tmp_path / "state"))
+    hosts = 3 if change == "host" else 2
+    params = FabricParams(design="rail-optimized", segments=1, hosts=hosts, gpus=2, spines=2)
+    other = generate_fabric(params, name="ai")
+    after = other, plan_lab(other, k=1000 if change == "host" else 2000)
+    write_lab_directory(*after, tmp_path, Journal(tmp_path / "state"), (lab, plan))
+    fresh = tmp_path / "fresh"
+    write_lab_directory(*after, fresh, Journal(tmp_path / "other"))
+    for name in ("topology-data.json", "ansible-inventory.yml"):
+        assert (tmp_path / name).read_text() == (fresh / name).read_text()
+
+
 def test_a_link_to_a_directory_is_removed_as_a_link(tmp_path: Path) -> None:
     real = tmp_path / "real"
     real.mkdir()

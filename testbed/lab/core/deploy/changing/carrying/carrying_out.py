@@ -171,6 +171,7 @@ class ChangeExecution:
                         leave_routes(changes, self._run)
                     watch = ConvergenceWatch(changes.new, self._run, self._concerned()) if self._waits else None
                     launcher = self._route()
+            self._write_lab_directory()  # while routing converges
             unconverged = self._converge(watch, launcher)
             for each in changes.features if unconverged is None else ():
                 each.routed(changing)
@@ -308,6 +309,11 @@ class ChangeExecution:
             return error
         return None
 
+    def _write_lab_directory(self) -> None:
+        before = None if self._manner.again else (self.running.model, self.changes.old)
+        with self._undoing_without_room():
+            write_lab_directory(self.changes.lab, self.changes.new, Path(self.record.directory), self._journal, before)
+
     def _remove(self, kernel: NetnsKernel) -> None:
         """Remove what no route leads to any more."""
         changes, known = self.changes, self.running.identities
@@ -355,9 +361,7 @@ class ChangeExecution:
         if created and unconverged is None:
             with self._step(COMMANDS):
                 run_node_commands(changes.lab, RunningLab(record, self._state), created)
-        with self._undoing_without_room():
-            write_lab_directory(changes.lab, changes.new, Path(record.directory), self._journal)
-        if self._state.read(record.name) != record:
+        if not self._manner.again or self._state.read(record.name) != record:
             self._state.write(record)
         life = self.life if unconverged is None else LabState.FAILED
         with self._undoing_without_room():

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from testbed.base.datapath import build, load, pins
 from testbed.base.datapath.abi import PATHS_MAP
-from testbed.base.datapath.maps import LabMaps
 from testbed.base.errors import DriverError
 from testbed.lab.core.deploy.links.wires import change_losses, lead_to_delays
 from testbed.lab.core.deploy.records.gone_ports import forget_gone_ports, keep_gone_ports, settle_gone_ports
@@ -20,6 +19,7 @@ from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.plan.operations import DelayPort, Operation
 
 if TYPE_CHECKING:
+    from testbed.base.datapath.maps import LabMaps
     from testbed.lab.core.deploy.changing.differences import LabChanges
 
 
@@ -35,7 +35,7 @@ def data_path_obstacles(kernel: KernelChanges, run: Path) -> Iterator[str]:
     if os.geteuid() != 0 or not directory.exists():
         return  # without its run directory a lab has lost more than that, which others say
     try:
-        maps = LabMaps.open(directory, with_room=True)
+        maps = _open_maps(directory, writable=False)
     except DriverError:
         yield "its data path is gone"
         return
@@ -44,6 +44,13 @@ def data_path_obstacles(kernel: KernelChanges, run: Path) -> Iterator[str]:
             yield "its data path was loaded by an older version, and no switch of it can adapt or pin"
         if full := lacking_room(maps, after, kernel.installs):
             yield f"its data path was loaded with room for {full}, and needs more now"
+
+
+def _open_maps(directory: Path, *, writable: bool) -> LabMaps:
+    """Open the maps of a lab. What they are read with takes long to import, and labs without QoS have none."""
+    from testbed.base.datapath.maps import LabMaps
+
+    return LabMaps.open(directory, writable=writable, with_room=True)
 
 
 class ChangedDataPath:
@@ -59,14 +66,12 @@ class ChangedDataPath:
         old, new = self._changes.old, self._changes.new
         if new.tables is None:
             return  # all counters go together
-        there = {(item.node, item.port) for item in new.installs}
-        gone = [(item.node, item.port) for item in old.installs if (item.node, item.port) not in there]
-        if gone:
+        if gone := sorted(old.installed - new.installed):
             with self._maps(writable=False) as maps:
                 keep_gone_ports(state_directory, maps, gone, {switch.node for switch in new.switches})
 
     def _maps(self, *, writable: bool = True) -> contextlib.closing[LabMaps]:
-        return contextlib.closing(LabMaps.open(self._directory, writable=writable, with_room=True))
+        return contextlib.closing(_open_maps(self._directory, writable=writable))
 
     @contextlib.contextmanager
     def prepared(self, kernel: NetnsKernel) -> Iterator[None]:
@@ -127,6 +132,6 @@ class ChangedDataPath:
             return
         if not new.tables.asks_kernel:
             load.detach_paths(self._directory)
-        if lost := set(old.port_numbers.values()) - set(new.port_numbers.values()):
+        if lost := {number for _, number in old.installed} - {number for _, number in new.installed}:
             with self._maps() as maps:
                 forget_ports(maps, sorted(lost))

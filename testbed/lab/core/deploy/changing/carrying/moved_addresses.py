@@ -15,8 +15,9 @@ from ipaddress import IPv4Interface
 
 from testbed.base.linux.rtnetlink import mac_bytes
 from testbed.daemons.lag.groups import CreateBond
-from testbed.lab.core.drivers.nodes.changing import KernelChanges, ends_of
+from testbed.lab.core.drivers.nodes.changing import KernelChanges
 from testbed.lab.core.drivers.nodes.inside import ask_inside
+from testbed.lab.core.drivers.nodes.places import ends_of, is_on
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import AddAddress, CreateBridge, CreateVeth
 
@@ -40,7 +41,7 @@ def names_may_differ(kernel: KernelChanges, old: LabPlan, new: LabPlan) -> bool:
     return (
         _has_new(kernel)
         or any(isinstance(item, AddAddress) for item in gone)
-        or any(isinstance(item, AddAddress) and (item.node, item.ifindex) in ends for item in old.operations)
+        or (bool(ends) and any(isinstance(item, AddAddress) and is_on(item, ends) for item in old.operations))
     )
 
 

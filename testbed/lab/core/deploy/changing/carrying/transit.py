@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 
 from testbed.base.datapath import pins
-from testbed.base.datapath.maps import LabMaps
 from testbed.base.linux import syscalls, vty
 from testbed.base.linux.counters import read_queues
 from testbed.base.linux.namespaces import enter_namespace
@@ -216,6 +215,8 @@ def _waits(changes: LabChanges, ports: list[PortPlan], run: Path) -> bool:
     numbers = changes.old.port_numbers
     queued = [numbers[key] for port in ports if (key := f"{port.node}:{port.name}") in numbers]
     if queued:
+        from testbed.base.datapath.maps import LabMaps
+
         with contextlib.closing(LabMaps.open(pins.lab_directory(run), with_room=True)) as maps:
             if maps.by_port("queues")["bytes"][queued].any():
                 return True

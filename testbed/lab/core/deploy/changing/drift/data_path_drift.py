@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from testbed.base.datapath import pins
-from testbed.base.datapath.maps import MAPS, LabMaps
 from testbed.base.errors import DriverError
 from testbed.base.names import first_few
 from testbed.lab.core.deploy.changing.drift.kernel_drift import BY_HAND
@@ -22,6 +21,7 @@ from testbed.lab.core.plan.changes import ChangeRow, Effect
 from testbed.lab.core.plan.operations import InstallPort
 
 if TYPE_CHECKING:
+    from testbed.base.datapath.maps import LabMaps
     from testbed.lab.core.deploy.live import RunningLab
     from testbed.lab.core.plan.lab_plan import LabPlan
 
@@ -60,6 +60,8 @@ def look_at_data_path(lab: RunningLab) -> DataPathDrift:
     tell. Touches nothing."""
     if lab.plan.tables is None:
         return DataPathDrift()
+    from testbed.base.datapath.maps import LabMaps
+
     try:
         maps = LabMaps.open(pins.lab_directory(lab.processes_directory), with_room=True)
     except DriverError:
@@ -101,6 +103,8 @@ def repair_data_path(lab: RunningLab, drift: DataPathDrift) -> None:
     """Write the numbers of a plan again where they are others. Raises `DriverError`."""
     if not drift or lab.plan.tables is None:
         return
+    from testbed.base.datapath.maps import LabMaps
+
     directory = pins.lab_directory(lab.processes_directory)
     with contextlib.closing(LabMaps.open(directory, writable=True, with_room=True)) as maps:
         write_maps(maps, lab.plan.tables, drift.ports)
@@ -108,6 +112,8 @@ def repair_data_path(lab: RunningLab, drift: DataPathDrift) -> None:
 
 def _empty_like(maps: LabMaps) -> LabMaps:
     import numpy as np
+
+    from testbed.base.datapath.maps import MAPS, LabMaps
 
     sizes = {name: len(getattr(maps, name)) for name in MAPS}
     return LabMaps({name: np.zeros(sizes[name], kind) for name, kind in MAPS.items()})

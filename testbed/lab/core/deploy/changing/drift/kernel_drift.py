@@ -28,7 +28,8 @@ from testbed.lab.core.drivers.netlink import overlay_devices as overlay
 from testbed.lab.core.drivers.netlink.netem import HtbClass
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller, set_classes
 from testbed.lab.core.drivers.netlink.rdma import DEVICES
-from testbed.lab.core.drivers.nodes.changing import NodeMessages, places_of, settings_around
+from testbed.lab.core.drivers.nodes.changing import NodeMessages, settings_around
+from testbed.lab.core.drivers.nodes.places import places_of
 from testbed.lab.core.drivers.nodes.seen import (
     DEFAULT_METRIC6,
     PlaceQuestions,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from functools import cache
 from typing import Any
 
 from testbed.base.datapath.traffic_class import UNLIMITED
@@ -35,13 +36,11 @@ def told(found: Sequence[str]) -> str:
 
 
 def _differences(old: Any, new: Any, path: str, without: frozenset[str]) -> Iterator[str]:
-    for item in fields(new):
-        if item.name in without:
+    for field in _names(new.__class__):
+        was, now = getattr(old, field), getattr(new, field)
+        if was == now or field in without:
             continue
-        was, now = getattr(old, item.name), getattr(new, item.name)
-        if was == now:
-            continue
-        name = _join(path, _title(item.name))
+        name = _join(path, _title(field))
         if is_dataclass(was) and is_dataclass(now) and type(was) is type(now) and not hasattr(type(now), "MEASURE"):
             yield from _differences(was, now, name, without)
         elif _are_parts(was) and _are_parts(now):
@@ -50,7 +49,13 @@ def _differences(old: Any, new: Any, path: str, without: frozenset[str]) -> Iter
             places = [place for place, (one, other) in enumerate(zip(was, now, strict=True)) if one != other]
             yield from (f"{name} {place} {was[place]} -> {now[place]}" for place in places)
         else:
-            yield f"{name} {_shown(item.name, was)} -> {_shown(item.name, now)}"
+            yield f"{name} {_shown(field, was)} -> {_shown(field, now)}"
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    """The names of the fields of a class: a thousand ports may be looked at."""
+    return tuple(item.name for item in fields(kind))
 
 
 def _are_parts(value: Any) -> bool:

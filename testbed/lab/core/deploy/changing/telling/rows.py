@@ -14,7 +14,8 @@ from testbed.base.linux.vty import without_secrets
 from testbed.daemons.lag.groups import CreateBond
 from testbed.lab.core.deploy.changing.telling.difference_text import difference_text, differences, told
 from testbed.lab.core.deploy.changing.telling.grouping import counted
-from testbed.lab.core.drivers.nodes.changing import KernelChanges, Tables, places_of
+from testbed.lab.core.drivers.nodes.changing import KernelChanges, Tables
+from testbed.lab.core.drivers.nodes.places import places_of
 from testbed.lab.core.model import Lab, NodeKind
 from testbed.lab.core.plan.changes import ChangeRow, Effect
 from testbed.lab.core.plan.lab_plan import LabPlan, SwitchPlan
@@ -118,7 +119,8 @@ class ThingNames:
                         kinds[node.name] = "storage target"
                     case _:
                         kinds[node.name] = node.kind.value
-        every = (item for plan in plans for item in plan.operations if isinstance(item, CreateVrf))
+        overlays = (plan for plan in plans if plan.overlay is not None)
+        every = (item for plan in overlays for item in plan.operations if isinstance(item, CreateVrf))
         return cls(kinds=kinds, vrfs={item.node: (item.switch, item.tenant) for item in every})
 
     def node(self, node: str) -> str:
