@@ -359,7 +359,7 @@ def _taking(model: type[SpecModel], value: object) -> str | None:
 
 def _words(field: FieldInfo) -> list[str]:
     """Return the words that a field may be, where it is one of some."""
-    waiting, words = [_annotation(field)], []
+    waiting, words = [_annotation(field)], list[object]()
     while waiting:
         step = waiting.pop()
         words += step.values if isinstance(step, OneOf) else ()

@@ -56,7 +56,7 @@ class _Listener:
         return True
 
 
-class Captures:
+class FrameCaptures:
     """All listeners of a subnet's wires. `watch` has the data path tell of frames at a port or not, and raises
     `UsageError` for a port that there is not."""
 

@@ -37,7 +37,7 @@ class FrameCapture:
         self.frames = 0
         """The frames that the port has had, as far as `read` has heard."""
         self.dropped = 0
-        """Those of them that this program was too slow for."""
+        """The frames that this program was too slow for."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         try:
             self._socket.settimeout(ANSWER_TIMEOUT_S)

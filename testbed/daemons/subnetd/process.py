@@ -23,7 +23,7 @@ from typing import Any
 from testbed.daemons.kit import configuration
 from testbed.daemons.kit.control import ControlServer, remove_socket
 from testbed.daemons.subnetd.adapters import LONGEST_FRAME, Adapters, HcaConnection
-from testbed.daemons.subnetd.captures import Captures
+from testbed.daemons.subnetd.captures import FrameCaptures
 from testbed.daemons.subnetd.description import WiresDescription
 from testbed.daemons.subnetd.errors import WiresError
 from testbed.daemons.subnetd.questions import PERFORMANCE_SOCKET, Questions
@@ -43,7 +43,7 @@ _LONGEST_SLEEP_S = 3600.0
 _LOOK_S = 0.5
 """While no frame can move, the process looks so often whether a program has gone."""
 _STILL = 16
-"""Where nothing has moved for so many times what a frame and a credit need on the slowest link, lanes that wait for
+"""After nothing has moved for so many times what a frame and a credit need on the slowest link, lanes that wait for
 each other are told of as a deadlock."""
 _DIRECT = ("rcv_switch_relay_errors", "xmit_discards", "xmit_constraint_errors", "rcv_constraint_errors")
 _COUNTED = (
@@ -112,7 +112,7 @@ class WiresProcess:
         self._adapters = Adapters(self._directory, hellos, self._epoll, self._send, self._free)
         self._agent = PerformanceAgent(self._path.nodes, self._counters)
         self._questions = Questions(self._directory, self._agent.answer, self._epoll)
-        self._captures = Captures(self._directory, self._epoll, self._path.watch)
+        self._captures = FrameCaptures(self._directory, self._epoll, self._path.watch)
         self._under_way: dict[int, _UnderWay] = {}
         self._lost: dict[str, int] = {}
         self._token = 0

@@ -93,7 +93,7 @@ class FrameNotice:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Lane:
+class VirtualLane:
     """A virtual lane of a port's output."""
 
     node: str
@@ -326,12 +326,12 @@ class SubnetDataPath:
         self._native.ib_fabric_forget_notices(self._handle)
         return found
 
-    def deadlock(self) -> tuple[Lane, ...]:
+    def deadlock(self) -> tuple[VirtualLane, ...]:
         """Return lanes of which each waits for a buffer that the next one alone could empty, and the last one for the
         first; none where there is no such circle. Of a long one its first lanes come back."""
         found = (binding.NativeChannel * _LONGEST_CIRCLE)()
         count = min(_LONGEST_CIRCLE, int(self._native.ib_fabric_deadlock(self._handle, found, _LONGEST_CIRCLE)))
-        return tuple(Lane(self.nodes[one.node].name, one.port, one.vl) for one in found[:count])
+        return tuple(VirtualLane(self.nodes[one.node].name, one.port, one.vl) for one in found[:count])
 
     # --- counters ----------------------------------------------------------------------------------------
 

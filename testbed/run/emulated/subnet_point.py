@@ -55,7 +55,7 @@ class SubnetPoint(EmulatedPoint):
     """Does the runs of one point over the subnet of a lab. Raises `ScenarioError` for a lab that has no wires."""
 
     _deadlocks: DeadlockWatch
-    """Of the run that goes on."""
+    """The watch of the run that goes on."""
 
     def __init__(self, point: Point, running: RunningLab, **options: Any) -> None:
         self._lab = SubnetLab(running)

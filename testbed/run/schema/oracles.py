@@ -10,15 +10,16 @@ from collections.abc import Iterator
 from testbed.base.errors import Problem
 from testbed.base.yaml.document import Document
 from testbed.lab.core.model import BalancingMode, Lab
-from testbed.run.schema.model import Scenario, TransportKind, Within, is_point_of
+from testbed.run.schema.model import Scenario, Within, is_point_of
+from testbed.run.schema.transports import TransportKind
 from testbed.workload.registry import workload_kind
 
 OF_FLOWS = ("aggregate_share", "slowest_share", "jain_flows", "tail_fct_ratio")
-"""What oracles say of flows that all begin at once."""
+"""Metrics that oracles predict for flows that all begin at once."""
 OF_LINKS = ("mmr_uplinks", "mmr_worst_switch", "jain_links", "effective_paths")
-"""What they say of the links that flows take, whenever they begin."""
+"""Metrics that they predict for the links that flows take, whenever they begin."""
 OF_LATENCY = ("rdma_latency_min", "rdma_latency_p50")
-"""What they say of messages that are alone."""
+"""Metrics that they predict for messages that are alone."""
 _ONE_BY_ONE = ("mice", "background")
 """The kinds whose flows begin one after the other."""
 _IN_STEPS = ("all-reduce", "reduce-scatter", "training-step", "pipeline")

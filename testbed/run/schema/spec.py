@@ -99,7 +99,7 @@ _METRICS = {
     **dict.fromkeys(("loss", "packet_loss", "lost"), "write drops, or retransmit_ratio" + _LISTS),
     **dict.fromkeys(("queue", "queue_depth", "queue_length"), "write queue_p50, queue_p99 or queue_max" + _LISTS),
 }
-"""What people call metrics that have another name here."""
+"""Names that people have for metrics that have another name here."""
 
 
 class _Oracle(OneOf):

@@ -46,7 +46,7 @@ CHUNK = 65536
 Sink = Callable[[bytes], object]
 
 
-class Interrupted(Exception):
+class InputInterrupted(Exception):
     """The command that reads this input is to be interrupted."""
 
 
@@ -131,7 +131,7 @@ class SshSession:
     ) -> int:
         """Run a command through the far end's `errand_path`; its exit code, or 130 if an interrupt here ended it.
 
-        Output goes to `stdout` and `stderr` as it comes; default: ours. A `stdin` that raises `Interrupted` interrupts
+        Output goes to `stdout` and `stderr` as it comes; default: ours. A `stdin` that raises `InputInterrupted` interrupts
         the command.
         """
         line = shlex.join([*prefix, "python3", "-I", errand_path, directory, *command])
@@ -289,7 +289,7 @@ def _feed(channel: paramiko.Channel, source: BinaryIO | None) -> None:
                 read = getattr(source, "read1", source.read)
                 while content := read(CHUNK):
                     channel.sendall(errand.frame(content))
-        except Interrupted:
+        except InputInterrupted:
             channel.shutdown_write()  # the end of the frames is an interrupt
         else:
             channel.sendall(errand.frame(b""))

@@ -16,7 +16,7 @@ from testbed.workload.steps import Transfer, Workload
 
 ALIGNMENT_BYTES = 16
 _COLUMNS_OF_FLOWS = (5, 6)
-"""Of HPCC's files."""
+"""Numbers of values in a row of HPCC's files."""
 _COMMAS = re.compile(r"^[ \t]*[^\s,#]+(?:[ \t]*,[ \t]*[^\s,#]+)+(?=[ \t\r]*(?:#|$))", re.MULTILINE)
 """A row whose values commas separate. Where white space does, too, commas may be those of thousands."""
 

@@ -407,8 +407,8 @@ class _Reader:
         for key in ("Nodes", "Connections"):
             if key not in self.header:
                 top = next((words[0] for words in word_lines(self.text)), None)
-                hint = f"write {key} <number> above the first row"
-                self.faults.add("missing-header", f"the file has no line {key} <number>", at=top, hint=hint)
+                missing, write = f"the file has no line {key} <number>", f"write {key} <number> above the first row"
+                self.faults.add("missing-header", missing, at=top, hint=write)
         for key, rows in self.rows.items():
             said = self.header.get(key)
             if said is not None and said[0] != rows:

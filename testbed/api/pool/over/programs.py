@@ -12,7 +12,7 @@ from typing import IO
 from testbed.api.pool.over.machines import PartMachine
 from testbed.api.pool.over.workers import RemoteProcess
 from testbed.base.names import namespace_name
-from testbed.vm.remote.ssh import Interrupted
+from testbed.vm.remote.ssh import InputInterrupted
 
 
 class _Silence(io.BytesIO):
@@ -24,10 +24,10 @@ class _Silence(io.BytesIO):
         self.interrupts = False
 
     def read1(self, _size: int | None = -1, /) -> bytes:
-        """Wait. Raises `Interrupted`."""
+        """Wait. Raises `InputInterrupted`."""
         self.over.wait()
         if self.interrupts:
-            raise Interrupted
+            raise InputInterrupted
         return b""
 
 
@@ -35,7 +35,7 @@ class RemoteProgram(RemoteProcess):
     """A program that is told to end as one of this machine is: by an interrupt, whatever signal is sent to it."""
 
     def __init__(self, part: PartMachine, argv: Sequence[str], output: IO[bytes] | int | None) -> None:
-        """What it says goes to `output`, a file, or for `subprocess.PIPE` to its `stdout`."""
+        """Its output goes to `output`, a file, or for `subprocess.PIPE` to its `stdout`."""
         self._silence = _Silence()
         self._changing = threading.Lock()
         self._over = False

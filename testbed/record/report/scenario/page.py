@@ -160,7 +160,7 @@ def write_report_files(record: Record, directory: Path) -> Path:
 
 
 def _with_breaks(words: str, escaped: str) -> str:
-    """Where a line may end in words of a cell: nowhere, if they are few."""
+    """Let lines end in words of a cell, unless they are few."""
     if len(words) <= MOST_ON_ONE_LINE:
         return f'<span class="one-line">{escaped}</span>'
     return _BREAKS.sub(r"\1<wbr>", escaped)

@@ -48,7 +48,7 @@ class SteadyRow:
     """Runs of the scenario that were invalid, of all points."""
     runs: int = column(hidden=True)
     source: str = column(hidden=True)
-    """What the scenario says of where the band comes from."""
+    """The source of the band, in the scenario's words."""
 
 
 def steady_rows(found: Sequence[Steadiness]) -> list[SteadyRow]:

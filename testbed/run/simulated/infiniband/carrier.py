@@ -14,7 +14,7 @@ from typing import Final
 
 from testbed.protocols.datagram import Incoming, Outgoing
 from testbed.protocols.infiniband import binding
-from testbed.protocols.infiniband.data_path import FrameNotice, Lane, SubnetDataPath
+from testbed.protocols.infiniband.data_path import FrameNotice, SubnetDataPath, VirtualLane
 from testbed.protocols.infiniband.local_routing import BTH_BYTES, LOCAL, LRH_BYTES, VCRC_BYTES
 from testbed.protocols.infiniband.subnet import Subnet
 from testbed.protocols.roce.rnic import Rnic
@@ -50,7 +50,7 @@ class SubnetCarrier:
         """Frames that went nowhere, by the counter that has them."""
         self.deadlocked_ns: int | None = None
         """When no frame could move any more, though some are under way: each waits for credits of another one."""
-        self.deadlock: tuple[Lane, ...] = ()
+        self.deadlock: tuple[VirtualLane, ...] = ()
         """The lanes that wait for each other in a circle then."""
         self._network = network
         self._names = names

@@ -11,7 +11,7 @@ from virtual_domain import Closing
 
 from testbed.protocols.errors import UsageError
 from testbed.protocols.infiniband import binding
-from testbed.protocols.infiniband.data_path import Lane, SubnetDataPath, circle_words
+from testbed.protocols.infiniband.data_path import SubnetDataPath, VirtualLane, circle_words
 from testbed.protocols.infiniband.local_routing import compute_vcrc
 from testbed.protocols.infiniband.subnet import Subnet
 
@@ -96,7 +96,7 @@ def test_a_deadlock_names_the_lanes_that_wait_for_each_other(closing: Closing, v
     assert Saturated(path, subnet, pairs).run(1000).is_stuck
     lanes = path.deadlock()
     clockwise = 3
-    assert {*lanes} == {Lane(f"leaf{place}", clockwise, 0) for place in range(6)}
+    assert {*lanes} == {VirtualLane(f"leaf{place}", clockwise, 0) for place in range(6)}
     for one, after in zip(lanes, (*lanes[1:], lanes[0]), strict=True):
         assert subnet.peer(one.node, one.port) == (after.node, clockwise + 1), "it waits for the buffer of the next one"
     path.set_link("leaf0", clockwise, False)

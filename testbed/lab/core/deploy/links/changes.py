@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,7 +23,15 @@ from testbed.base.linux.counters import read_counters
 from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.base.units import Duration, Rate
-from testbed.lab.core.deploy.links.recorded import LinkState, WireChange, lock_links, read_link_state, write_link_state
+from testbed.lab.core.deploy.links.recorded import (
+    LinkState,
+    WireChange,
+    class_numbers,
+    htb_class,
+    lock_links,
+    read_link_state,
+    write_link_state,
+)
 from testbed.lab.core.deploy.links.wires import probability
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import StateError
@@ -408,7 +416,7 @@ class LinkControl:
         old, new = (declared_values(port).changed(change) for change in (before, after))
         fresh = new.rate_bps != old.rate_bps and key not in state.classes
         if fresh:
-            state.classes[key] = [_numbers(item) for item in self._read_classes(port)]
+            state.classes[key] = [class_numbers(item) for item in self._read_classes(port)]
         originals = [htb_class(item) for item in state.classes.get(key, [])]
         state.set(key, after)
         write_link_state(self._lab.state_directory, state)
@@ -567,18 +575,6 @@ def _told(old: WireValues, new: WireValues) -> tuple[str, str]:
         return ("link-up" if new.up else "link-down"), ""
     words = {name: value for name, value in asdict(new).items() if value != getattr(old, name)}
     return "link-set", ", ".join(f"{name} {value}" for name, value in words.items())
-
-
-_CLASS_FIELDS = tuple(item.name for item in fields(wire.HtbClass))
-
-
-def _numbers(item: wire.HtbClass) -> list[int]:
-    return [getattr(item, name) for name in _CLASS_FIELDS]
-
-
-def htb_class(values: Sequence[int]) -> wire.HtbClass:
-    """The class that was recorded as numbers."""
-    return wire.HtbClass(**dict(zip(_CLASS_FIELDS, values, strict=True)))
 
 
 def _route_message(item: AddRoute) -> bytes:

@@ -17,6 +17,7 @@ from typing import Any
 
 from testbed.lab.core.deploy.records.files import write_state
 from testbed.lab.core.deploy.records.journal import StateError, state_error
+from testbed.lab.core.drivers.netlink.netem import HtbClass
 
 SCHEMA = 1
 FILE_NAME = "links.json"
@@ -127,3 +128,16 @@ def lock_links(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
+
+
+_CLASS_FIELDS = tuple(item.name for item in fields(HtbClass))
+
+
+def class_numbers(item: HtbClass) -> list[int]:
+    """The numbers that a class of a port is recorded as."""
+    return [getattr(item, name) for name in _CLASS_FIELDS]
+
+
+def htb_class(values: Sequence[int]) -> HtbClass:
+    """The class that was recorded as numbers."""
+    return HtbClass(**dict(zip(_CLASS_FIELDS, values, strict=True)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from testbed.lab.core.deploy.links.changes import LinkControl, declared_values, htb_class
-from testbed.lab.core.deploy.links.recorded import WireChange, lock_links, read_link_state
+from testbed.lab.core.deploy.links.changes import LinkControl, declared_values
+from testbed.lab.core.deploy.links.recorded import WireChange, htb_class, lock_links, read_link_state
 
 
 class LinkRestoration(LinkControl):

@@ -1,4 +1,4 @@
-"""How many processes have the endpoints that carry what programs send: as few as keep up.
+"""The number of processes that have the endpoints that carry what programs send: as few as keep up.
 
 A turn of a process costs as much as many packets, and all endpoints of one process share it: two hosts in one process
 take half of the turns that they take in two.
@@ -13,7 +13,7 @@ from math import ceil
 from testbed.lab.core.plan.lab_plan import PortPlan
 
 PACKET_CPU_S = 120e-6
-"""What a packet may cost at both of its ends together (`tests/bench/test_carrier.py`)."""
+"""The CPU time that a packet may cost at both of its ends together (`tests/bench/test_carrier.py`)."""
 MOST_BUSY = 0.5
 """The part of a CPU that a process is to need while all its NICs send full packets at their rate."""
 

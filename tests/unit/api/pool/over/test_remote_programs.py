@@ -15,7 +15,7 @@ import pytest
 
 from testbed.api.pool.over.programs import RemotePrograms
 from testbed.run.programs.timed_flows import children
-from testbed.vm.remote.ssh import Interrupted
+from testbed.vm.remote.ssh import InputInterrupted
 
 Sink = Callable[[bytes], object]
 
@@ -36,7 +36,7 @@ class Machine:
         stdout(b"it listens\n")
         if not self.runs:
             return 0
-        with suppress(Interrupted):
+        with suppress(InputInterrupted):
             return len(stdin.read1(1))  # type: ignore[attr-defined]
         return 1
 
