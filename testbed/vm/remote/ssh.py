@@ -131,8 +131,8 @@ class SshSession:
     ) -> int:
         """Run a command through the far end's `errand_path`; its exit code, or 130 if an interrupt here ended it.
 
-        Output goes to `stdout` and `stderr` as it comes; default: ours. A `stdin` that raises `InputInterrupted` interrupts
-        the command.
+        Output goes to `stdout` and `stderr` as it comes; default: ours. A `stdin` that raises `InputInterrupted`
+        interrupts the command.
         """
         line = shlex.join([*prefix, "python3", "-I", errand_path, directory, *command])
         channel = self._open(line)

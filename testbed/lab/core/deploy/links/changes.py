@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -32,7 +32,7 @@ from testbed.lab.core.deploy.links.recorded import (
     read_link_state,
     write_link_state,
 )
-from testbed.lab.core.deploy.links.wires import probability
+from testbed.lab.core.deploy.links.wires import probability, route_message
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import StateError
 from testbed.lab.core.deploy.records.kept_events import keep_event
@@ -548,7 +548,7 @@ class LinkControl:
             for item in self._lab.plan.operations
             if isinstance(item, AddRoute) and item.node == port.node and item.ifindex == port.ifindex
         ]
-        refused = route.submit([_route_message(item) for item in lost])
+        refused = route.submit([route_message(item) for item in lost])
         failures = [item for item in refused if item.errno != errno.EEXIST]
         if failures:
             raise rtnetlink.failure_error(failures, [f"{key}: route {item.destination}" for item in lost])
@@ -575,18 +575,6 @@ def _told(old: WireValues, new: WireValues) -> tuple[str, str]:
         return ("link-up" if new.up else "link-down"), ""
     words = {name: value for name, value in asdict(new).items() if value != getattr(old, name)}
     return "link-set", ", ".join(f"{name} {value}" for name, value in words.items())
-
-
-def _route_message(item: AddRoute) -> bytes:
-    return rtnetlink.new_route(
-        item.destination.network_address.packed,
-        item.destination.prefixlen,
-        item.gateway.packed if item.gateway else None,
-        item.ifindex,
-        table=item.table,
-        source=item.source.packed if item.source else None,
-        metric=item.metric,
-    )
 
 
 def set_link(lab: RunningLab, port: str, change: LinkChange, *, both: bool = False) -> None:
