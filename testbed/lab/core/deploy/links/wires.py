@@ -83,4 +83,5 @@ def route_message(item: AddRoute) -> bytes:
         table=item.table,
         source=item.source.packed if item.source else None,
         metric=item.metric,
+        onlink=item.onlink,
     )
