@@ -11,7 +11,7 @@ from testbed.base.errors import Problem
 from testbed.base.yaml.document import Document
 from testbed.lab.core.model import BalancingMode, Lab
 from testbed.run.schema.model import Scenario, Within, is_point_of
-from testbed.run.schema.transports import TransportKind
+from testbed.run.schema.transports import TRANSPORTS
 from testbed.workload.registry import workload_kind
 
 OF_FLOWS = ("aggregate_share", "slowest_share", "jain_flows", "tail_fct_ratio")
@@ -62,5 +62,5 @@ def _divides_at_will(point: Scenario, lab: Lab) -> bool:
     """Tell whether the transport chooses paths by what it hears of them, over switches that leave that to it."""
     modes = {profile.load_balancing.mode for policy in lab.policies for profile in policy.profiles}
     asked = point.transport
-    hears = asked.kind is TransportKind.UET and asked.paths not in ("single", "oblivious")
+    hears = TRANSPORTS[asked.kind.value].hears_of_paths and asked.paths not in ("single", "oblivious")
     return hears and asked.options.get("mode") != "rod" and modes <= {BalancingMode.FLOW}

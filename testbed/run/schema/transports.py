@@ -72,6 +72,8 @@ class TransportDeclaration:
     """Its packets are known to pass the VXLAN of an overlay's tenants."""
     hears_of_trimmed: bool = False
     """It learns from a trimmed packet what to send again."""
+    hears_of_paths: bool = False
+    """It chooses the path of each packet by what it has heard of the paths of others."""
     to_targets: bool = False
     """It moves bytes between hosts and storage targets alone."""
     by_fio: bool = False
@@ -194,6 +196,7 @@ def _uet() -> TransportDeclaration:
         program_keys=(),
         by_libfabric=True,
         hears_of_trimmed=True,
+        hears_of_paths=True,
         stripes_over_planes=True,
         description="Ultra Ethernet (specification 1.0) moves the bytes in user space, over UDP.",
         parameters=(

@@ -201,7 +201,8 @@ def test_what_is_left_alone_is_called_by_its_name(data: bytes, named: str) -> No
 def test_a_header_that_the_capture_cut_is_not_malformed(length: int, named: str) -> None:
     whole = make.ethernet(make.ipv4(make.vxlan(INNER)))
     assert kind(whole[:length], length=len(whole)) == named
-    assert "malformed" in kind(whole[:length])
+    mirrored = kind(whole[:length])  # its IP header, where it has one, says that a mirror cut it before the capture
+    assert mirrored == named if length >= 34 else "malformed" in mirrored
 
 
 def test_a_frame_of_a_link_protocol_is_found_below_tags_and_in_tunnels() -> None:
