@@ -267,8 +267,10 @@ def test_three_tiers_are_a_fat_tree(radix: int) -> None:
 
 
 def test_the_fat_tree_of_4_port_switches_is_that_of_the_paper() -> None:
-    """Figure 3: 16 hosts, four pods of two and two switches, four at the top; all ports are in use. 16 links lead to the upper
-    switches of the pods, and 16 on to the top."""
+    """Figure 3: 16 hosts, four pods of two and two switches, four at the top; all ports are in use.
+
+    16 links lead to the upper switches of the pods, and 16 on to the top.
+    """
     lab = build(
         "rail-optimized",
         gpus=1,
