@@ -117,8 +117,9 @@ class PartServer:
         return 0
 
     def _listen(self) -> None:
-        for line in self._source:
-            self._asked.put(line)
+        with suppress(OSError):  # a connection that breaks has ended
+            for line in self._source:
+                self._asked.put(line)
         self._asked.put(None)
         if self._deploying.is_set() and (main := threading.main_thread().ident) is not None:
             signal.pthread_kill(main, signal.SIGINT)
