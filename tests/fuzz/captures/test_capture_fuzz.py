@@ -104,5 +104,5 @@ def test_every_frame_is_a_packet_or_counted(seed: int) -> None:
         assert len(capture.datagram.around) <= MAX_HEADERS
         assert len(capture.datagram.payload) <= len(captured)
     assert found.total() + finder.left_alone.total() == CASES // 2
-    assert set(found) == {"UET", "RoCE", "RoCEv1", "scale-up", "MAC control"}
+    assert set(found) == {"UET", "RoCE", "RoCEv1", "InfiniBand", "scale-up", "MAC control"}
     assert json.dumps(list(map(asdict, flows.accounts)))
