@@ -16,7 +16,7 @@ from testbed.api.pool.over.part_server import mark_of, new_key
 from testbed.api.pool.over.records import SpreadExists, SpreadMachine, SpreadRecord, SpreadRecords, SpreadState
 from testbed.base.errors import ConvergenceError, ExitCode, TestbedError
 from testbed.base.version import __version__
-from testbed.lab.core.deploy.interruption import uninterrupted
+from testbed.lab.core.deploy.interruption import interrupted_once, uninterrupted
 from testbed.lab.core.deploy.records.lab_record import encode_lab, encode_written
 from testbed.lab.core.deploy.steps import StepCallback, StepEvent, ignore_steps, step
 from testbed.lab.core.model import Lab
@@ -73,15 +73,16 @@ def deploy_spread(
                 _require_gone(destroy_locked(replaced, records, notify))
             record = _record(lab, places, cut, parts, agreement)
             records.write(record)
-            try:
-                nodes = _carry_out(lab, agreement, parts, options, notify)
-            except ConvergenceError:
-                records.write(replace(record, state=SpreadState.FAILED))
-                raise
-            except BaseException:
-                with uninterrupted():
-                    _undo(record, parts, records)
-                raise
+            with interrupted_once():
+                try:
+                    nodes = _carry_out(lab, agreement, parts, options, notify)
+                except ConvergenceError:
+                    records.write(replace(record, state=SpreadState.FAILED))
+                    raise
+                except BaseException:
+                    with uninterrupted():
+                        _undo(record, parts, records)
+                    raise
             record = replace(record, state=SpreadState.RUNNING)
             records.write(record)
     return SpreadOutcome(record=record, agreement=agreement, cut=cut, nodes=nodes)

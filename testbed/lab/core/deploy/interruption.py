@@ -31,6 +31,32 @@ def uninterrupted() -> Iterator[None]:
 
 
 @contextmanager
+def interrupted_once() -> Iterator[None]:
+    """Let SIGINT or SIGTERM interrupt what is done here once; those that follow are held back until it has been undone.
+
+    Between an error and the `uninterrupted` of its undo a second signal would leave what was made.
+    """
+    previous: dict[int, Callable[[int, FrameType | None], object]] = {}
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        for each in previous:
+            signal.signal(each, signal.SIG_IGN)
+        previous[number](number, frame)
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before = signal.getsignal(number)
+            if callable(before):
+                previous[number] = before
+                signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
 def _handling(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> Iterator[None]:
     """Handle SIGINT and SIGTERM so; in another thread than the main one they do not reach us anyway."""
     previous: dict[signal.Signals, Callable[..., object] | int | None] = {}

@@ -20,7 +20,7 @@ from testbed.base.linux.processes import Process, await_reaping, parents_text
 from testbed.base.version import __version__
 from testbed.daemons.portd.errors import PauseAgentError
 from testbed.lab.core.deploy.configurations import require_taken
-from testbed.lab.core.deploy.interruption import signals_later, uninterrupted
+from testbed.lab.core.deploy.interruption import interrupted_once, signals_later, uninterrupted
 from testbed.lab.core.deploy.links.wires import declare_wires
 from testbed.lab.core.deploy.listing import recorded_daemons
 from testbed.lab.core.deploy.live import RunningLab, environment_of, planned_daemons
@@ -277,6 +277,10 @@ class _Deploy:
 
     def carry_out(self, prepared: PreparedLab) -> LabRecord:
         """Deploy what is `prepared`. After any error but `ConvergenceError` nothing of it is left."""
+        with interrupted_once():
+            return self._carry_out_or_undo(prepared)
+
+    def _carry_out_or_undo(self, prepared: PreparedLab) -> LabRecord:
         try:
             plan, record = self.register(prepared)
             if self.options.agreed is not None:

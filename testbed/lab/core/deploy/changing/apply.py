@@ -28,7 +28,7 @@ from testbed.lab.core.deploy.changing.differences import (
 from testbed.lab.core.deploy.changing.drift.lab_drift import Drift, find_drift, finish_work, repair_lab
 from testbed.lab.core.deploy.changing.in_force import require_free, require_links
 from testbed.lab.core.deploy.changing.refusal import ChangeStuck, ChangeUndone
-from testbed.lab.core.deploy.interruption import uninterrupted
+from testbed.lab.core.deploy.interruption import interrupted_once, uninterrupted
 from testbed.lab.core.deploy.lifecycle import (
     DeployOptions,
     await_convergence,
@@ -219,7 +219,8 @@ def _end_what_was_begun(running: RunningLab, lab: Lab, options: ApplyOptions, no
         require_possible(changes)
         options.told(changes)
         manner = Manner(timeout_s=options.timeout_s, again=True, waits=None if is_asked else False)
-        _carry_out_or_undo(ChangeExecution(changes, running, manner, notify), notify)
+        with interrupted_once():
+            _carry_out_or_undo(ChangeExecution(changes, running, manner, notify), notify)
     return _Ended(running=begun, changes=changes, is_asked=is_asked)
 
 
@@ -234,7 +235,8 @@ def _carry_out(carrying: ChangeExecution, notify: StepCallback) -> None:
     for feature in features():
         feature.prepare(carrying.changes.lab, carrying.changes.new)
     require_data_path(carrying.changes.new)
-    _carry_out_or_undo(carrying, notify, begins=True)
+    with interrupted_once():
+        _carry_out_or_undo(carrying, notify, begins=True)
 
 
 def _carry_out_or_undo(carrying: ChangeExecution, notify: StepCallback, *, begins: bool = False) -> None:
