@@ -56,6 +56,13 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MachineRoom]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def machines(room: MachineRoom) -> list[NamespaceMachine]:
+    """One with both cores, and two with one each."""
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    return [room.start("one", cpus=cpus), room.start("two-a", cpus=cpus[:1]), room.start("two-b", cpus=cpus[1:])]
+
+
 @pytest.fixture
 def work(room: MachineRoom, tmp_path: Path) -> Path:
     shutil.rmtree(Path(room.environment["HOME"], ".local"), ignore_errors=True)
@@ -99,12 +106,13 @@ def unequal_cuts(run: dict[str, Any]) -> float:
     return float(check["value"])
 
 
-def test_a_pod_on_another_machine_changes_no_figure(room: MachineRoom, work: Path) -> None:
-    cpus = sorted(os.sched_getaffinity(0))[:2]
-    one = room.start("one", cpus=cpus)
-    two = room.start("two-a", cpus=cpus[:1]), room.start("two-b", cpus=cpus[1:])
+def test_a_pod_on_another_machine_changes_no_figure(
+    room: MachineRoom, machines: list[NamespaceMachine], work: Path
+) -> None:
+    one, *two = machines
     pairs = [
-        (whole(room, work, one, f"whole-{number}"), cut(room, work, two, f"cut-{number}")) for number in range(ROUNDS)
+        (whole(room, work, one, f"whole-{number}"), cut(room, work, (two[0], two[1]), f"cut-{number}"))
+        for number in range(ROUNDS)
     ]
     for place, shape in enumerate(SHAPES):
         runs = [(wholes[place], cuts[place]) for wholes, cuts in pairs]

@@ -105,6 +105,8 @@ class SshSession:
         transport = self._client.get_transport()
         assert transport is not None
         transport.set_keepalive(KEEPALIVE_S)
+        # a short message behind another would wait for the far end's delayed acknowledgement (RFC 1122, 4.2.3.4)
+        transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._transport = transport
 
     @property
