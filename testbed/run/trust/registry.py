@@ -19,6 +19,7 @@ from testbed.run.trust.ideals import ahead_bytes, check_ideals
 from testbed.run.trust.machine import (
     check_backlogs,
     check_delays,
+    check_late_steps,
     check_lateness,
     check_machine,
     check_start_skew,
@@ -43,6 +44,7 @@ TRUST_CHECKS: tuple[TrustCheck, ...] = (
         [] if run.measured.observation.cpu is None else check_machine(run.measured.observation.cpu, run.polling)
     ),
     lambda run: check_lateness(run.measured.lateness),
+    lambda run: check_late_steps(run.measured.counters, run.measured.observation.elapsed_s),
     lambda run: check_backlogs(*run.measured.softnet),
     lambda run: [] if run.measured.machines is None else check_machines(run.measured.machines, run.base_rtt_ns),
     lambda run: (

@@ -22,7 +22,7 @@ from testbed.run.machine.canary import Canary, Lateness
 from testbed.run.machine.cpu import SoftnetCounts
 from testbed.run.schema.model import Fault
 from testbed.run.trust.ideals import ahead_bytes, check_ideals
-from testbed.run.trust.machine import check_backlogs, check_lateness
+from testbed.run.trust.machine import check_backlogs, check_late_steps, check_lateness
 from testbed.run.trust.machines import MachinesCompared, check_machines
 from testbed.run.trust.ports import _deviation
 from testbed.run.trust.registry import mtus_of
@@ -205,3 +205,16 @@ def test_a_port_may_be_ahead_of_its_rate_by_its_shapers_window_and_a_frame() -> 
     fabric = "{design: rail-optimized, hosts: 2, gpus: 1, spines: 1, nic: {rate: 400G}}"
     lab = load_topology_text(f"name: x\nscale: {{time: 1000}}\nfabric: {fabric}", file="x.yml")
     assert ahead_bytes(plan_lab(lab, k=1000)) == pytest.approx(400e6 / 8 * 500e-6 + lab.links[0].mtu_bytes + 14)
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "elapsed_s", "ok"), [(38, 0.93, False), (4, 0.66, True), (6, 0.1, False), (82, 16.9, True)]
+)
+def test_who_begins_late_is_no_slow_fabric(late_ms: float, elapsed_s: float, ok: bool) -> None:
+    """38 ms of 0.93 s: a host that heard of the common start late, whose flows seemed 4 % slower."""
+    [check] = check_late_steps({"latest_timer_us": late_ms * 1e3}, elapsed_s)
+    assert check.ok == ok and f"{late_ms:.2f} ms late" in check.message
+
+
+def test_nothing_is_said_where_no_step_was_late() -> None:
+    assert list(check_late_steps({}, 1.0)) == list(check_late_steps({"latest_timer_us": 0.0}, 1.0)) == []
