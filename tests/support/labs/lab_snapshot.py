@@ -153,6 +153,7 @@ def _of_place(lab: RunningLab, place: str) -> Iterator[tuple[str, str]]:
             continue
         yield f"neighbour {neighbour['dev']} {neighbour['dst']}", _text(neighbour)
     for qdisc in _json("tc", "-n", namespace, "qdisc", "show", "invisible"):
+        qdisc.get("options", {}).pop("direct_packets_stat", None)  # counts what was sent before there were classes
         yield f"qdisc {qdisc['dev']} {qdisc['kind']} {qdisc['handle']} {qdisc.get('parent', 'root')}", _text(qdisc)
     yield from _filters(lab, namespace, devices)
     yield from in_namespace(namespace, _filters_of_netfilter).items()
