@@ -106,7 +106,8 @@ class SshSession:
         assert transport is not None
         transport.set_keepalive(KEEPALIVE_S)
         # a short message behind another would wait for the far end's delayed acknowledgement (RFC 1122, 4.2.3.4)
-        transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if isinstance(transport.sock, socket.socket):
+            transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._transport = transport
 
     @property

@@ -52,8 +52,8 @@ def interrupted_once() -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        for each, handler in previous.items():
+            signal.signal(each, handler)
 
 
 @contextmanager
