@@ -32,12 +32,13 @@ from testbed.lab.core.deploy.links.recorded import (
     read_link_state,
     write_link_state,
 )
-from testbed.lab.core.deploy.links.wires import probability, route_message
+from testbed.lab.core.deploy.links.wires import probability
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import StateError
 from testbed.lab.core.deploy.records.kept_events import keep_event
 from testbed.lab.core.deploy.records.state import NEXT_NAME, UnfinishedChange
 from testbed.lab.core.drivers.netlink import netem as wire
+from testbed.lab.core.drivers.netlink.routes import route_message
 from testbed.lab.core.feature import LinksBeside, features
 from testbed.lab.core.model import DelayBy
 from testbed.lab.core.plan.lab_plan import PortPlan

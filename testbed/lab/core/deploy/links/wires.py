@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.base.datapath.abi import PROBABILITY_ONE
-from testbed.base.linux import rtnetlink
 from testbed.lab.core.plan.lab_plan import LabPlan
-from testbed.lab.core.plan.operations import AddRoute, DelayPort, Operation
+from testbed.lab.core.plan.operations import DelayPort, Operation
 
 if TYPE_CHECKING:
     from testbed.base.datapath.maps import LabMaps
@@ -71,17 +70,3 @@ def _losses(plan: LabPlan) -> dict[int, float]:
 def _delays(plan: LabPlan) -> dict[int, int]:
     """The index of the interface that delays what a port receives, by the port's number."""
     return {item.port: item.ifb_ifindex for item in plan.operations if isinstance(item, DelayPort) and not item.clsact}
-
-
-def route_message(item: AddRoute) -> bytes:
-    """The message to the kernel that adds a route."""
-    return rtnetlink.new_route(
-        item.destination.network_address.packed,
-        item.destination.prefixlen,
-        item.gateway.packed if item.gateway else None,
-        item.ifindex,
-        table=item.table,
-        source=item.source.packed if item.source else None,
-        metric=item.metric,
-        onlink=item.onlink,
-    )

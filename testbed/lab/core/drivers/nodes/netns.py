@@ -30,6 +30,7 @@ from testbed.lab.core.drivers.netlink import netem as wire
 from testbed.lab.core.drivers.netlink import overlay_devices as overlay
 from testbed.lab.core.drivers.netlink import rdma
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
+from testbed.lab.core.drivers.netlink.routes import route_message
 from testbed.lab.core.drivers.netlink.tcp_steering import steer_tcp
 from testbed.lab.core.drivers.nodes import changing
 from testbed.lab.core.feature import filters
@@ -419,18 +420,7 @@ class NetnsKernel:
                 address = operation.address
                 return (rtnetlink.new_address(operation.ifindex, address.ip.packed, address.network.prefixlen),)
             case AddRoute():
-                return (
-                    rtnetlink.new_route(
-                        operation.destination.network_address.packed,
-                        operation.destination.prefixlen,
-                        operation.gateway.packed if operation.gateway else None,
-                        operation.ifindex,
-                        table=operation.table,
-                        source=operation.source.packed if operation.source else None,
-                        metric=operation.metric,
-                        onlink=operation.onlink,
-                    ),
-                )
+                return (route_message(operation),)
             case AddRule():
                 to = operation.destination
                 prefix = None if to is None else (to.network_address.packed, to.prefixlen)
