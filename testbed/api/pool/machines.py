@@ -230,7 +230,7 @@ class FarMachine(MachineAtWork):
         self._work = session.check(["sh", "-c", _MAKE_WORK, "sh", secrets.token_hex(4)]).decode().strip()
         code = session.run(
             [f"{self._target.path}/.venv/bin/python", "-m", STATION],
-            errand_path=f"{self._target.path}/testbed/vm/remote/tethered_command.py",
+            errand_path=self._target.errand_path,
             directory=self._work,
             prefix=self._prefix,
             stdin=source,

@@ -51,7 +51,7 @@ def forward_console(target: RemoteTarget, arguments: Sequence[str]) -> int:
         try:
             return session.run(
                 words,
-                errand_path=f"{target.path}/testbed/vm/remote/tethered_command.py",
+                errand_path=target.errand_path,
                 directory=target.path,
                 prefix=prefix,
                 stderr=link,

@@ -49,6 +49,11 @@ class RemoteTarget:
     login: Login | None = None
     path: str = GUEST_CHECKOUT
 
+    @property
+    def errand_path(self) -> str:
+        """The program there that runs commands for us, and ends them with the connection."""
+        return f"{self.path}/testbed/vm/remote/tethered_command.py"
+
     def __str__(self) -> str:
         """Return what is written after `--on`, but for the directory there."""
         return f"ssh://{self.login}" if self.machine is None else f"vm:{self.machine}"
@@ -137,7 +142,7 @@ def _run(
                 *("env", f"{REMOVED_VARIABLE}={removed}"),
                 *with_what_was_asked([program, *workplace.far_arguments(arguments, base)]),
             ],
-            errand_path=f"{target.path}/testbed/vm/remote/tethered_command.py",
+            errand_path=target.errand_path,
             directory=base + str(directory),
             prefix=prefix,
             stdin=sys.stdin.buffer if reading else None,

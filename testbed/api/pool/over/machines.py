@@ -111,7 +111,7 @@ class PartMachine:
         try:
             return session.run(
                 argv,
-                errand_path=f"{self.target.path}/testbed/vm/remote/tethered_command.py",
+                errand_path=self.target.errand_path,
                 prefix=self._prefix,
                 stdin=stdin,
                 stdout=stdout,
