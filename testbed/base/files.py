@@ -8,6 +8,7 @@ temporary file, which `remains_of` finds.
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
 import contextlib
 import itertools
 import os
@@ -77,11 +78,8 @@ def remains_of(path: Path) -> list[Path]:
 
 def _sync_directory(directory: Path) -> None:
     """Make the rename itself durable."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with closed_at_end(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def remove_remains(directory: Path) -> None:

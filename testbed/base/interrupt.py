@@ -39,9 +39,7 @@ class Interrupt:
                 self._previous[number] = signal.signal(number, self._on_signal)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._previous.items():
             if signal.getsignal(number) == self._on_signal:  # else the second one has changed it for good
                 signal.signal(number, handler)

@@ -3,6 +3,7 @@ them (unix(7))."""
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end, on_failure
 import os
 import socket
 import struct
@@ -16,13 +17,21 @@ def socket_path(directory_fd: int, name: str) -> str:
     return f"/proc/self/fd/{directory_fd}/{name}"
 
 
+def open_connection(
+    directory: str | os.PathLike[str], name: str, kind: int = socket.SOCK_STREAM, timeout_s: float | None = None
+) -> socket.socket:
+    """Return a connection to the socket `name` in a directory. Raises `OSError`."""
+    item = socket.socket(socket.AF_UNIX, kind | socket.SOCK_CLOEXEC)
+    with on_failure(item.close):
+        item.settimeout(timeout_s)
+        connect_in(item, directory, name)
+    return item
+
+
 def connect_in(item: socket.socket, directory: str | os.PathLike[str], name: str) -> None:
     """Connect to the socket `name` in a directory. Raises `OSError`."""
-    descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with closed_at_end(os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as descriptor:
         item.connect(socket_path(descriptor, name))
-    finally:
-        os.close(descriptor)
 
 
 def peer_of(item: socket.socket) -> tuple[int, int]:

@@ -6,6 +6,7 @@ Source: raw(7); Linux, Documentation/networking/filter.rst.
 
 from __future__ import annotations
 
+from testbed.base.cleanup import on_failure
 import socket
 import struct
 from collections.abc import Sequence
@@ -51,15 +52,12 @@ class RawReceiver:
     def __init__(self, address: str, program: bytes, receive_buffer_bytes: int) -> None:
         self.ipv6 = ":" in address
         self._socket = open_socket(address, socket.SOCK_RAW)
-        try:
+        with on_failure(self._socket.close):
             attach_filter(self._socket, program)
             set_receive_buffer(self._socket, receive_buffer_bytes)
             if self.ipv6:
                 receive_tos(self._socket)
             self._socket.bind((address, 0))
-        except OSError:
-            self._socket.close()
-            raise
         for _ in range(_STALE_READS):  # what came in before filter and address were set is not for us
             if not self.read():
                 break

@@ -8,6 +8,7 @@ unused for longest goes when there are too many. Runs of datagrams of one flow l
 
 from __future__ import annotations
 
+from testbed.base.cleanup import on_failure
 import errno
 import socket
 import struct
@@ -166,16 +167,13 @@ class SocketGroup:
         self._raw: socket.socket | None = None
         self._aside_socket: socket.socket | None = None
         self._trimmed: TrimmedReceiver | None = None
-        try:
+        with on_failure(self.close):
             self._headers = self._prepare_receiver()
             if HAS_MOVER and parsed.version == 4:
                 self._raw = self._open_raw()
                 self._aside_socket = self._open_raw() if any(self._aside) else None
             if config.trimmed:
                 self._trimmed = self._open_trimmed()
-        except OSError:
-            self.close()
-            raise
         self._limit = RECEIVE_MESSAGES
         self.unanswerable = 0
         """Datagrams that were ignored because they came from source port 0."""
@@ -212,12 +210,9 @@ class SocketGroup:
             item = options.open_socket(self.address, socket.SOCK_RAW, socket.IPPROTO_RAW)
         except PermissionError:
             return None
-        try:
+        with on_failure(item.close):
             item.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._config.raw_buffer_bytes)
             item.bind((self.address, 0))  # routes may depend on where packets come from
-        except OSError:
-            item.close()
-            raise
         return item
 
     def _open_trimmed(self) -> TrimmedReceiver | None:
@@ -489,14 +484,11 @@ class SocketGroup:
     def _bind_sender(self, entropy: int) -> socket.socket:
         namespace.enter(self._namespace)
         item = options.open_socket(self.address, socket.SOCK_DGRAM)
-        try:
+        with on_failure(item.close):
             options.receive_nothing(item)
             options.never_fragment(item)
             item.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
             item.bind((self.address, entropy))
-        except OSError:
-            item.close()
-            raise
         return item
 
     def _close_oldest(self) -> None:

@@ -7,6 +7,7 @@ in a boot or when a file's time has changed.
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end, on_failure
 import contextlib
 import errno
 import fcntl
@@ -43,13 +44,10 @@ def cached(
         for old in parent.iterdir() if parent.exists() else ():
             remove_tree(old)
         unfinished.mkdir(parents=True)
-        try:
+        with on_failure(remove_tree, unfinished):
             with room_on(parent):
                 facts = make(unfinished)
                 _write_manifest(unfinished, facts)
-        except BaseException:
-            remove_tree(unfinished)
-            raise
         unfinished.rename(entry)
         return entry, True
 
@@ -82,12 +80,9 @@ def scratch(kind: str) -> Iterator[Path]:
 @contextlib.contextmanager
 def _held(directory: Path) -> Iterator[None]:
     """Hold a lock on a directory. Raises `BlockingIOError` if somebody else does."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
+    with closed_at_end(os.open(directory, os.O_RDONLY | os.O_DIRECTORY)) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
-    finally:
-        os.close(descriptor)
 
 
 def whole(kind: str, fingerprint: str) -> Path | None:

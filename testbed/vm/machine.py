@@ -7,6 +7,7 @@ the image's, and what it writes goes to a file that has no name: `down` forgets 
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
 import contextlib
 import json
 import os
@@ -251,13 +252,10 @@ class Machine:
             if not _runs(record):
                 return
             with contextlib.suppress(ProcessLookupError):
-                descriptor = os.pidfd_open(record.pid)
-                try:
+                with closed_at_end(os.pidfd_open(record.pid)) as descriptor:
                     if _runs(record):
                         signal.pidfd_send_signal(descriptor, number)
                         wait_readable(descriptor, END_TIMEOUT_S)
-                finally:
-                    os.close(descriptor)
 
     def _forget(self) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -322,12 +320,9 @@ def _ticks(pid: int) -> int | None:
 def _ends_within(record: MachineRecord, seconds: float) -> bool:
     """Tell whether its process, which may just be dying, has ended after so long at most."""
     with contextlib.suppress(ProcessLookupError):
-        descriptor = os.pidfd_open(record.pid)
-        try:
+        with closed_at_end(os.pidfd_open(record.pid)) as descriptor:
             if _runs(record):
                 wait_readable(descriptor, seconds)
-        finally:
-            os.close(descriptor)
     return not _runs(record)
 
 

@@ -6,6 +6,7 @@ neither `..` out of the directory nor any link, also where somebody changes the 
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
 import errno
 import hashlib
 import os
@@ -141,12 +142,10 @@ class StartDirectories:
             return None
         except OSError as error:
             raise not_found(f"there is no file {text}") from error
-        try:
+        with closed_at_end(file):
             if not etag or _etag(_content(file, text)) != etag:
                 raise ChangedMeanwhile(text)
             return os.fstat(file)
-        finally:
-            os.close(file)
 
     def listed(self, suffixes: Sequence[str] = _TEXTS) -> list[ListedFile]:
         """Return the files of some suffixes below the start directories; links are not followed.
@@ -186,12 +185,9 @@ class _descriptor:  # noqa: N801  # a context, as open is
     def __enter__(self) -> tuple[int, Path]:
         shown = "/".join((self._root.name, *self._parts))
         try:
-            directory = os.open(self._root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
+            with closed_at_end(os.open(self._root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as directory:
                 flags = self._flags if self._flags & os.O_PATH else self._flags | os.O_NONBLOCK  # openat2 is strict
                 self._descriptor = open_beneath(directory, "/".join(self._parts) or ".", flags)
-            finally:
-                os.close(directory)
         except OSError as error:
             if error.errno == errno.ENOSYS:
                 raise TestbedError(

@@ -5,6 +5,7 @@ libbpf is used through its C interface (libbpf.h, stable since 1.0).
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
 import contextlib
 import ctypes
 import functools
@@ -161,11 +162,8 @@ def attach_paths(program_object: Path, directory: Path) -> None:
         )
         while item := lib.bpf_object__next_map(loaded, item):
             libbpf.check(lib.bpf_map__set_autocreate(item, item == paths), "leave out what is there")
-        there = bpf.get_pinned(directory / PATHS_MAP)
-        try:
+        with closed_at_end(bpf.get_pinned(directory / PATHS_MAP)) as there:
             libbpf.check(lib.bpf_map__reuse_fd(paths, there), f"share map {PATHS_MAP}")
-        finally:
-            os.close(there)
         libbpf.check(lib.bpf_object__load(loaded), f"load {PATHS}")
         _attach(program, directory / PATHS)
 

@@ -8,6 +8,7 @@ what must stay as it is.
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
 import mmap
 import os
 import re
@@ -91,14 +92,11 @@ class LabMaps:
         `DriverError` where they are gone."""
         arrays = {}
         for name, kind in MAPS.items():
-            fd = bpf.get_pinned(directory / name)
-            try:
+            with closed_at_end(bpf.get_pinned(directory / name)) as fd:
                 count = bpf.map_entries(fd)
                 protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
                 size = -(-count * kind.itemsize // mmap.PAGESIZE) * mmap.PAGESIZE
                 memory = mmap.mmap(fd, size, mmap.MAP_SHARED, protection)
-            finally:
-                os.close(fd)
             arrays[name] = np.frombuffer(memory, kind, count)
         if not with_room:
             ports = 1 + max(np.flatnonzero(arrays["ports"]["ifindex"]).tolist(), default=0)

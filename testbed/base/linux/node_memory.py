@@ -8,6 +8,7 @@ the lab's, in a directory of the node's.
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
 import errno
 import fcntl
 import os
@@ -108,9 +109,6 @@ def _locked(directory: Path) -> Iterator[None]:
     """Hold a directory, which is made where it is not there, alone (flock(2))."""
     with suppress(FileExistsError):
         directory.mkdir(parents=True)
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with closed_at_end(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)

@@ -6,6 +6,7 @@ fabric; with checksum offload captures show wrong checksums. All features of a p
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 
@@ -39,13 +40,10 @@ FEATURES_OFF = (
 
 def ethtool_family() -> int | None:
     """The id of the "ethtool" generic-netlink family, None on a kernel without it (before 5.6)."""
-    control = RouteSocket(protocol=NETLINK_GENERIC)
-    try:
+    with contextlib.closing(RouteSocket(protocol=NETLINK_GENERIC)) as control:
         body = struct.pack("=BBH", CTRL_CMD_GETFAMILY, 1, 0) + text(CTRL_ATTR_FAMILY_NAME, "ethtool")
         os.write(control.fileno(), message(GENL_ID_CTRL, 0, body))
         answer = control.receive()
-    finally:
-        control.close()
     if struct.unpack_from("=H", answer, 4)[0] != GENL_ID_CTRL:
         return None
     for kind, payload in attributes(answer, 20):

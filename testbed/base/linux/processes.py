@@ -5,6 +5,7 @@ A process belongs to a node if its network namespace is the node's; nothing is e
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
 import contextlib
 import os
 import select
@@ -278,11 +279,8 @@ def _signal(found: Sequence[Process], number: signal.Signals) -> None:
     """Send a signal to processes; those that have ended are passed over."""
     for process in found:
         with contextlib.suppress(ProcessLookupError):
-            descriptor = os.pidfd_open(process.pid)
-            try:
+            with closed_at_end(os.pidfd_open(process.pid)) as descriptor:
                 signal.pidfd_send_signal(descriptor, number)
-            finally:
-                os.close(descriptor)
 
 
 def _kill(found: Sequence[Process], deadline: float, number: signal.Signals = signal.SIGKILL) -> None:

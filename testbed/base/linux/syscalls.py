@@ -7,6 +7,7 @@ process each.
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
 import ctypes
 import errno
 import os
@@ -83,12 +84,10 @@ def detached_mount(filesystem: str) -> int:
     """
     context = _libc.syscall(_FSOPEN, filesystem.encode(), _FS_CLOEXEC)
     _check(min(context, 0), "fsopen", filesystem)
-    try:
+    with closed_at_end(context):
         _check(_libc.syscall(_FSCONFIG, context, _FSCONFIG_CMD_CREATE, None, None, 0), "fsconfig", filesystem)
         root: int = _libc.syscall(_FSMOUNT, context, _FS_CLOEXEC, 0)
         _check(min(root, 0), "fsmount", filesystem)
-    finally:
-        os.close(context)
     return root
 
 

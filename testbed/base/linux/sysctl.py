@@ -7,6 +7,7 @@ which is mounted nowhere.
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
 import errno
 import os
 from functools import cache
@@ -34,11 +35,8 @@ def open_setting(path: str) -> int:
 
 def write_setting(path: str, value: str) -> None:
     """Write a setting, as `open_setting` opens it. Raises `OSError`."""
-    descriptor = open_setting(path)
-    try:
+    with closed_at_end(open_setting(path)) as descriptor:
         os.write(descriptor, value.encode())
-    finally:
-        os.close(descriptor)
 
 
 @cache

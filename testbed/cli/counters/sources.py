@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -116,11 +117,8 @@ class QueueSource(StatsSource):
         )
 
     def reset_maxima(self) -> None:
-        maps = self._lab.maps(writable=True)
-        try:
+        with contextlib.closing(self._lab.maps(writable=True)) as maps:
             reset_maxima(maps)
-        finally:
-            maps.close()
 
 
 @dataclass(frozen=True, kw_only=True)

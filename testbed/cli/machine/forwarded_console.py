@@ -6,6 +6,7 @@ prints is shown with the address here, by which browsers know it.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 import threading
@@ -48,7 +49,7 @@ def forward_console(target: RemoteTarget, arguments: Sequence[str]) -> int:
         words = [program_of(target), "console", "--bind", "127.0.0.1:0", "--known-as", str(here)]
         words += ["--write"] if asked["write"] else []
         words += [asked["target"]] if asked["target"] else []
-        try:
+        with contextlib.closing(link):
             return session.run(
                 words,
                 errand_path=target.errand_path,
@@ -56,8 +57,6 @@ def forward_console(target: RemoteTarget, arguments: Sequence[str]) -> int:
                 prefix=prefix,
                 stderr=link,
             )
-        finally:
-            link.close()
 
 
 class _Link:

@@ -30,15 +30,12 @@ def build(names: tuple[str, ...], base: str, rebuild: bool, quiet: bool) -> None
         if not quiet:
             print(line, file=sys.stderr)
 
-    engine = ContainerEngine.connect()
-    try:
+    with contextlib.closing(ContainerEngine.connect()) as engine:
         for name in wanted:
             started = time.monotonic()
             built = build_image(engine, name, base=below, rebuild=rebuild, tell=tell)
             done = f"built in {time.monotonic() - started:.0f} s" if built else "up to date"
             print(f"{IMAGES[name]}: {done}")
-    finally:
-        engine.close()
 
 
 @images.command("list")
@@ -49,9 +46,6 @@ def list_images(format: options.Format) -> None:
     from testbed.lab.features.containers.engine import ContainerEngine
     from testbed.lab.features.containers.images.container_images import IMAGES, ImageStatus, image_status
 
-    engine = ContainerEngine.connect()
-    try:
+    with contextlib.closing(ContainerEngine.connect()) as engine:
         found = [image_status(engine, name) for name in IMAGES]
-    finally:
-        engine.close()
     emit(found, ImageStatus, format)

@@ -51,8 +51,7 @@ def _print_all(paths: Mapping[Path, str], *, follow: bool) -> None:
     from testbed.base.linux.inotify import IN_CREATE, IN_MODIFY, DirectoryWatch
 
     offsets = dict.fromkeys(paths, 0)
-    watch = DirectoryWatch()
-    try:
+    with contextlib.closing(DirectoryWatch()) as watch:
         for directory in {path.parent for path in paths}:
             watch.add(directory, IN_MODIFY | IN_CREATE)
         while True:
@@ -63,8 +62,6 @@ def _print_all(paths: Mapping[Path, str], *, follow: bool) -> None:
                 return
             watch.wait(3600)
             list(watch.read())
-    finally:
-        watch.close()
 
 
 def _print_from(path: Path, word: str, offset: int) -> int:

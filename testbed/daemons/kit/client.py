@@ -3,40 +3,27 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from testbed.base.unix_sockets import connect_in
+from testbed.base.unix_sockets import open_connection
 
 CONTROL_SOCKET = "control"
 """The name of the socket of a service's process, in the service's own directory."""
 NOBODY = (FileNotFoundError, ConnectionRefusedError, NotADirectoryError)
-"""The errors of `connect` where no daemon listens."""
-
-
-def connect(directory: Path, name: str, timeout_s: float) -> socket.socket:
-    """A connection to the control socket `name` of a run directory. Raises `OSError`."""
-    item = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    try:
-        item.settimeout(timeout_s)
-        connect_in(item, directory, name)
-    except BaseException:
-        item.close()
-        raise
-    return item
+"""The errors of `open_connection` where no daemon listens."""
 
 
 def ask(directory: Path, name: str, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
     """The answer, whether the daemon did it (`ok`) or not.
 
-    Raises `OSError`, as `connect` does; `TimeoutError` where no answer comes, and `EOFError` where the daemon ends
+    Raises `OSError`, as `open_connection` does; `TimeoutError` where no answer comes, and `EOFError` where the daemon ends
     before it has answered.
     """
     received = bytearray()
-    with connect(directory, name, timeout_s) as item:
+    with open_connection(directory, name, timeout_s=timeout_s) as item:
         item.sendall(json.dumps(request).encode() + b"\n")
         deadline = time.monotonic() + timeout_s
         while not received.endswith(b"\n"):

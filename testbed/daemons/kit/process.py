@@ -6,6 +6,8 @@ One that is a module of its own says so over a pipe (`start_ready`, `say_ready`)
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
+from testbed.base.cleanup import closed_at_end
 import os
 import signal
 import subprocess
@@ -52,19 +54,15 @@ def start_ready(start: Callable[[int], subprocess.Popen[bytes]], timeout_s: floa
     within `timeout_s`, which is killed.
     """
     reader, writer = os.pipe()
-    try:
-        try:
+    with closed_at_end(reader):
+        with closed_at_end(writer):
             process = start(writer)
-        finally:
-            os.close(writer)
         if not wait_readable(reader, timeout_s):
             process.kill()
             process.wait()
             raise TimeoutError
         if not os.read(reader, len(_READY)):
             return process.pid, process.wait()
-    finally:
-        os.close(reader)
     disown(process)
     return process.pid, None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
 import argparse
 import contextlib
 import os
@@ -82,15 +83,12 @@ class ReadyDaemon:
     def stop(self, run_directory: Path) -> None:
         """Have it end by its commands `status` and `shutdown`, and wait for its end. Fine where there is none."""
         with contextlib.suppress(self.missing, ProcessLookupError):
-            descriptor = os.pidfd_open(self.ask(run_directory, "status")["pid"])
-            try:
+            with closed_at_end(os.pidfd_open(self.ask(run_directory, "status")["pid"])) as descriptor:
                 with contextlib.suppress(self.missing):
                     self.ask(run_directory, "shutdown")
                 if not wait_readable(descriptor, END_TIMEOUT_S):
                     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
                     select.select([descriptor], [], [], END_TIMEOUT_S)
-            finally:
-                os.close(descriptor)
 
     def log(self, run_directory: Path) -> str:
         """Return the hint that leads to what it has written."""

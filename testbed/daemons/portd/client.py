@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
 import contextlib
 import fcntl
 import os
@@ -160,12 +161,9 @@ class PauseAgent:
     def _alone(self) -> Iterator[None]:
         """Nobody else starts or ends the agent meanwhile: a lock on the run directory itself."""
         self._run_directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self._run_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with closed_at_end(os.open(self._run_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
-        finally:
-            os.close(descriptor)
 
     def _ensure_running(self) -> None:
         if self._answers():
@@ -229,10 +227,8 @@ def _process(pid: int) -> Iterator[int]:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
         descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with closed_at_end(descriptor):
         yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _wait_for_end(processes: list[int]) -> None:

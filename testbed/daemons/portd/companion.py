@@ -6,6 +6,7 @@ a number that another process may have by then.
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
 import contextlib
 import os
 import subprocess
@@ -34,11 +35,8 @@ class Companion:
     @classmethod
     def spawn(cls, module: str, run_directory: Path, option: str) -> Companion:
         """A child that gets our descriptor as the value of `option`. Raises `OSError`."""
-        own = os.pidfd_open(os.getpid())
-        try:
+        with closed_at_end(os.pidfd_open(os.getpid())) as own:
             child = start_module(module, run_directory, LOG_NAME, [option, str(own)], [own])
-        finally:
-            os.close(own)
         return cls(child.pid, os.pidfd_open(child.pid), child)
 
     def fileno(self) -> int:

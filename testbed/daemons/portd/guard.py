@@ -6,6 +6,7 @@ another guard should this one end. It ends with an agent that leaves no attachme
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
 import argparse
 import contextlib
 import os
@@ -36,11 +37,8 @@ LAST_DELAY_S = 5.0
 
 def fail_open(attachment: LabAttachment) -> int:
     """Open every gate of a lab that the maps call closed; how many. Raises `TestbedError` where the maps are gone."""
-    maps = LabMaps.open(attachment.pin_directory, writable=True)
-    try:
+    with contextlib.closing(LabMaps.open(attachment.pin_directory, writable=True)) as maps:
         return open_closed_gates(attachment, maps)
-    finally:
-        maps.close()
 
 
 def open_closed_gates(attachment: LabAttachment, maps: LabMaps) -> int:
@@ -52,12 +50,10 @@ def open_closed_gates(attachment: LabAttachment, maps: LabMaps) -> int:
         port, priority = divmod(index, PRIORITIES)
         if port in known:
             vectors[port] = vectors.get(port, 0) | 1 << priority
-    try:
+    with contextlib.closing(port_io):
         for port, vector in vectors.items():
             port_io.open_gates(port, vector)
             core.opened(port, vector, time.monotonic_ns())
-    finally:
-        port_io.close()
     return sum(vector.bit_count() for vector in vectors.values())
 
 
@@ -99,13 +95,11 @@ class PauseGuard:
             return False
         if claim is None:
             return False
-        try:
+        with closed_at_end(claim):
             labs = self._files.labs()
             for lab in labs:
                 self._fail_open_lab(lab)
             return bool(labs)
-        finally:
-            os.close(claim)
 
     def _fail_open_lab(self, lab: str) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
 import contextlib
 import fcntl
 import os
@@ -25,10 +26,7 @@ def remove_unwanted(run_directory: Path) -> None:
     Where a command holds the run directory, it is about to start an agent or to end one: what is there is its own.
     """
     with contextlib.suppress(OSError):
-        descriptor = os.open(run_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with closed_at_end(os.open(run_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             remove(run_directory)
             run_directory.rmdir()
-        finally:
-            os.close(descriptor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -84,11 +85,8 @@ class DataPath:
     def open(cls, directory: Path) -> DataPath:
         """That whose maps are pinned in `directory`. Raises `DriverError` where they are gone."""
         maps = LabMaps.open(directory, writable=True, with_room=True)  # for ports that the lab gets later
-        descriptor = bpf.get_pinned(directory / SAMPLES_MAP)
-        try:
+        with closed_at_end(bpf.get_pinned(directory / SAMPLES_MAP)) as descriptor:
             ring = SampleRing(RingMemory.open(descriptor))
-        finally:
-            os.close(descriptor)
         return cls(maps, ring)
 
     def begin(self, sampling: int) -> None:

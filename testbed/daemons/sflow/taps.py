@@ -6,6 +6,7 @@ tells there which port a packet came in by, nor how deep a queue was.
 
 from __future__ import annotations
 
+from testbed.base.cleanup import on_failure
 import ctypes
 import socket
 import struct
@@ -52,16 +53,13 @@ class PortTap:
 
     def __init__(self, interface: str, sampling: int) -> None:
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, 0)
-        try:
+        with on_failure(self._socket.close):
             code = sampling_filter(sampling)
             buffer = ctypes.create_string_buffer(code, len(code))
             program = _Program(len(code) // 8, ctypes.cast(buffer, ctypes.c_void_p))
             self._socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, bytes(program))
             self._socket.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)
             self._socket.bind((interface, _ETH_P_ALL))
-        except BaseException:
-            self._socket.close()
-            raise
 
     def take(self) -> Iterator[tuple[bytes, int]]:
         """Yield the first bytes and the length of each frame that was sampled since."""

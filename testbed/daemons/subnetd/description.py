@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from testbed.base.cleanup import on_failure
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -44,16 +45,13 @@ class WiresDescription:
             vls=subnet.vls,
             voq=self.voq,
         )
-        try:
+        with on_failure(path.close):
             set_tables(path, subnet)
             for switch in subnet.switches:
                 path.set_congestion(switch.name, Congestion(threshold=self.threshold))
                 path.set_up_ports(switch.name, self.up_ports.get(switch.name, ()))
             for link in self.links:
                 path.set_link(link.a, link.a_port, (link.a, link.a_port) in subnet.peers)
-        except BaseException:
-            path.close()
-            raise
         return path
 
     def _scaled(self, link: PathLink) -> PathLink:

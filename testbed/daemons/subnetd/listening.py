@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from testbed.base.cleanup import Closing, on_failure
 import contextlib
 import json
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
-from testbed.base.unix_sockets import connect_in
+from testbed.base.unix_sockets import open_connection
 from testbed.daemons.subnetd.captures import CAPTURE_SOCKET, END, HEAD, NOTHING_MORE
 from testbed.daemons.subnetd.errors import WiresError, WiresMissing
 from testbed.protocols.infiniband import binding
@@ -29,7 +29,7 @@ class SeenFrame:
     data: bytes
 
 
-class FrameCapture:
+class FrameCapture(Closing):
     """A capture of one port, from when it is made until `end`. To be closed, or used in a `with`."""
 
     def __init__(self, run_directory: Path, node: str, port: int) -> None:
@@ -38,23 +38,18 @@ class FrameCapture:
         """The frames that the port has had, as far as `read` has heard."""
         self.dropped = 0
         """The frames that this program was too slow for."""
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         try:
-            self._socket.settimeout(ANSWER_TIMEOUT_S)
-            connect_in(self._socket, run_directory, CAPTURE_SOCKET)
-            answer = self._hear()
-            if not answer["error"]:
-                self._socket.send(json.dumps({"node": node, "port": port}).encode(), socket.MSG_NOSIGNAL)
+            self._socket = open_connection(run_directory, CAPTURE_SOCKET, socket.SOCK_SEQPACKET, ANSWER_TIMEOUT_S)
+            with on_failure(self._socket.close):
                 answer = self._hear()
-            self._socket.settimeout(None)
-        except BaseException as error:
-            self._socket.close()
-            if isinstance(error, OSError):
-                raise WiresMissing(f"no wires of the subnet answer: {error.strerror or error}") from error
-            raise
-        if answer["error"]:
-            self._socket.close()
-            raise WiresError(f"{node}:{port} cannot be captured: {answer['error']}")
+                if not answer["error"]:
+                    self._socket.send(json.dumps({"node": node, "port": port}).encode(), socket.MSG_NOSIGNAL)
+                    answer = self._hear()
+                if answer["error"]:
+                    raise WiresError(f"{node}:{port} cannot be captured: {answer['error']}")
+                self._socket.settimeout(None)
+        except OSError as error:
+            raise WiresMissing(f"no wires of the subnet answer: {error.strerror or error}") from error
 
     def _hear(self) -> dict[str, str]:
         found: dict[str, str] = json.loads(self._socket.recv(_MOST_BYTES) or b'{"error": "the wires have ended"}')
@@ -83,11 +78,3 @@ class FrameCapture:
     def close(self) -> None:
         """Listen no more."""
         self._socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

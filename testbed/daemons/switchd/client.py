@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.daemons.kit import configuration
-from testbed.daemons.kit.client import connect
+from testbed.base.unix_sockets import open_connection
 from testbed.daemons.kit.ready_daemon import ANSWER_TIMEOUT_S, ReadyDaemon
 from testbed.daemons.switchd.description import SwitchDescription
 from testbed.daemons.switchd.errors import SwitchError, SwitchMissing
@@ -52,7 +52,7 @@ class DomainSwitch:
     def is_running(self) -> bool:
         """Tell whether there is a process that listens, without asking it anything."""
         try:
-            connect(self.run_directory, SOCKET_NAME, ANSWER_TIMEOUT_S).close()
+            open_connection(self.run_directory, SOCKET_NAME, timeout_s=ANSWER_TIMEOUT_S).close()
         except OSError:
             return False
         return True

@@ -6,6 +6,7 @@ It ends on SIGTERM, SIGINT or when it is asked to. Commands are `status`, `forge
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
 import contextlib
 import ctypes
 import dataclasses
@@ -164,11 +165,8 @@ class SwitchProcess:
         """Append to the events; where that fails, nobody is told, and frames go on."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         with contextlib.suppress(OSError):
-            descriptor = os.open(EVENTS_NAME, flags, 0o644, dir_fd=self._directory)
-            try:
+            with closed_at_end(os.open(EVENTS_NAME, flags, 0o644, dir_fd=self._directory)) as descriptor:
                 os.write(descriptor, json.dumps(event).encode() + b"\n")
-            finally:
-                os.close(descriptor)
 
     def _status(self) -> dict[str, Any]:
         self._lost += lost_frames(self._socket)

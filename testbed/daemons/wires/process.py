@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from testbed.base.cleanup import on_failure
 import contextlib
 import select
 import socket
@@ -158,9 +159,6 @@ class Wires:
 def open_beats(told: WiresConfiguration) -> socket.socket:
     """Return the socket that machines hear each other by, at this one's address on the underlay. Raises `OSError`."""
     item = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    try:
+    with on_failure(item.close):
         item.bind((told.address, told.port))
-    except BaseException:
-        item.close()
-        raise
     return item

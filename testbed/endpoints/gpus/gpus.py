@@ -28,7 +28,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 from testbed.endpoints.gpus.server_thread import ServedGpu, ServerThread
@@ -65,9 +64,7 @@ class ScaleUp:
         self._server.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._server is not None:
             await asyncio.to_thread(self._server.close)
 

@@ -6,15 +6,15 @@ Source: InfiniBand Architecture Specification volume 1, 9.2 (BTH), 9.3.2 (DETH),
 
 from __future__ import annotations
 
+from testbed.base.cleanup import Closing, on_failure
 import json
 import socket
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from testbed.base.unix_sockets import connect_in
+from testbed.base.unix_sockets import open_connection
 from testbed.protocols.errors import DecodeError, UsageError
 from testbed.protocols.infiniband.local_routing import (
     DEFAULT_PKEY,
@@ -56,23 +56,19 @@ def open_adapter(path: Path, timeout_s: float | None = None) -> tuple[socket.soc
 
     Raises `AdapterError` where another program has it, or the subnet has no wires.
     """
-    item = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
     try:
-        item.settimeout(timeout_s)
-        connect_in(item, path.parent, path.name)
-        hello: dict[str, Any] = json.loads(item.recv(_HELLO_BYTES) or b"{}")
-    except BaseException as error:
-        item.close()
-        if isinstance(error, OSError):
-            raise AdapterError(f"{path.name} cannot be opened: {error.strerror or error}") from error
-        raise
+        item = open_connection(path.parent, path.name, socket.SOCK_SEQPACKET, timeout_s)
+        with on_failure(item.close):
+            hello: dict[str, Any] = json.loads(item.recv(_HELLO_BYTES) or b"{}")
+    except OSError as error:
+        raise AdapterError(f"{path.name} cannot be opened: {error.strerror or error}") from error
     if "lid" not in hello:
         item.close()
         raise AdapterError(f"{path.name} cannot be opened: another program has it")
     return item, hello
 
 
-class HostAdapter:
+class HostAdapter(Closing):
     """An open HCA, of which a program has one at a time. To be closed, or used in a `with`."""
 
     def __init__(self, path: Path, timeout_s: float | None = None) -> None:
@@ -126,11 +122,3 @@ class HostAdapter:
     def close(self) -> None:
         """Give the HCA back."""
         self._socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from testbed.base.cleanup import on_failure
 import errno
 import mmap
 import os
@@ -96,12 +97,9 @@ class FileBackend(Backend):
     def __init__(self, path: Path, size: int) -> None:
         super().__init__(size)
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
+        with on_failure(os.close, self._file):
             if os.fstat(self._file).st_size < size:
                 os.ftruncate(self._file, size)
-        except OSError:
-            os.close(self._file)
-            raise
 
     def read(self, offset: int, length: int) -> memoryview:
         view = memoryview(bytearray(length))

@@ -12,6 +12,7 @@ Specification 2.0, 4.5 (NQNs).
 
 from __future__ import annotations
 
+from testbed.base.cleanup import on_failure
 import ctypes
 import fcntl
 import mmap
@@ -65,15 +66,12 @@ class KernelTarget:
         self._nqn = config.nqn
         self._lock = -1
         self._disk = -1
-        try:
+        with on_failure(self.close):
             with _configfs() as root:
                 self._lock = _lock_subsystem(root, config.nqn)
                 _remove_parts(root, config.nqn)  # of a process that was killed
                 _make(root, config)
             self._disk = os.open(Path("/dev", _disk_name(config.nqn)), os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
-        except BaseException:
-            self.close()
-            raise
 
     def put(self, pattern: Pattern, offset: int, length: int) -> None:
         """Have the medium hold a pattern, in whole blocks, for hosts to read. Raises `OSError`."""

@@ -7,10 +7,10 @@ the tool on top.
 
 from __future__ import annotations
 
+from testbed.base.cleanup import Closing
 import select
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Self
 
 from testbed.endpoints.storage.path import OpenSocket, Path, open_plain
 from testbed.endpoints.storage.socket_link import Poll
@@ -27,7 +27,7 @@ class StorageError(TransportError):
     """A volume cannot be had, or a request has failed."""
 
 
-class Initiator:
+class Initiator(Closing):
     """Paths to one subsystem. Times in ns."""
 
     def __init__(
@@ -48,12 +48,6 @@ class Initiator:
         self._live_at = clock()
         self.paths = [Path(address, subnqn, config, self._poll, clock, open_socket) for address in addresses]
         self.volumes: list[Volume] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # --- volumes ------------------------------------------------------------------------------------------
 

@@ -12,6 +12,8 @@ was sent gets no more read for it.
 
 from __future__ import annotations
 
+from testbed.base.cleanup import on_failure
+import contextlib
 import argparse
 import heapq
 import itertools
@@ -75,12 +77,9 @@ def open_listener(address: str, port: int) -> socket.socket:
     """A socket in the network namespace of the thread."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    try:
+    with on_failure(listener.close):
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((address, port))
-    except OSError:
-        listener.close()
-        raise
     return listener
 
 
@@ -355,10 +354,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: server.stop())
     print(json.dumps({"listening": server.target.addresses}), flush=True)
-    try:
+    with contextlib.closing(server):
         server.run()
-    finally:
-        server.close()
     print(json.dumps({"counts": dict(server.target.counts)}), flush=True)
     return 0
 

@@ -12,6 +12,7 @@ that this transport's sockets need; without, as sockets of the kernel do.
 
 from __future__ import annotations
 
+from testbed.base.cleanup import on_failure
 import argparse
 import gc
 import json
@@ -170,11 +171,8 @@ class CommandLine:
             if name in self._hosts or not isinstance(path, str):
                 raise ValueError("it has joined already, or names no namespace")
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
+            with on_failure(os.close, fd):
                 namespace.enter(fd)
-            except OSError:
-                os.close(fd)
-                raise
         except (OSError, ValueError) as error:
             tell({"event": "refused", "reason": f"join: {error}"})
             return

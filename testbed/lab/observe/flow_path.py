@@ -19,9 +19,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
+from testbed.base.cleanup import Closing
 from testbed.base.datapath.abi import BALANCING_CODES, HASH_BITS, BalancingMode, HashField
 from testbed.base.datapath.flow_hash import FiveTuple, port_hash
 from testbed.base.linux.route_lookup import RouteAnswer, RouteHop, chosen_route, hop_of_hash, matching_route
@@ -121,7 +121,7 @@ class _Step:
     tunnel: _Tunnel | None
 
 
-class FlowTracer:
+class FlowTracer(Closing):
     """Follows flows through one lab. A context: it holds the maps of the lab's data path open, where there is one."""
 
     def __init__(self, lab: RunningLab) -> None:
@@ -159,12 +159,7 @@ class FlowTracer:
             (vrf.place, vni.bridge_ifindex): (vrf, vni) for vrf in vrfs for vni in (vrf.l3, *vrf.l2)
         }
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         if self._maps is not None:
             self._maps.close()
             self._maps = None

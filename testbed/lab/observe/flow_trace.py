@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -136,11 +137,8 @@ class _Readings:
         plain = [port for port in self._ports if _key(port) not in self._numbers]
         found = dict(self._of_kernel(plain)) if plain else {}
         if queued and self._table is not None:
-            maps = self._lab.maps()
-            try:
+            with contextlib.closing(self._lab.maps()) as maps:
                 snapshot = take_snapshot(maps)
-            finally:
-                maps.close()
             found |= dict(self._of_maps(queued, self._table, snapshot))
         return found
 

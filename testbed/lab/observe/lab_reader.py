@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -104,8 +105,5 @@ class LabReader:
         )
         if known.table is None:
             return reading
-        maps = lab.maps()
-        try:
+        with contextlib.closing(lab.maps()) as maps:
             return replace(reading, table=known.table, snapshot=take_snapshot(maps))
-        finally:
-            maps.close()

@@ -7,6 +7,7 @@ Who sends them is not believed: an OPEN has to name an address of its sender's h
 
 from __future__ import annotations
 
+from testbed.base.cleanup import on_failure
 import contextlib
 import errno
 import heapq
@@ -125,12 +126,9 @@ class Gateway:
         """By the address of the endpoint."""
         self._news: list[tuple[Sized, Messenger, CarrierHost]] = []
         """The completions of each messenger, which are looked at in every turn."""
-        try:
+        with on_failure(self.close):
             for name, path in configuration.namespaces.items():
                 self._open_host(name, path, open_messenger)
-        except BaseException:
-            self.close()
-            raise
 
     def limit_descriptors(self, most: int) -> None:
         """Keep to so many descriptors in all."""

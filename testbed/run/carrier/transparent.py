@@ -3,6 +3,7 @@ of who opened them. They need CAP_NET_ADMIN. Source: ip(7), IP_TRANSPARENT; ipv6
 
 from __future__ import annotations
 
+from testbed.base.cleanup import on_failure
 import errno
 import socket
 import struct
@@ -18,14 +19,11 @@ LINGER_NOT = struct.pack("ii", 1, 0)
 def listen(family: int, buffer_bytes: int) -> socket.socket:
     """A socket that takes connections to any address, once they are led to it. Its port is any. Raises `OSError`."""
     item = _transparent(family, buffer_bytes)
-    try:
+    with on_failure(item.close):
         if family == socket.AF_INET6:
             item.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         item.bind(("::" if family == socket.AF_INET6 else "0.0.0.0", 0))
         item.listen(BACKLOG)
-    except OSError:
-        item.close()
-        raise
     return item
 
 
@@ -33,16 +31,13 @@ def connect(ends: ConnectionEnds, buffer_bytes: int) -> socket.socket:
     """A socket that is being connected from the first end to the second. Raises `OSError`."""
     family = socket.AF_INET if ends.source.version == 4 else socket.AF_INET6
     item = _transparent(family, buffer_bytes)
-    try:
+    with on_failure(item.close):
         item.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         item.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         item.bind((str(ends.source), ends.source_port))
         refusal = item.connect_ex((str(ends.destination), ends.destination_port))
         if refusal not in (0, errno.EINPROGRESS):
             raise OSError(refusal, "connect")
-    except OSError:
-        item.close()
-        raise
     return item
 
 
@@ -59,7 +54,7 @@ def _address(text: str, family: int) -> Address:
 def _transparent(family: int, buffer_bytes: int) -> socket.socket:
     """A socket that does not wait, and keeps no more than it must: what waits in it is in no window."""
     item = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    try:
+    with on_failure(item.close):
         level, option = (
             (socket.IPPROTO_IP, _IP_TRANSPARENT)
             if family == socket.AF_INET
@@ -68,9 +63,6 @@ def _transparent(family: int, buffer_bytes: int) -> socket.socket:
         item.setsockopt(level, option, 1)
         for size in (socket.SO_RCVBUF, socket.SO_SNDBUF):
             item.setsockopt(socket.SOL_SOCKET, size, buffer_bytes)
-    except OSError:
-        item.close()
-        raise
     return item
 
 

@@ -6,7 +6,6 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 from typing import Final, Self
 
 from testbed.daemons.subnetd.client import SubnetWires
@@ -54,7 +53,5 @@ class DeadlockWatch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._found)

@@ -258,7 +258,5 @@ class _Runners(contextlib.AbstractContextManager["_Runners"]):
         return self._current
 
     def __exit__(self, *_: object) -> None:
-        try:
+        with contextlib.closing(self._shared):
             self._stack.close()
-        finally:
-            self._shared.close()

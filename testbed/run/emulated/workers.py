@@ -7,6 +7,7 @@ for without an end: a worker that dies, refuses or stays silent is named.
 
 from __future__ import annotations
 
+from testbed.base.cleanup import on_failure
 import contextlib
 import json
 import os
@@ -500,7 +501,7 @@ def _started(
 ) -> WorkerProcess:
     """Starts a process of workers by `spawn`, which takes what `subprocess.Popen` takes. It waits for nothing."""
     errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
-    try:
+    with on_failure(errors.close):
         process = spawn(
             [sys.executable, "-m", "testbed.endpoints.worker", *arguments],
             stdin=subprocess.PIPE,
@@ -509,9 +510,6 @@ def _started(
             bufsize=0,
             process_group=0,  # a terminal's Ctrl-C is ours to pass on
         )
-    except BaseException:
-        errors.close()
-        raise
     return WorkerProcess(host, process, errors)
 
 

@@ -8,11 +8,11 @@ Workers stay between runs, so that a run costs little beyond its traffic.
 
 from __future__ import annotations
 
+from testbed.base.cleanup import on_failure
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 from testbed.base.errors import TestbedError
@@ -127,18 +127,13 @@ class WorkloadRunner:
 
     def __enter__(self) -> Self:
         """Starts the workers of the hosts given; others are started when a run first needs them."""
-        try:
+        with on_failure(self._workers.close):
             answers = self._workers.start(self._hosts, self._interrupt)
             if answers.failure is not None:
                 raise answers.failure
-        except BaseException:
-            self._workers.close()
-            raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._workers.close()
 
     def pid(self, host: str) -> int | None:

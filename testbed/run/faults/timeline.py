@@ -9,6 +9,7 @@ one that was begun late, one whose time or step the traffic did not live to see.
 
 from __future__ import annotations
 
+from testbed.base.cleanup import on_failure
 import contextlib
 import threading
 import time
@@ -85,15 +86,12 @@ class FaultTimeline:
 
     def __enter__(self) -> Self:
         """Raises `NoSuchNode`, `ScenarioError` for what the lab does not have."""
-        try:
+        with on_failure(self._site.links.close):
             for fault in self._faults:
                 fault.prepare(self._site)
             if self._acts or self._of_part:
                 self._watch = LabWatch(self._lab)
                 self._watch.start()
-        except BaseException:
-            self._site.links.close()
-            raise
         return self
 
     def begin(self, begin_ns: int) -> None:
@@ -126,7 +124,7 @@ class FaultTimeline:
         self.end()
         if self._thread is not None:
             self._thread.join()
-        try:
+        with contextlib.closing(self._site.links):
             self._close_watch()
             if self._began_ns:
                 self._name_the_missing()
@@ -137,8 +135,6 @@ class FaultTimeline:
             self.disturbed = undone or any(event.kind == "detected" for event in self._seen())
             if self.disturbed and not self._left_changed and not self._of_part:
                 self._note_routing()
-        finally:
-            self._site.links.close()
 
     def events(self) -> list[RunEvent]:
         """Return what was done and what was seen, in order of time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +39,7 @@ def congestion_control(lab: RunningLab, hosts: Sequence[str], name: str) -> Iter
     descriptor = lock.hold(lab.processes_directory / _LOCK, create=True)
     if descriptor is None:
         raise LaunchRefused(f"another launch on {lab.name} has set the congestion control of its hosts")
-    try:
+    with closed_at_end(descriptor):
         before = read_congestion_controls(lab, hosts)
         try:
             _write(lab, dict.fromkeys(hosts, name))
@@ -46,8 +47,6 @@ def congestion_control(lab: RunningLab, hosts: Sequence[str], name: str) -> Iter
         finally:
             with contextlib.suppress(DriverError):  # the lab may be gone, and its hosts with it
                 _write(lab, before)
-    finally:
-        os.close(descriptor)
 
 
 def _write(lab: RunningLab, wanted: Mapping[str, str]) -> None:

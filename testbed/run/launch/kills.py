@@ -6,7 +6,6 @@ import contextlib
 import os
 from collections import deque
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Self
 
 from testbed.run.launch.options import LaunchRefused
@@ -23,9 +22,7 @@ class HostKills:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._event)
 
     def fileno(self) -> int:

@@ -7,6 +7,7 @@ below the lab's run directory, beside which the provider lies.
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
 import contextlib
 import os
 import shutil
@@ -83,10 +84,8 @@ def _own_directory(lab: RunningLab) -> Iterator[Path]:
         raise LaunchRefused(
             f"another launch has the endpoints of {lab.name}", hint="wait for its end, or use --transport tcp"
         )
-    try:
+    with closed_at_end(held):
         yield directory
-    finally:
-        os.close(held)
 
 
 def _require_containers_see(lab: RunningLab, nics: Sequence[PortPlan], file: Path) -> None:

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from testbed.base.descriptors import wait_readable
@@ -51,9 +50,7 @@ class Canary:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.communicate()
 

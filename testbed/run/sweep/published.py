@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from testbed.base.files import write_atomically
@@ -85,9 +84,7 @@ class PublishedRun:
         self._write()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)
             self._root.rmdir()

@@ -7,6 +7,7 @@ sockets that stay open.
 
 from __future__ import annotations
 
+from testbed.base.cleanup import on_failure
 import time
 from collections.abc import Sequence
 
@@ -61,16 +62,13 @@ class LabCounters:
         self._maps: LabMaps | None = None
         self._plain: _PlainPorts | None = None
         self._queued: _QueuedPorts | None = None
-        try:
+        with on_failure(self.close):
             if lab.plan.tables is not None and any(found):
                 self._maps = lab.maps()
                 self._queued = _QueuedPorts(self._maps, tabulate_ports(lab.plan), np.array(found, np.int64))
             if not all(found):
                 plain = {place: port for place, port in enumerate(self.ports) if not found[place]}
                 self._plain = _PlainPorts(lab, plain, len(self.ports))
-        except BaseException:
-            self.close()
-            raise
 
     def read(self) -> Totals:
         """Return the counters of now."""

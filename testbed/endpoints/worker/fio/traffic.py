@@ -11,6 +11,7 @@ is known from that report alone, and so targets hear of its steps then.
 
 from __future__ import annotations
 
+from testbed.base.cleanup import on_failure
 import contextlib
 import os
 import select
@@ -214,11 +215,8 @@ class _HostEnd:
         self._pipes: dict[str, int] = {}
         self._fio: Child | None = None
         self._directory = tempfile.TemporaryDirectory(prefix="testbed-fio-")
-        try:
+        with on_failure(self.close):
             self._start()
-        except BaseException:
-            self.close()
-            raise
 
     @property
     def ready(self) -> bool:

@@ -6,6 +6,7 @@ what was written is checked on the medium when nothing moves any more, so that t
 
 from __future__ import annotations
 
+from testbed.base.cleanup import on_failure
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
@@ -45,13 +46,10 @@ class KernelTargetEnd:
                 media=media,
             )
         )
-        try:
+        with on_failure(self.close):
             for step in steps:
                 if step.pulled and step.restores is None:
                     self._target.put(pattern, step.number * STEP_BYTES, whole_blocks(step.size_bytes))
-        except BaseException:
-            self.close()
-            raise
 
     def check(self) -> None:
         """Read back what hosts have written. Raises `TrafficError` where it is not what was sent."""

@@ -10,6 +10,7 @@ of all else, targets forget what was written and make what is read.
 
 from __future__ import annotations
 
+from testbed.base.cleanup import on_failure
 import select
 import socket
 import uuid
@@ -129,11 +130,8 @@ class NvmeTcpTraffic:
     def open_socket(self, address: str, port: int, what: str) -> TcpSocket:
         """A socket of this host, bound. Raises `OSError` and `TrafficError`."""
         item = self.sockets.open(self.settings.congestion_control, self.settings.tos, what)
-        try:
+        with on_failure(item.close):
             item.bind((address, port))
-        except OSError:
-            item.close()
-            raise
         return item
 
     def host_address(self, channel: Channel) -> str:

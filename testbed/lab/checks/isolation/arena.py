@@ -7,6 +7,7 @@ nothing.
 
 from __future__ import annotations
 
+from testbed.base.cleanup import on_failure
 import contextlib
 import os
 import socket
@@ -108,11 +109,8 @@ class Arena:
         switches = {place for site in sites for place in site.places}
         self._secured = {place for site in sites if site.password for place in site.places}
         hosts = {node for node, _ in nics}
-        try:
+        with on_failure(self.close):
             syscalls.in_thread(lambda: self._open(switches, hosts))
-        except BaseException:
-            self.close()
-            raise
 
     def _open(self, switches: Iterable[str], hosts: Iterable[str]) -> None:
         for node in {*switches, *hosts}:

@@ -6,6 +6,7 @@ itself, and one that was killed is undone by `destroy`, which needs nothing but 
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -492,12 +493,9 @@ def run_node_commands(lab: Lab, running: RunningLab, only: Container[str] | None
 
 def await_convergence(plan: LabPlan, state: StateDirectory, timeout_s: float, notify: StepCallback) -> None:
     """Wait until the routing of a lab that is up has converged. Raises `ConvergenceError`."""
-    watch = ConvergenceWatch(plan, state.run_directory(plan.lab))
-    try:
+    with contextlib.closing(ConvergenceWatch(plan, state.run_directory(plan.lab))) as watch:
         with step("converge", notify):
             watch.wait(timeout_s, notify)
-    finally:
-        watch.close()
 
 
 def destroy_lab(name: str, state: StateDirectory, notify: StepCallback = ignore_steps) -> DestroyOutcome:

@@ -85,23 +85,18 @@ class ContainersChange(FeatureChange):
         if not wanted:
             return
         nodes = DockerRuntime().extend(changing.lab, changing.run, changing.journal, wanted)
-        kernel = NetnsKernel(changing.lab.name)
-        try:
+        with contextlib.closing(NetnsKernel(changing.lab.name)) as kernel:
             nodes.remove_started()  # by an apply that was killed
             kernel.remove({node: content.identities[node] for node in wanted if node in content.identities})
             nodes.start(changing.plan, kernel, changing.notify)
             kernel.publish()
-        finally:
-            kernel.close()
         self._nodes = nodes
 
     def routed(self, changing: Changing) -> None:
         """Wait until those that have a health check are healthy."""
         if self._nodes is not None:
-            try:
+            with contextlib.closing(self._nodes):
                 self._nodes.wait_healthy(60.0, changing.notify)
-            finally:
-                self._nodes.close()
 
     def removed(self, changing: Changing) -> None:
         """Remove those that are no more, and make nodes anew that something else is to realise; all else of these is

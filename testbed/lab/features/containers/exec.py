@@ -87,14 +87,11 @@ class _Refused(Exception):
 
 
 def _ask(path: str, method: str, url: str, body: Mapping[str, Any] | None = None) -> Any:
-    engine = _Engine(path)
-    try:
+    with contextlib.closing(_Engine(path)) as engine:
         headers = {"Content-Type": "application/json"}
         engine.request(method, API + url, None if body is None else json.dumps(body), headers)
         answer = engine.getresponse()
         text = answer.read().decode("utf-8", "replace")
-    finally:
-        engine.close()
     if answer.status >= 300:
         with contextlib.suppress(ValueError, KeyError):
             text = json.loads(text)["message"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from testbed.base.cleanup import on_failure
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -337,12 +338,9 @@ def start_subnet(
     plane.make()
     write_tools(plane, plan, fabric)
     started = start_plane(plane, plan_subnet(fabric), cut=cut)
-    try:
+    with on_failure(started.release):
         started.start_managers()
         start_wires(plane, fabric, k)
-    except BaseException:
-        started.release()
-        raise
     return started
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end, on_failure
 import contextlib
 import json
 import os
@@ -83,12 +84,9 @@ def start_plane(plane: Plane, subnet: PlannedSubnet, *, cut: Sequence[tuple[str,
     simulator = Simulator(plane=plane)
     process = simulator.start(subnet)
     started = StartedPlane(plane=plane, subnet=subnet, managers=managers_of(plane, subnet), simulator=process)
-    try:
+    with on_failure(started.end):
         for name, port in cut:
             simulator.unlink(subnet.nodes[name].identifier, port)
-    except BaseException:
-        started.end()
-        raise
     return started
 
 
@@ -237,12 +235,9 @@ def kill_manager(plane: Plane, name: str) -> bool:
     if pid is None:
         return False
     with contextlib.suppress(ProcessLookupError):
-        descriptor = os.pidfd_open(pid)
-        try:
+        with closed_at_end(os.pidfd_open(pid)) as descriptor:
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
             wait_readable(descriptor, KILL_TIMEOUT_S)
-        finally:
-            os.close(descriptor)
     _reap(pid)
     Simulator(plane=plane).forget_dead()
     return True

@@ -6,6 +6,7 @@ that is appended to, so that whoever asks next may empty it. One asks at a time,
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
 import fcntl
 import os
 import re
@@ -98,13 +99,10 @@ class Simulator:
             self._prompt.unlink(missing_ok=True)
             os.mkfifo(self._prompt, 0o600)
             self._output.write_bytes(b"")
-            prompt = os.open(self._prompt, os.O_RDWR | os.O_CLOEXEC)
-            try:
+            with closed_at_end(os.open(self._prompt, os.O_RDWR | os.O_CLOEXEC)) as prompt:
                 with self._output.open("ab") as output, self.log.open("ab") as log:
                     command = ["ibsim", "-s", *simulator_limits(subnet), str(self.network)]
                     process = self.plane.start(command, stdin=prompt, stdout=output, stderr=log, start_new_session=True)
-            finally:
-                os.close(prompt)
         except OSError as error:
             raise DriverError(f"cannot start ibsim: {error}", operation="ibsim") from error
         try:
@@ -136,7 +134,7 @@ class Simulator:
                 descriptor = os.open(self._prompt, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             except OSError as error:
                 raise self._silence() from error
-            try:
+            with closed_at_end(descriptor):
                 with self._watched() as watch:
                     os.truncate(self._output, 0)
                     os.write(descriptor, f"{command}\n".encode())
@@ -147,8 +145,6 @@ class Simulator:
                         watch.wait(0.2)
                         list(watch.read())
                     return self._said().removesuffix(PROMPT)
-            finally:
-                os.close(descriptor)
 
     def unlink(self, identifier: str, port: int) -> None:
         """Cut the link at a port. Raises `DriverError` where it has none, or none any more."""
@@ -206,11 +202,9 @@ class Simulator:
             descriptor = os.open(self.plane.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise self._silence() from error
-        try:
+        with closed_at_end(descriptor):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
-        finally:
-            os.close(descriptor)
 
     @contextmanager
     def _watched(self) -> Iterator[DirectoryWatch]:

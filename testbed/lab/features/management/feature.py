@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from testbed.base.cleanup import on_failure
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -74,11 +75,8 @@ class ManagementFeature(Feature):
         places = service_places(deployment.lab, deployment.plan, deployment.state)
         deployment.await_directory()
         launcher = ServiceLauncher()
-        try:
+        with on_failure(launcher.release):
             start_services(launcher, places, deployment.directory, deployment.journal)
-        except BaseException:
-            launcher.release()
-            raise
         return _Started(launcher, len(places))
 
     def kept(self, old: Lab, new: Lab) -> Lab:

@@ -5,6 +5,7 @@ A host whose NIC is a bond of the kernel has no process: what its group does is 
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -207,10 +208,8 @@ def _bond_status(node: str, name: str, planned: Sequence[AggregatePlan]) -> LagN
         (namespace,) = open_namespaces([name]).values()
     except DriverError:
         return None
-    try:
+    with contextlib.closing(namespace):
         there = bond_states(namespace.route)
-    finally:
-        namespace.close()
     groups = []
     for one in planned:
         bond = there.get(one.ifindex)
@@ -283,7 +282,7 @@ def _wait(missing_now: Callable[[], list[str]], run: Path, timeout_s: float) -> 
     """Wait until nothing is missing any more of what statuses say. Raises `ConvergenceError`."""
     watch = DirectoryWatch()
     deadline = time.monotonic() + timeout_s
-    try:
+    with contextlib.closing(watch):
         watch.add(lag_directory(run))
         while missing := missing_now():
             list(watch.read())
@@ -291,5 +290,3 @@ def _wait(missing_now: Callable[[], list[str]], run: Path, timeout_s: float) -> 
             if left <= 0:
                 raise convergence_error(missing, timeout_s)
             watch.wait(min(left, 0.5))
-    finally:
-        watch.close()

@@ -3,6 +3,7 @@ and congestion besides."""
 
 from __future__ import annotations
 
+from testbed.base.cleanup import on_failure
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
@@ -68,11 +69,8 @@ def _renumbered(table: bytes, renamed: Mapping[int, int]) -> bytes:
 def build_data_path(fabric: InfinibandFabric, subnet: Subnet) -> SubnetDataPath:
     """Return the data path of a subnet, with all tables in force. Raises `UsageError`."""
     path = _empty_data_path(fabric, subnet)
-    try:
+    with on_failure(path.close):
         _fill_tables(path, fabric, subnet)
-    except BaseException:
-        path.close()
-        raise
     return path
 
 

@@ -9,12 +9,12 @@ such as those of scale-up domains, have names of their own, and the feature chan
 
 from __future__ import annotations
 
+from testbed.base.cleanup import Closing
 import contextlib
 import errno
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from testbed.base.datapath.abi import PROBABILITY_ONE
 from testbed.base.errors import TestbedError
@@ -149,7 +149,7 @@ def declared_values(port: PortPlan) -> WireValues:
     )
 
 
-class LinkControl:
+class LinkControl(Closing):
     """Changes links of one lab; holds sockets and maps open, so that a timed fault takes well under a millisecond.
 
     Not for several threads at once. Other processes may change links meanwhile: each change reads the record anew.
@@ -167,14 +167,6 @@ class LinkControl:
         groups = lab.plan.link_groups
         self._grouped = frozenset[str]() if groups is None else groups.programmed
         self._far_ports: dict[str, PortPlan] | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         for item in self._sockets.values():

@@ -6,6 +6,7 @@ the port ("node:interface") that sends in it.
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
 import contextlib
 import fcntl
 import json
@@ -123,11 +124,9 @@ def lock_links(directory: Path) -> Iterator[None]:
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise state_error(directory, error) from error
-    try:
+    with closed_at_end(fd):
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(fd)
 
 
 _CLASS_FIELDS = tuple(item.name for item in fields(HtbClass))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
 import contextlib
 import fcntl
 import os
@@ -23,8 +24,7 @@ def locked(path: Path, *, wait: bool) -> Iterator[None]:
     Who comes second waits, or gets `BlockingIOError`.
     """
     while True:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
+        with closed_at_end(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)) as fd:
             fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             try:
                 same = path.stat().st_ino == os.fstat(fd).st_ino
@@ -33,8 +33,6 @@ def locked(path: Path, *, wait: bool) -> Iterator[None]:
             if same:
                 yield
                 return
-        finally:
-            os.close(fd)
 
 
 def write_state(path: Path, content: str, *, durable: bool = True) -> None:

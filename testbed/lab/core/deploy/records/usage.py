@@ -5,6 +5,7 @@ A run holds the lab that it measures on for as long as it needs it; several may.
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
 import contextlib
 import fcntl
 import os
@@ -48,14 +49,12 @@ def _held(directory: Path, lab: str, how: int, refusal: str) -> Iterator[None]:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise state_error(path, error) from error
-    try:
+    with closed_at_end(descriptor):
         try:
             fcntl.flock(descriptor, how | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise LabInUse(f"{refusal}{holders_text(path)}", hint="wait for its end, or end it") from error
         yield
-    finally:
-        os.close(descriptor)
 
 
 def holders_text(path: Path) -> str:

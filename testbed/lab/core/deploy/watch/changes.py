@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from testbed.base.cleanup import on_failure
 import select
 import time
 from typing import ClassVar
@@ -49,11 +50,8 @@ class ChangeWatch:
                 self._monitors[monitor.fileno()] = monitor
                 self._poller.register(monitor.fileno(), select.EPOLLIN)
 
-        try:
+        with on_failure(self.close):
             syscalls.in_thread(subscribe)
-        except BaseException:
-            self.close()
-            raise
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for a change, and until none follows it; tell whether there was one within the time."""

@@ -8,6 +8,7 @@ that has changed meanwhile is compared once more: a session that was made anew t
 
 from __future__ import annotations
 
+import contextlib
 import select
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -166,7 +167,7 @@ class ConvergenceWatch:
             poller.register(fd, select.EPOLLIN)
         shown = -1
         daemons_due = 0.0
-        try:
+        with contextlib.closing(poller):
             while True:
                 now = time.monotonic()
                 quiet_s = min(QUIET_S, _LOOKS_APART * sum(table.took_s for table in self._tables))
@@ -187,8 +188,6 @@ class ConvergenceWatch:
                 waits = [table.due(quiet_s) - now for table in self._tables if table.dirty]
                 for fd, _ in poller.poll(max(0.0, min([*waits, deadline - now, daemons_due - now]))):
                     by_fd[fd].hear()
-        finally:
-            poller.close()
 
     def _error(self, timeout_s: float) -> ConvergenceError:
         missing = [
@@ -222,8 +221,7 @@ def wait_sessions(
 
     Woken by the logs of bgpd and bfdd, to which they write each session and each peer that changes state.
     """
-    watch = DirectoryWatch()
-    try:
+    with contextlib.closing(DirectoryWatch()) as watch:
         pending = speakers
         for switch in pending:
             watch.add(run / switch.node, IN_MODIFY)
@@ -244,5 +242,3 @@ def wait_sessions(
             if left <= 0:
                 raise convergence_error(missing, timeout_s)
             watch.wait(min(left, DAEMONS_CHECKED_S))
-    finally:
-        watch.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from testbed.base.cleanup import on_failure
 import contextlib
 import datetime
 import errno
@@ -102,12 +103,9 @@ class EventStream:
         self._destroyed = False
         self._stopped = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._stopped, select.EPOLLIN)
-        try:
+        with on_failure(self.close):  # such as a namespace that a change has removed
             self._snapshot = lab.status()
             self._subscribe()
-        except BaseException:  # such as a namespace that a change has removed
-            self.close()
-            raise
 
     def _subscribe(self) -> None:
         self._watch_nodes(self._snapshot)

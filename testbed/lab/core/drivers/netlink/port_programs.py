@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
@@ -110,11 +111,8 @@ class PortInstaller:
         installer = cls(qos, load.load_programs(program_object, directory, sizes))
         if qos.asks_kernel:
             load.attach_paths(program_object, directory)
-        maps = LabMaps.open(directory, writable=True, with_room=True)
-        try:
+        with contextlib.closing(LabMaps.open(directory, writable=True, with_room=True)) as maps:
             fill_maps(maps, qos, operations)
-        finally:
-            maps.close()
         return installer
 
     @classmethod

@@ -101,13 +101,10 @@ def create_devices(operations: Sequence[CreateRdma], namespaces: Mapping[str, in
     def create() -> None:
         for node, items in by_node.items():
             syscalls.setns(namespaces[node], syscalls.CLONE_NEWNET)
-            route = rdma_socket()
-            try:
+            with contextlib.closing(rdma_socket()) as route:
                 for item in items:
                     what = f"create rxe device {item.device} on {node}:{item.name}"
                     route.expect([new_rxe_device(item.device, item.name)], [what])
-            finally:
-                route.close()
 
     syscalls.in_thread(create)
 
@@ -201,13 +198,10 @@ def remove_devices(namespaces: Iterable[str]) -> list[str]:
         removed: list[str] = []
         for name in names:
             enter_namespace(name)
-            route = rdma_socket()
-            try:
+            with contextlib.closing(rdma_socket()) as route:
                 for device in devices_here(route):
                     route.expect([delete_device(device.index)], [f"delete rxe device {device.name}"])
                     removed.append(device.name)
-            finally:
-                route.close()
         return removed
 
     return syscalls.in_thread(remove)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
 import contextlib
 import errno
 import os

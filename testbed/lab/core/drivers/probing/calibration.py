@@ -7,6 +7,7 @@ timer costs several times one that does not.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -53,14 +54,11 @@ def measure_forwarding() -> float:
     A small load that was there before is taken off; a machine that others use looks smaller than it is. 0 where they
     left it no time to forward anything, which says nothing of the machine.
     """
-    kernel = NetnsKernel("calibration")
-    try:
+    with contextlib.closing(NetnsKernel("calibration")) as kernel:
         nodes = [f"{role}{row}" for row in range(ROWS) for role in _ROLES]
         kernel.create_nodes([CreateNode(node=node, cpu_slot=slot) for slot, node in enumerate(nodes)])
         kernel.apply([operation for row in range(ROWS) for operation in _row(row)])
         tries = [_measure(kernel) for _ in range(TRIES)]
-    finally:
-        kernel.close()
     return least_bits_per_cpu_s(tries) * HOPS * len(os.sched_getaffinity(0))
 
 

@@ -7,6 +7,7 @@ looked up: probing changes nothing that anybody sees. Others are loaded by askin
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
 import ctypes
 import errno
 import fcntl
@@ -218,11 +219,8 @@ def _other_links(pyroute: Any, lower: int) -> Answers:
 
 
 def _open_tap() -> None:
-    fd = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC)
-    try:
+    with closed_at_end(os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC)) as fd:
         fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH22x", b"tap", IFF_TAP | IFF_NO_PI))
-    finally:
-        os.close(fd)
 
 
 # ------------------------------------------------------------------ traffic control

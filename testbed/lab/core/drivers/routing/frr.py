@@ -10,6 +10,7 @@ configuration. There, daemons run in mount namespaces in which FRR's own directo
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
 import contextlib
 import os
 import pwd
@@ -231,8 +232,7 @@ class DaemonLauncher:
     def start(self, sets: list[DaemonSet], *, timeout_s: float = START_TIMEOUT_S) -> None:
         """Start all daemons of `sets`. Raises `DriverError` naming the daemon that ended or never answered."""
         by_directory = {item.directory: item for item in sets}
-        watch = DirectoryWatch()
-        try:
+        with contextlib.closing(DirectoryWatch()) as watch:
             for item in sets:
                 watch.add(item.directory)
             first = ("mgmtd", "zebra")
@@ -258,8 +258,6 @@ class DaemonLauncher:
                         if daemon not in first
                     ]
                 )
-        finally:
-            watch.close()
 
     def start_beside(
         self, sets: Sequence[DaemonSet], more: Mapping[str, Sequence[str]], *, timeout_s: float = START_TIMEOUT_S
@@ -270,8 +268,7 @@ class DaemonLauncher:
         """
         items = [(item, daemon) for item in sets for daemon in more.get(item.node, ())]
         waiting = {(item.directory, f"{daemon}.vty") for item, daemon in items}
-        watch = DirectoryWatch()
-        try:
+        with contextlib.closing(DirectoryWatch()) as watch:
             for directory, name in waiting:
                 (directory / name).unlink(missing_ok=True)  # of one that was killed
                 watch.add(directory)
@@ -285,8 +282,6 @@ class DaemonLauncher:
                         raise DriverError(f"not up within {timeout_s:g} s: {names}", operation="start")
                     continue
                 waiting -= set(watch.read())
-        finally:
-            watch.close()
 
     def _launch(self, items: list[tuple[DaemonSet, str]]) -> None:
         here: list[tuple[DaemonSet, str]] = []
@@ -316,8 +311,7 @@ class DaemonLauncher:
     def _start(self, frr: FrrInstallation, item: DaemonSet, daemon: str) -> None:
         """Start a daemon from the calling thread, which is not to be used for anything else."""
         enter_namespace(item.namespace)
-        output = os.open(item.directory / f"{daemon}.out", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
+        with closed_at_end(os.open(item.directory / f"{daemon}.out", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)) as output:
             if frr.managed:
                 _see_own_directory(item.directory)
             if item.vrfs is not None:
@@ -332,8 +326,6 @@ class DaemonLauncher:
                 start_new_session=True,
                 cwd="/",
             )
-        finally:
-            os.close(output)
 
     @property
     def started(self) -> dict[str, list[str]]:

@@ -8,6 +8,7 @@ of its removal. The namespace must be empty when it comes: zebra takes no notice
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -116,15 +117,12 @@ def _in_mounts(daemon: Process, work: Callable[[], None]) -> None:
     ours = Path("/proc/self/ns/mnt").stat()
 
     def enter() -> None:
-        mounts = os.open(f"/proc/{daemon.pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with closed_at_end(os.open(f"/proc/{daemon.pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)) as mounts:
             theirs = os.fstat(mounts)
             if (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino):
                 raise DriverError(f"{daemon.command} ({daemon.pid}) has no VRFs of its own", operation="VRFs")
             syscalls.unshare(syscalls.CLONE_FS)
             syscalls.setns(mounts, syscalls.CLONE_NEWNS)
-        finally:
-            os.close(mounts)
         work()
 
     try:

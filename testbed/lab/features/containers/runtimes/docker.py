@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from testbed.base.cleanup import on_failure
+import contextlib
 import secrets
 import subprocess
 import sys
@@ -202,20 +204,14 @@ class LiveContainers:
     def logs(self, node: str, *, follow: bool) -> Iterator[bytes]:
         """Return what a container's own process printed, in pieces; with `follow` until it ends."""
         container = self.container_id(node)
-        engine = ContainerEngine.connect(self._journalled.engine)
-        try:
+        with contextlib.closing(ContainerEngine.connect(self._journalled.engine)) as engine:
             yield from engine.logs(container, follow=follow)
-        finally:
-            engine.close()
 
     def states(self) -> Mapping[str, str]:
         """The engine's word for each container, "unknown" where it does not answer. One that is not ours is gone."""
         try:
-            engine = ContainerEngine.connect(self._journalled.engine)
-            try:
+            with contextlib.closing(ContainerEngine.connect(self._journalled.engine)) as engine:
                 states = engine.states(self._journalled.deployment)
-            finally:
-                engine.close()
         except (CapabilityError, DriverError):
             return dict.fromkeys(self._journalled.ids, "unknown")
         return {node: state.word for node, state in states.items() if self._journalled.ids.get(node) == state.id}
@@ -238,13 +234,10 @@ class DockerRuntime:
             return None
         replaced = journal.read().containers.get(NAME)
         engine = ContainerEngine.connect()
-        try:
+        with on_failure(engine.close):
             engine.require_images(images.values())
             names = [namespace_name(lab.name, node) for node in images]
             engine.require_names(names, but="" if replaced is None else replaced.deployment)
-        except BaseException:
-            engine.close()
-            raise
         return DeployingContainers(lab, engine, run, journal)
 
     def extend(self, lab: Lab, run: Path, journal: Journal, nodes: Collection[str]) -> DeployingContainers:
@@ -255,14 +248,11 @@ class DockerRuntime:
         there = journal.read().containers.get(NAME)
         engine = ContainerEngine.connect(None if there is None else there.engine)
         deployment = "" if there is None else there.deployment
-        try:
+        with on_failure(engine.close):
             engine.require_images(
                 node.container.image for node in lab.nodes if node.container is not None and node.name in nodes
             )
             engine.require_names([namespace_name(lab.name, node) for node in nodes], but=deployment)
-        except BaseException:
-            engine.close()
-            raise
         return DeployingContainers(lab, engine, run, journal, only=nodes, deployment=deployment)
 
     def remove_nodes(self, content: JournalContent, nodes: Collection[str]) -> None:
@@ -283,11 +273,8 @@ class DockerRuntime:
 
 def _remove(containers: JournalledContainers, *, unfinished: bool, only: Collection[str] | None = None) -> None:
     try:
-        engine = ContainerEngine.connect(containers.engine)
-        try:
+        with contextlib.closing(ContainerEngine.connect(containers.engine)) as engine:
             engine.remove(containers.deployment, unfinished=unfinished, only=only)
-        finally:
-            engine.close()
     except TestbedError as error:
         raise NodesRemain(
             f"the lab's containers cannot be removed: {error.message}",

@@ -7,6 +7,7 @@ it prints are in files of the service's directory.
 
 from __future__ import annotations
 
+from testbed.base.cleanup import closed_at_end
 import errno
 import grp
 import os
@@ -298,8 +299,7 @@ def _start(place: Place, program: ServiceProgram) -> subprocess.Popen[bytes]:
     environment = _ENVIRONMENT | dict(program.environment)
 
     def start() -> subprocess.Popen[bytes]:
-        output = os.open(place.log, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        try:
+        with closed_at_end(os.open(place.log, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)) as output:
             _see_own(place, program)
             return subprocess.Popen(
                 command_line(place, program),
@@ -311,8 +311,6 @@ def _start(place: Place, program: ServiceProgram) -> subprocess.Popen[bytes]:
                 env=environment,
                 pass_fds=handed_on,
             )
-        finally:
-            os.close(output)
 
     try:
         if program.machine_network:

@@ -1,0 +1,41 @@
+"""What was opened is given back: at the end of a context, or where what is done in it fails."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Self
+
+
+class Closing:
+    """The base class of what is to be closed, or used in a `with`."""
+
+    def close(self) -> None:
+        """Give back what it has. Once is enough."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@contextlib.contextmanager
+def closed_at_end(descriptor: int) -> Iterator[int]:
+    """Hand out a file descriptor, and close it at the end."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def on_failure(undo: Callable[..., object], *arguments: object) -> Iterator[None]:
+    """Call `undo` where what is done here ends with an exception, an interrupt among them."""
+    try:
+        yield
+    except BaseException:
+        undo(*arguments)
+        raise
