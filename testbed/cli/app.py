@@ -52,11 +52,7 @@ def _complete(context: click.Context, asked: click.Parameter, wanted: bool) -> N
 @click.command(
     "testbed",
     cls=Verbs,
-    context_settings={
-        "auto_envvar_prefix": "TESTBED",
-        "help_option_names": ["-h", "--help"],
-        "show_default": True,
-    },
+    context_settings={"auto_envvar_prefix": "TESTBED", "help_option_names": ["-h", "--help"], "show_default": True},
 )
 @option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print it.")
 @option("--log-level", default="warning", help="debug, info, warning or error.")

@@ -64,12 +64,7 @@ PANELS = {
         "compare": "scenarios.compare",
         "results": "scenarios.results",
     },
-    "Machine": {
-        "doctor": "machine.doctor",
-        "images": "machine.images",
-        "pool": "machine.pool",
-        "vm": "machine.vm",
-    },
+    "Machine": {"doctor": "machine.doctor", "images": "machine.images", "pool": "machine.pool", "vm": "machine.vm"},
 }
 """By the panel that `--help` shows it in, each verb's module below `testbed.cli`. The command has the module's name."""
 MODULES = {verb: module for verbs in PANELS.values() for verb, module in verbs.items()}

@@ -11,13 +11,7 @@ from testbed.base.validation.engine import in_file_order
 from testbed.lab.core.model import Lab
 from testbed.run.placed.lab import lab_of_runs
 from testbed.run.schema.against_lab import check_against, workload_problem
-from testbed.run.schema.file import (
-    NOTHING,
-    ScenarioFile,
-    load_scenario_text,
-    load_scenario_topology,
-    read_scenario,
-)
+from testbed.run.schema.file import NOTHING, ScenarioFile, load_scenario_text, load_scenario_topology, read_scenario
 from testbed.run.schema.model import Fault, Scenario, TopologyRef
 from testbed.run.sweep.points import Point, Sweep, SweepSource, Unfit, judgeable, plan_points, topology_key
 

@@ -340,11 +340,7 @@ class Keys:
 
 def keys_in(directory: Path) -> Keys:
     """The keys that `make_keys` put into a directory."""
-    return Keys(
-        client=directory / CLIENT_KEY,
-        host=directory / HOST_KEY,
-        authorized=directory / AUTHORIZED,
-    )
+    return Keys(client=directory / CLIENT_KEY, host=directory / HOST_KEY, authorized=directory / AUTHORIZED)
 
 
 def make_keys(directory: Path) -> Keys:

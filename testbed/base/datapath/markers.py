@@ -81,10 +81,7 @@ _RED = MarkerDeclaration(
 MARKERS: Mapping[MarkBy, MarkerDeclaration] = MappingProxyType(
     {
         one.by: one
-        for one in (
-            _EBPF,
-            _RED,
-        )
+        for one in (_EBPF, _RED)
     }
 )
 """By the word of the file, in the order in which they are listed."""

@@ -119,13 +119,7 @@ PROGRAMS = (
         question=None,
         pip=True,
     ),
-    KnownProgram(
-        name="pygnmicli",
-        package="pygnmi==0.8.15",
-        needed_for="the service gnmi",
-        question=None,
-        pip=True,
-    ),
+    KnownProgram(name="pygnmicli", package="pygnmi==0.8.15", needed_for="the service gnmi", question=None, pip=True),
     KnownProgram(
         name="uvicorn",
         package="starlette uvicorn websockets",
@@ -143,12 +137,7 @@ PROGRAMS = (
     ),
     KnownProgram(name="opensm", package="opensm", needed_for="link_layer: infiniband"),
     KnownProgram(name="ibnetdiscover", package="infiniband-diags", needed_for="link_layer: infiniband"),
-    KnownProgram(
-        name="mn",
-        package="mininet",
-        needed_for="Mininet without testbed",
-        question=("--version",),
-    ),
+    KnownProgram(name="mn", package="mininet", needed_for="Mininet without testbed", question=("--version",)),
 )
 
 

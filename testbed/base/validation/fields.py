@@ -544,10 +544,7 @@ class _Command(Checked):
 
     def json_schema(self) -> JsonSchemaValue:
         return {
-            "anyOf": [
-                {"type": "string", "minLength": 1},
-                {"type": "array", "items": {"type": "string"}, "minItems": 1},
-            ]
+            "anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
         }
 
 

@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.base.linux.port_counters import PortCounters
 from testbed.base.rows import short
-from testbed.lab.core.model.telemetry import (
-    Amount,
-    DropCause,
-    LinkTelemetry,
-    QueueTelemetry,
-    SprayTelemetry,
-)
+from testbed.lab.core.model.telemetry import Amount, DropCause, LinkTelemetry, QueueTelemetry, SprayTelemetry
 from testbed.lab.observe.reconcile import Balance, Reconciliation
 
 if TYPE_CHECKING:

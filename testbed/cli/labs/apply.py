@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
     from testbed.api.changes import Changes
 
-ALLOWED = {
-    "restart": "processes end and begin again",
-    "recreate": "nodes, or the whole lab, are made again",
-}
+ALLOWED = {"restart": "processes end and begin again", "recreate": "nodes, or the whole lab, are made again"}
 """The words of `--allow`."""
 
 

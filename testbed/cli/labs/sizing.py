@@ -177,11 +177,7 @@ def _out_of_band(lab: Lab, network: Network) -> tuple[str, list[SizingRow], dict
     sized = {"nodes": len(links) - 1, "links": len(links), "prefix": str(network.prefix), "addresses": room}
     row = partial(SizingRow, network=network.name)
     rows = [
-        row(
-            what="nodes, links",
-            value=f"{len(links) - 1}, {len(links)}",
-            note=f"all on {links[0].b.node}",
-        ),
+        row(what="nodes, links", value=f"{len(links) - 1}, {len(links)}", note=f"all on {links[0].b.node}"),
         row(what="addresses", value=str(network.prefix), note=f"{len(links)} of {room:,} in use"),
     ]
     return network.name, rows, {"design": network.design, **sized}

@@ -50,13 +50,7 @@ def forward_console(target: RemoteTarget, arguments: Sequence[str]) -> int:
         words += ["--write"] if asked["write"] else []
         words += [asked["target"]] if asked["target"] else []
         with contextlib.closing(link):
-            return session.run(
-                words,
-                errand_path=target.errand_path,
-                directory=target.path,
-                prefix=prefix,
-                stderr=link,
-            )
+            return session.run(words, errand_path=target.errand_path, directory=target.path, prefix=prefix, stderr=link)
 
 
 class _Link:

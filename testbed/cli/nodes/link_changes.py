@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.base.errors import TestbedError
 from testbed.base.linux.port_counters import PortCounters
 from testbed.base.units import SHARE, Duration, QuantityError, Rate, split_quantity
-from testbed.lab.core.deploy.links.changes import (
-    LinkChange,
-    LinkControl,
-    LinkDirection,
-    WireValues,
-    declared_values,
-)
+from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl, LinkDirection, WireValues, declared_values
 from testbed.lab.core.deploy.links.recorded import WireChange, read_link_state
 from testbed.lab.core.deploy.links.words import TITLES, changed_words, value_text
 from testbed.lab.core.deploy.live import RunningLab

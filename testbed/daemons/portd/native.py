@@ -74,13 +74,7 @@ class Action(ctypes.Structure):
 class Note(ctypes.Structure):
     """`struct note` (notes.h)."""
 
-    _fields_ = [
-        ("kind", c_uint32),
-        ("port", c_uint32),
-        ("priority", c_uint32),
-        ("error", c_int32),
-        ("value", c_uint64),
-    ]
+    _fields_ = [("kind", c_uint32), ("port", c_uint32), ("priority", c_uint32), ("error", c_int32), ("value", c_uint64)]
 
 
 class StrayCounters(ctypes.Structure):

@@ -28,12 +28,7 @@ from testbed.daemons.kit.client import CONTROL_SOCKET
 from testbed.daemons.kit.control import ControlServer
 from testbed.daemons.kit.reloading import reload_switches
 from testbed.daemons.sflow.agent import SflowAgent
-from testbed.daemons.sflow.configuration import (
-    MACHINE_NETWORK,
-    SampledPort,
-    SampledSwitch,
-    SflowConfiguration,
-)
+from testbed.daemons.sflow.configuration import MACHINE_NETWORK, SampledPort, SampledSwitch, SflowConfiguration
 from testbed.daemons.sflow.datagram import INTERNAL, InterfaceCounters
 from testbed.daemons.sflow.samples import DataPath, SampledPacket
 from testbed.daemons.sflow.taps import PortTap

@@ -16,12 +16,7 @@ from typing import Any, Final
 
 from testbed.base.unix_sockets import open_connection
 from testbed.protocols.errors import DecodeError, UsageError
-from testbed.protocols.infiniband.local_routing import (
-    DEFAULT_PKEY,
-    LocalHeader,
-    decode_unchecked,
-    encode_unchecked,
-)
+from testbed.protocols.infiniband.local_routing import DEFAULT_PKEY, LocalHeader, decode_unchecked, encode_unchecked
 
 UD_SEND_ONLY: Final = 0x64
 MOST_PAYLOAD: Final = 4096

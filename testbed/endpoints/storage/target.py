@@ -100,13 +100,7 @@ class TargetServer:
         self._stores: dict[bytes, _Store] = {}
         self.target = Target(
             [
-                Subsystem(
-                    item.nqn,
-                    item.serial,
-                    item.describe(),
-                    item.allowed_hosts,
-                    first_cntlid=item.first_cntlid,
-                )
+                Subsystem(item.nqn, item.serial, item.describe(), item.allowed_hosts, first_cntlid=item.first_cntlid)
                 for item in config.subsystems
             ],
             config.controller,

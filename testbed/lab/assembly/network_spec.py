@@ -162,13 +162,7 @@ class NetworkSpec(SpecModel):
         default=None, description="Gives the VNI of a network that another one carries; by default the plan does."
     )
     design: Written[
-        Annotated[
-            str,
-            OneOf(
-                (*NETWORK_DESIGNS, HAND_WRITTEN, OUT_OF_BAND),
-                noun="design",
-            ),
-        ]
+        Annotated[str, OneOf((*NETWORK_DESIGNS, HAND_WRITTEN, OUT_OF_BAND), noun="design")]
     ] = Field(
         default=None,
         description="Names the design of the network; the default is leaf-spine; out-of-band is a port for management"

@@ -13,18 +13,7 @@ from ipaddress import IPv4Address, IPv4Interface
 
 from testbed.base.errors import PlanError
 from testbed.lab.core.fabric.forwarding.link_bandwidths import link_bandwidths
-from testbed.lab.core.model import (
-    BACKEND,
-    DelayBy,
-    End,
-    Lab,
-    Link,
-    LinkKind,
-    Node,
-    NodeKind,
-    Protocol,
-    Role,
-)
+from testbed.lab.core.model import BACKEND, DelayBy, End, Lab, Link, LinkKind, Node, NodeKind, Protocol, Role
 from testbed.lab.core.plan.addressing import Net, check_overlap, loopback_addresses, network_loopbacks, routed_networks
 from testbed.lab.core.plan.asn import check_as_numbers, cluster_id, lab_as_numbers, refuse_same_as
 from testbed.lab.core.plan.hosts import MAX_NICS, host_routes, rdma_devices
@@ -166,10 +155,7 @@ class LabPlanner:
         for link, net in zip(links, routed_networks(links, kinds), strict=True):
             nets.append(net.net)
             network = net.net.network()
-            for end, address, other, other_address in (
-                (link.a, net.a, link.b, net.b),
-                (link.b, net.b, link.a, net.a),
-            ):
+            for end, address, other, other_address in ((link.a, net.a, link.b, net.b), (link.b, net.b, link.a, net.a)):
                 switch = kinds[end.node] is NodeKind.SWITCH
                 if switch:
                     self.networks[end.node].append(network)
@@ -298,9 +284,7 @@ class LabPlanner:
 
     # ------------------------------------------------------------------ routing
 
-    def _speakers(
-        self,
-    ) -> tuple[tuple[SwitchPlan, ...], tuple[SwitchPlan, ...], dict[str, tuple[ExpectedRoute, ...]]]:
+    def _speakers(self) -> tuple[tuple[SwitchPlan, ...], tuple[SwitchPlan, ...], dict[str, tuple[ExpectedRoute, ...]]]:
         """The routing of all switches, that of the hosts that speak BGP, and the routes that BGP brings them."""
         switches: list[SwitchPlan] = []
         hosts: list[SwitchPlan] = []
@@ -373,10 +357,7 @@ class LabPlanner:
             own = (*announced, *aggregates)
             speakers.append(Speaker(node.name, int(loopback.ip), group, own, aggregates, shares=(*shared, *paired)))
         expected, pinned = expect_routes(speakers, [*sessions, *with_hosts], ecmp=routing.ecmp, reflection=ibgp)
-        return (
-            [replace(plan, compare_router_id=True) if plan.node in pinned else plan for plan in plans],
-            expected,
-        )
+        return ([replace(plan, compare_router_id=True) if plan.node in pinned else plan for plan in plans], expected)
 
     def _sessions(self, view: Lab, ibgp: bool) -> tuple[Mapping[str, list[Neighbor]], list[PlannedSession]]:
         """The BGP neighbours of every switch of a network and both directions of every session."""
@@ -476,15 +457,7 @@ class LabPlanner:
             operations += [self._veth(link) for link in self.by_kind[kind]]
         operations += self.overlay.externals.borders()
         operations += self.overlay.placed(self.queues.operations(ports))
-        operations += guard_switches(
-            self.lab,
-            ports,
-            hosts,
-            operations,
-            switches,
-            self.overlay,
-            self.link_groups.vteps,
-        )
+        operations += guard_switches(self.lab, ports, hosts, operations, switches, self.overlay, self.link_groups.vteps)
         operations += self.management.guards(self.indexes, self.macs)
         operations += [SetUp(node=bridge.node, name=bridge.name, ifindex=bridge.ifindex) for bridge in bridges]
         operations += self.management.set_up()

@@ -8,15 +8,7 @@ from dataclasses import dataclass
 from testbed.lab.core.model import BACKEND, Lab, Link, NodeKind
 from testbed.lab.core.model.link_condition import LinkCondition
 from testbed.lab.graph.back_end import lay_out
-from testbed.lab.graph.grouping import (
-    LEAF_NAME,
-    ROUTER_NAME,
-    TIER_NAMES,
-    Grouping,
-    Tier,
-    group_lab,
-    network_alone,
-)
+from testbed.lab.graph.grouping import LEAF_NAME, ROUTER_NAME, TIER_NAMES, Grouping, Tier, group_lab, network_alone
 from testbed.lab.graph.layers import Layer, group_layers, lay_out_layers, layers_of
 from testbed.lab.graph.layout import Layout
 from testbed.lab.graph.management import pictured, special_names

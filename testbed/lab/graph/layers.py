@@ -13,15 +13,7 @@ from dataclasses import dataclass, replace
 
 from testbed.lab.core.model import BACKEND, Lab, Node, NodeKind
 from testbed.lab.graph.back_end import lay_out
-from testbed.lab.graph.grouping import (
-    Bundle,
-    Grouping,
-    Tier,
-    bundle_links,
-    counted,
-    group_lab,
-    short_name,
-)
+from testbed.lab.graph.grouping import Bundle, Grouping, Tier, bundle_links, counted, group_lab, short_name
 from testbed.lab.graph.layout import (
     CARD_HEIGHT,
     GAP,

@@ -15,12 +15,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from testbed.lab.core.model import Node
-from testbed.lab.graph.grouping import (
-    Bundle,
-    HostGroup,
-    Tier,
-    short_name,
-)
+from testbed.lab.graph.grouping import Bundle, HostGroup, Tier, short_name
 
 MARGIN = 20.0
 GUTTER = 112.0

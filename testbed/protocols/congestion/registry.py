@@ -22,14 +22,7 @@ NONE: Final = FlowController(
 CONTROLLERS: Final[Mapping[str, FlowController]] = MappingProxyType(
     {
         one.name: one
-        for one in (
-            dcqcn.CONTROLLER,
-            timely.CONTROLLER,
-            swift.CONTROLLER,
-            dctcp.CONTROLLER,
-            ccti.CONTROLLER,
-            NONE,
-        )
+        for one in (dcqcn.CONTROLLER, timely.CONTROLLER, swift.CONTROLLER, dctcp.CONTROLLER, ccti.CONTROLLER, NONE)
     }
 )
 """In the order in which they are listed."""

@@ -93,15 +93,7 @@ class NativePortCounters(ctypes.Structure):
 
     _fields_ = [
         (name, c_uint64)
-        for name in (
-            "xmit_data",
-            "rcv_data",
-            "xmit_pkts",
-            "rcv_pkts",
-            "xmit_wait_ns",
-            *LOSSES,
-            "link_downed",
-        )
+        for name in ("xmit_data", "rcv_data", "xmit_pkts", "rcv_pkts", "xmit_wait_ns", *LOSSES, "link_downed")
     ]
 
 
@@ -110,15 +102,7 @@ class LaneCounters(ctypes.Structure):
 
     _fields_ = [
         (name, c_uint64)
-        for name in (
-            "xmit_bytes",
-            "xmit_pkts",
-            "rcv_bytes",
-            "rcv_pkts",
-            "xmit_wait_ns",
-            "deepest",
-            "marked",
-        )
+        for name in ("xmit_bytes", "xmit_pkts", "rcv_bytes", "rcv_pkts", "xmit_wait_ns", "deepest", "marked")
     ]
 
 

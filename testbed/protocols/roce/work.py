@@ -76,13 +76,7 @@ def _atomic_view(buffer: Buffer) -> memoryview:
 class WorkRequest:
     """A request of a `SendQueue`, whose methods make it; it has ended when `status` is not None."""
 
-    def __init__(
-        self,
-        operation: Operation,
-        data: memoryview,
-        remote: RemoteBuffer | None,
-        context: object,
-    ) -> None:
+    def __init__(self, operation: Operation, data: memoryview, remote: RemoteBuffer | None, context: object) -> None:
         self.operation: Final[Operation] = operation
         self.has_response: Final[bool] = operation >= Operation.READ_REQUEST
         """It ends with data of the peer, not with an acknowledgement."""

@@ -15,18 +15,7 @@ from testbed.protocols.tcp.congestion.control import TcpControl
 from testbed.protocols.tcp.flight import SentSegment
 from testbed.protocols.tcp.receiver import WINDOW_SCALE, TcpReceiver
 from testbed.protocols.tcp.rto import INITIAL_RTO_NS, MAX_RTO_NS, MS, RttEstimator
-from testbed.protocols.tcp.segment import (
-    ACK,
-    CWR,
-    ECE,
-    FIN,
-    RST,
-    SYN,
-    TIMESTAMP_BYTES,
-    WORD,
-    TcpSegment,
-    unwrap,
-)
+from testbed.protocols.tcp.segment import ACK, CWR, ECE, FIN, RST, SYN, TIMESTAMP_BYTES, WORD, TcpSegment, unwrap
 from testbed.protocols.tcp.sender import TcpSender
 
 MOST_HANDSHAKES: Final = 6

@@ -28,12 +28,7 @@ from testbed.run.schema.model import Scenario
 from testbed.run.transports.lab_transport import PathChoice
 from testbed.run.transports.registry import path_choice, transport_on
 from testbed.workload.metrics import CATALOGUE
-from testbed.workload.oracles.ecmp import (
-    place_flows,
-    placed_metrics,
-    predict_ecmp,
-    random_choice,
-)
+from testbed.workload.oracles.ecmp import place_flows, placed_metrics, predict_ecmp, random_choice
 from testbed.workload.oracles.fabric_graph import UPLINKS, FabricGraph
 from testbed.workload.oracles.max_min import usage_of
 from testbed.workload.oracles.prediction import Flow, Prediction, link_metrics, predict, sizes_bits

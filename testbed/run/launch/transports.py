@@ -71,12 +71,7 @@ def _function(module: str, name: str) -> Any:
 
 
 TRANSPORTS: Mapping[str, Serve] = MappingProxyType(
-    {
-        TCP: _kernel_tcp,
-        "uet": partial(_carried, "uet"),
-        "roce": partial(_carried, "roce"),
-        "libfabric": _provided,
-    }
+    {TCP: _kernel_tcp, "uet": partial(_carried, "uet"), "roce": partial(_carried, "roce"), "libfabric": _provided}
 )
 
 

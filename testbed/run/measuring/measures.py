@@ -16,15 +16,7 @@ from statistics import harmonic_mean
 
 import numpy as np
 
-from testbed.record.samples import (
-    Channel,
-    NetworkLoad,
-    PortLoad,
-    RunEvent,
-    ScaleUpLoad,
-    TenantLoad,
-    Transfers,
-)
+from testbed.record.samples import Channel, NetworkLoad, PortLoad, RunEvent, ScaleUpLoad, TenantLoad, Transfers
 from testbed.record.subnet_counters import SubnetLoad
 from testbed.run.faults.registry import FAULTS
 from testbed.run.ideals.point_ideals import PointIdeals, slowest_bps

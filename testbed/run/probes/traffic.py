@@ -59,15 +59,7 @@ class ProbeTraffic:
     of service. Raises `DriverError` where a socket cannot be had.
     """
 
-    def __init__(
-        self,
-        lab: str,
-        flows: Sequence[ProbeFlow],
-        *,
-        rate_pps: float,
-        train: int = 1,
-        tos: int = 0,
-    ) -> None:
+    def __init__(self, lab: str, flows: Sequence[ProbeFlow], *, rate_pps: float, train: int = 1, tos: int = 0) -> None:
         if rate_pps <= 0 or train < 1:
             raise ValueError(f"{rate_pps} probes a second in trains of {train} are none")
         self._lab = lab

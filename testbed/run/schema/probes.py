@@ -31,11 +31,7 @@ class ProbesSpec(SpecModel):
 
 ProbesField = Annotated[
     ProbesSpec | str,
-    AutoOff(
-        ProbesSpec,
-        "rate or ports",
-        on_hint="auto, or nothing at all, sends those that a scenario needs",
-    ),
+    AutoOff(ProbesSpec, "rate or ports", on_hint="auto, or nothing at all, sends those that a scenario needs"),
 ]
 
 

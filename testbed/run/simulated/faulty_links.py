@@ -48,10 +48,7 @@ class FaultyLinks:
         planned = fabric.planned()
         announced = [str(port.address.ip) for port in plan.ports if port.address is not None and port.nic_ports > 1]
         bandwidths = _bandwidths(plan)
-        times = {
-            "reaction_ns": convergence.process_ns,
-            "install_ns": convergence.process_ns + convergence.install_ns,
-        }
+        times = {"reaction_ns": convergence.process_ns, "install_ns": convergence.process_ns + convergence.install_ns}
         self.routing: FabricRouting = (
             WeightedRouting(fabric.network, planned, fabric.ends, bandwidths, **times, announced=announced)
             if bandwidths

@@ -6,12 +6,7 @@ it out of the endpoint's way. What became of them is written down as for an emul
 
 from __future__ import annotations
 
-from testbed.lab.core.drivers.nodes.probe_packet import (
-    FRAME_BYTES,
-    KEY_BYTES,
-    decode_probe,
-    encode_probe,
-)
+from testbed.lab.core.drivers.nodes.probe_packet import FRAME_BYTES, KEY_BYTES, decode_probe, encode_probe
 from testbed.protocols.datagram import Priority
 from testbed.protocols.simulation import FabricNetwork, Frame, NicHost
 from testbed.run.probes.ledger import ProbeLedger, ProbeReport

@@ -34,9 +34,7 @@ def _longer_watchdogs(lab: LiveLab, qos: QosPlan) -> Iterator[str]:
 
 def approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
     """One sentence each, most telling first."""
-    found = [
-        f"Rates are divided by k = {lab.plan.k:g}; bytes (MTU, message sizes) are not scaled.",
-    ]
+    found = [f"Rates are divided by k = {lab.plan.k:g}; bytes (MTU, message sizes) are not scaled."]
     if scenario.workload.is_program:
         from testbed.run.programs.carries_over import program_approximations
 

@@ -60,13 +60,7 @@ _OF_MODELS = (
     ),
     flag("recompute", "Says, with a model, whether backward passes compute the forward pass again."),
     number("bytes_factor", MODEL_BYTES_FACTOR, "Multiplies, with a model, its bytes.", low=1e-9, high=1000),
-    number(
-        "time_factor",
-        MODEL_BYTES_FACTOR,
-        "Multiplies, with a model, its computing times.",
-        low=0,
-        high=1000,
-    ),
+    number("time_factor", MODEL_BYTES_FACTOR, "Multiplies, with a model, its computing times.", low=0, high=1000),
 )
 
 

@@ -26,13 +26,7 @@ from testbed.api.console.counters.quantities import PortFrame, Totals, differenc
 from testbed.api.console.counters.reading import LabCounters
 from testbed.api.console.failures import RETRY_S, PartFailures
 from testbed.api.console.live.event_reading import EventWatch, event_json
-from testbed.api.console.live.state_reading import (
-    with_conditions,
-    with_link,
-    with_links,
-    with_nodes,
-    with_sessions,
-)
+from testbed.api.console.live.state_reading import with_conditions, with_link, with_links, with_nodes, with_sessions
 from testbed.api.console.sources.shape import LabShape, digest, shape_of
 from testbed.api.console.sources.source import Moment, Source
 from testbed.api.console.sources.state import SeenState, state_differences

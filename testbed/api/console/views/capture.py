@@ -357,11 +357,6 @@ VIEW = View(
     title="Capture",
     order=80,
     live=True,
-    routes=(
-        post("start", _start),
-        get("{id}/rows", _rows),
-        post("{id}/stop", _stop),
-        get("{id}/file", _file),
-    ),
+    routes=(post("start", _start), get("{id}/rows", _rows), post("{id}/stop", _stop), get("{id}/file", _file)),
     style=True,
 )

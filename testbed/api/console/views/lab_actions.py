@@ -116,14 +116,7 @@ ACTIONS = (
         harms=_apply_harms,
         command=_apply,
     ),
-    PageAction(
-        name="destroy",
-        title="Destroy",
-        on=("lab",),
-        group=GROUP,
-        harms=_destroy_harms,
-        command=_destroy,
-    ),
+    PageAction(name="destroy", title="Destroy", on=("lab",), group=GROUP, harms=_destroy_harms, command=_destroy),
     PageAction(
         name="run",
         title="Run a scenario …",

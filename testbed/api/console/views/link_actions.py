@@ -176,36 +176,10 @@ _FIELDS = (
 )
 _action = partial(PageAction, on=("port", "link"), many=True, group=GROUP)
 ACTIONS = (
-    _action(
-        name="link-set",
-        title="Impair link …",
-        key="i",
-        fields=_FIELDS,
-        harms=_harms,
-        command=_set,
-        undo=_undo,
-    ),
-    _action(
-        name="link-down",
-        title="Take link down",
-        key="d",
-        harms=_harms,
-        command=_down,
-        undo=_undo,
-    ),
-    _action(
-        name="link-up",
-        title="Bring link up",
-        key="u",
-        command=_up,
-        undo=_undo,
-    ),
-    _action(
-        name="link-reset",
-        title="Reset link to what is declared",
-        command=_reset,
-        undo=_undo,
-    ),
+    _action(name="link-set", title="Impair link …", key="i", fields=_FIELDS, harms=_harms, command=_set, undo=_undo),
+    _action(name="link-down", title="Take link down", key="d", harms=_harms, command=_down, undo=_undo),
+    _action(name="link-up", title="Bring link up", key="u", command=_up, undo=_undo),
+    _action(name="link-reset", title="Reset link to what is declared", command=_reset, undo=_undo),
     PageAction(name="link-reset-all", title="Reset all links", on=("lab",), group="Lab", command=_reset_all),
     PageAction(
         name="link-restore",

@@ -50,11 +50,7 @@ ACTIONS = (
         command=partial(_commands, verb="power", word="off"),
         undo=partial(_power_undo, action="power-on"),
     ),
-    _action(
-        name="power-on",
-        title="Power on",
-        command=partial(_commands, verb="power", word="on"),
-    ),
+    _action(name="power-on", title="Power on", command=partial(_commands, verb="power", word="on")),
     _action(
         name="power-reset",
         title="Power cycle",

@@ -71,10 +71,7 @@ class UetOptions(TransportOptions):
         return "OFF" if self.tss is None else "TSS"
 
     def compared(self) -> dict[str, Any]:
-        return {
-            "--mode": self.mode.name.lower(),
-            "--tss": "" if self.tss is None else self.tss.fingerprint()[:4].hex(),
-        }
+        return {"--mode": self.mode.name.lower(), "--tss": "" if self.tss is None else self.tss.fingerprint()[:4].hex()}
 
     def test_info(self) -> dict[str, Any]:
         return {"Path_selection": self.config.paths, "Security": self._security, "Trimming": self.config.trimming}

@@ -107,11 +107,7 @@ def management_shots(plan: LabPlan) -> list[Shot]:
     shots = [*_managed(server, ports), *_from_data(plan, server, ports), *_to_data(plan, server, ports)]
     if not management.switch:  # in band, where nodes are neighbours in one segment
         return shots
-    return [
-        *shots,
-        *_between(server, list(ports.values())),
-        *_posing(server, list(ports.values())),
-    ]
+    return [*shots, *_between(server, list(ports.values())), *_posing(server, list(ports.values()))]
 
 
 def _managed(server: PortPlan, ports: Mapping[str, PortPlan]) -> Iterator[Shot]:

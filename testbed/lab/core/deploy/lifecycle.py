@@ -25,12 +25,7 @@ from testbed.lab.core.deploy.interruption import interrupted_once, signals_later
 from testbed.lab.core.deploy.links.wires import declare_wires
 from testbed.lab.core.deploy.listing import recorded_daemons
 from testbed.lab.core.deploy.live import RunningLab, environment_of, planned_daemons
-from testbed.lab.core.deploy.mechanisms import (
-    choose_mechanisms,
-    require_marker,
-    require_password,
-    require_rdma,
-)
+from testbed.lab.core.deploy.mechanisms import choose_mechanisms, require_marker, require_password, require_rdma
 from testbed.lab.core.deploy.node_files import release_memory, write_node_files
 from testbed.lab.core.deploy.pausing.attachment import attach, detach
 from testbed.lab.core.deploy.pausing.reaction import planned_reaction_ns, undo_killed_measurement

@@ -98,12 +98,7 @@ def power_of_two(number: int) -> int:
     return 1 << max(0, number - 1).bit_length()
 
 
-_NO_SPINES: Mapping[str, tuple[Value, ...]] = {
-    "pods": (1,),
-    "segments": (1,),
-    "spines": (0,),
-    "super_spines": (0,),
-}
+_NO_SPINES: Mapping[str, tuple[Value, ...]] = {"pods": (1,), "segments": (1,), "spines": (0,), "super_spines": (0,)}
 
 _ALL = (
     Design(
@@ -236,14 +231,7 @@ _ALL = (
         summary="scale-out of eight NVL72 super-nodes: 576 NICs of 800G",
         figure="the GB200 NVL72 case study (eight super-nodes, one 800G NIC per GPU)",
         # A super-node of 72 GPUs is one segment: its 18 compute trays are hosts of 4 GPUs each.
-        preset={
-            "segments": 8,
-            "hosts": 18,
-            "gpus": 4,
-            "nic.rate": Rate.parse("800G"),
-            "spines": 9,
-            "uplink.count": 2,
-        },
+        preset={"segments": 8, "hosts": 18, "gpus": 4, "nic.rate": Rate.parse("800G"), "spines": 9, "uplink.count": 2},
         allowed={"nic.per": ("gpu",)},
         at_least={"spines": 1},
     ),

@@ -19,13 +19,7 @@ from testbed.lab.core.render.config_text import WrittenLine, parse_configuration
 
 VARIABLES = ("node", "role", "asn", "router_id", "loopback")
 """The names that may stand in braces: {{node}}. What they mean is a node's own, so that many share a text."""
-_SOME_NODE = {
-    "node": "node",
-    "role": "rail",
-    "asn": "65000",
-    "router_id": "192.0.2.1",
-    "loopback": "192.0.2.1",
-}
+_SOME_NODE = {"node": "node", "role": "rail", "asn": "65000", "router_id": "192.0.2.1", "loopback": "192.0.2.1"}
 """Values to ask vtysh with: whatever they are, a command is the same."""
 _VARIABLE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 

@@ -30,10 +30,7 @@ from testbed.base.validation.fields import (
     switch_word,
 )
 from testbed.base.validation.model import SpecModel, refusal
-from testbed.lab.core.fabric import (
-    PORT_MAPS,
-    UplinkParams,
-)
+from testbed.lab.core.fabric import PORT_MAPS, UplinkParams
 from testbed.lab.core.fabric.figures.cables import Cable
 from testbed.lab.core.fabric.forwarding.next_hops import MAX_ECMP
 from testbed.lab.core.model import Bfd, Delay, DelayBy, Protocol, Rdma, Role, Routing

@@ -24,13 +24,7 @@ from testbed.base.yaml.paths import Path, format_path, quote
 from testbed.base.yaml.reader import read_text
 from testbed.lab.core.model import ConfigText, StartupConfig
 from testbed.lab.core.render.config_text import WrittenLine, parse_configuration
-from testbed.lab.core.render.startup import (
-    VARIABLES,
-    Stranger,
-    fill_in,
-    find_strangers,
-    find_unknown_variables,
-)
+from testbed.lab.core.render.startup import VARIABLES, Stranger, fill_in, find_strangers, find_unknown_variables
 
 KEY = "startup-config"
 LONGEST_NAME = 1024

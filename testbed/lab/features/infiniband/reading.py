@@ -17,13 +17,7 @@ from testbed.lab.features.infiniband.configuration import FULL_MEMBER, PlannedNo
 from testbed.lab.features.infiniband.manager import managers_of
 from testbed.lab.features.infiniband.plane import Plane, ask_tables
 from testbed.lab.features.infiniband.simulator import SimulatedNode, Simulator, changed_links
-from testbed.protocols.infiniband.subnet import (
-    SERVICE_LEVELS,
-    Subnet,
-    SubnetLink,
-    SubnetNode,
-    SubnetPartition,
-)
+from testbed.protocols.infiniband.subnet import SERVICE_LEVELS, Subnet, SubnetLink, SubnetNode, SubnetPartition
 
 PKEY_TABLE, SL_TO_VL, VL_ARBITRATION, SM_INFO = 0x16, 0x17, 0x18, 0x20
 """Attributes (IBTA section 14.2.5)."""

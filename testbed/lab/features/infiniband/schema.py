@@ -109,10 +109,7 @@ def _check_partition_name(text: str) -> None:
         raise ValueError(f"{quote(text)} has a meaning of its own in OpenSM's file of partitions")
 
 
-PartitionName = Annotated[
-    str,
-    Name(_check_partition_name, "^[a-z][a-z0-9-]{0,30}$"),
-]
+PartitionName = Annotated[str, Name(_check_partition_name, "^[a-z][a-z0-9-]{0,30}$")]
 
 
 class ArbitrationSpec(SpecModel):

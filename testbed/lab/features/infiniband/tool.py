@@ -47,12 +47,7 @@ def main() -> None:
     own = Path(os.path.realpath(__file__)).parent
     settings = json.loads((own / SETTINGS).read_text())
     try:
-        command = command_of(
-            settings,
-            os.environ.get(HOST_VARIABLE, ""),
-            Path(sys.argv[0]).name,
-            sys.argv[1:],
-        )
+        command = command_of(settings, os.environ.get(HOST_VARIABLE, ""), Path(sys.argv[0]).name, sys.argv[1:])
     except ValueError as error:
         sys.exit(str(error))
     os.environ["PATH"] = settings["path"]

@@ -31,10 +31,7 @@ def community_messages(operation: FormCommunity) -> Table:
     table.set("hosts", (nft.INTERFACE,), [struct.pack("=I", port) for port in operation.hosts])
     table.chain("hosts")
     table.rule("hosts", nft.load_meta(nft.META_PROTOCOL), nft.equal(_ARP), nft.verdict(nft.ACCEPT))
-    tcp = (
-        *(nft.load_meta(nft.META_PROTOCOL), nft.equal(_IPV4)),
-        *(nft.load_meta(nft.META_L4PROTO), nft.equal(_TCP)),
-    )
+    tcp = (*(nft.load_meta(nft.META_PROTOCOL), nft.equal(_IPV4)), *(nft.load_meta(nft.META_L4PROTO), nft.equal(_TCP)))
     acknowledged = (nft.load_field(nft.TRANSPORT, _FLAGS, 1), nft.mask(_ACK), nft.equal(_ACK))
     for ports in operation.tcp:
         table.rule("hosts", *tcp, *_among(_DESTINATION, ports), nft.verdict(nft.ACCEPT))

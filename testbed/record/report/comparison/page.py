@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
 MAX_PICTURES = 12
 _MOST_ROWS = 24
-_TONES = {
-    Shift.WORSE: "fail",
-    Shift.BETTER: "pass",
-    Shift.SAME: "same",
-    Shift.UNSURE: "invalid",
-}
+_TONES = {Shift.WORSE: "fail", Shift.BETTER: "pass", Shift.SAME: "same", Shift.UNSURE: "invalid"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,10 +31,7 @@ def facts(record: Record, point: PointResult) -> list[Fact]:
     found += [("Matrix", f"{key}: {written(values)}") for key, values in scenario.matrix.items()]
     found += [("Fault", written(fault)) for fault in scenario.faults]
     found += _probes(scenario.probes, point)
-    found += [
-        ("Repeat", written(scenario.repeat)),
-        ("Time scale", time_scale(record)),
-    ]
+    found += [("Repeat", written(scenario.repeat)), ("Time scale", time_scale(record))]
     if runs:
         count = f"{len(runs)} runs" if len(runs) > 1 else "one run"
         found.append(("Traffic", f"{sum(run.elapsed_s for _, run in runs):.1f} s in {count}"))

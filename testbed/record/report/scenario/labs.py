@@ -54,12 +54,7 @@ def lab_facts(record: Record) -> list[tuple[str, str]]:
     labs = labs_of(record)
     if len(labs) == 1:
         lab = labs[0].lab
-        return [
-            ("Fabric", describe_lab(lab)),
-            ("Links", f"{lab.links:,}"),
-            ("Routing", lab.routing),
-            *_changes(lab),
-        ]
+        return [("Fabric", describe_lab(lab)), ("Links", f"{lab.links:,}"), ("Routing", lab.routing), *_changes(lab)]
     return [(f"Lab {one.lab.name}", _line(one)) for one in labs]
 
 

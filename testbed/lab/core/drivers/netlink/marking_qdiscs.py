@@ -39,9 +39,7 @@ def red_options(_port: InstallPort, item: ClassPlan) -> bytes:
 
 
 MARKING_QDISCS: Mapping[MarkBy, Callable[[InstallPort, ClassPlan], bytes]] = MappingProxyType(
-    {
-        MarkBy.RED: red_options,
-    }
+    {MarkBy.RED: red_options}
 )
 """The attributes in TCA_OPTIONS of each qdisc that marks, for a class with an ECN curve on a port."""
 

@@ -22,15 +22,7 @@ from testbed.daemons.lag.groups import CreateBond
 from testbed.lab.core.drivers.netlink import netem as wire
 from testbed.lab.core.drivers.netlink import overlay_devices as overlay
 from testbed.lab.core.drivers.netlink.port_programs import change_port, stays
-from testbed.lab.core.drivers.nodes.places import (
-    SPACES,
-    Creator,
-    ends_of,
-    is_on,
-    places_of,
-    spaces_among,
-    spaces_of,
-)
+from testbed.lab.core.drivers.nodes.places import SPACES, Creator, ends_of, is_on, places_of, spaces_among, spaces_of
 from testbed.lab.core.plan.changes import changes_between, identity
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.management_plan import FormCommunity, GuardManagement, StartService
@@ -197,10 +189,7 @@ def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
             if not isinstance(item, CreateNode | CreateVrf | _BESIDE)
         ),
         outdated=tuple(outdated.values()),
-        changed=(
-            *(pair for pair in pairs if id(pair[1]) not in wanted and not isinstance(pair[1], Filter)),
-            *moved,
-        ),
+        changed=(*(pair for pair in pairs if id(pair[1]) not in wanted and not isinstance(pair[1], Filter)), *moved),
         removed=(
             *(item for item in removed if not isinstance(item, Filter) and id(item) not in outdated),
             *(item for item in removed if isinstance(item, Filter)),

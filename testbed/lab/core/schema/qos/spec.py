@@ -25,16 +25,7 @@ from testbed.base.validation.model import SpecModel, refusal
 from testbed.base.validation.sections import Types, declared_by, whole, written
 from testbed.base.yaml.paths import quote
 from testbed.lab.core.fabric import QOS_PRESETS
-from testbed.lab.core.model import (
-    Depth,
-    DepthUnit,
-    HashEngine,
-    HashField,
-    NodeKind,
-    QosProfile,
-    Role,
-    TrafficClass,
-)
+from testbed.lab.core.model import Depth, DepthUnit, HashEngine, HashField, NodeKind, QosProfile, Role, TrafficClass
 
 HOST_TIER = "host"
 TIERS = (HOST_TIER, *(role.value for role in Role))

@@ -11,12 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from testbed.daemons.sflow.configuration import (
-    MACHINE_NETWORK,
-    SampledPort,
-    SampledSwitch,
-    SflowConfiguration,
-)
+from testbed.daemons.sflow.configuration import MACHINE_NETWORK, SampledPort, SampledSwitch, SflowConfiguration
 from testbed.lab.features.management.services.service import Place, ServiceOfSwitches
 
 

@@ -11,14 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from testbed.record.record import RunResult
-from testbed.record.report.chart.fabric import (
-    CARD_HEIGHT,
-    WIDTH,
-    FabricBox,
-    FabricCard,
-    FabricWire,
-    draw_fabric,
-)
+from testbed.record.report.chart.fabric import CARD_HEIGHT, WIDTH, FabricBox, FabricCard, FabricWire, draw_fabric
 from testbed.record.report.scenario.figures import format_bytes, format_value
 from testbed.record.report.scenario.plots.plot import Plot
 from testbed.record.samples import PortLoad, RunEvent

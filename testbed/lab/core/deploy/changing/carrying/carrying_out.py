@@ -27,15 +27,10 @@ from testbed.lab.core.deploy.changing.carrying.routing import (
 )
 from testbed.lab.core.deploy.changing.carrying.solicitation import solicit_neighbours
 from testbed.lab.core.deploy.changing.carrying.transit import drain_links, hold_back, leave_routes, let_in
-from testbed.lab.core.deploy.changing.differences import (
-    LabChanges,
-)
+from testbed.lab.core.deploy.changing.differences import LabChanges
 from testbed.lab.core.deploy.changing.in_force import needs_routing
 from testbed.lab.core.deploy.changing.telling.events import tell_begin, tell_changes, tell_undone
-from testbed.lab.core.deploy.lifecycle import (
-    raise_neighbour_limits,
-    run_node_commands,
-)
+from testbed.lab.core.deploy.lifecycle import raise_neighbour_limits, run_node_commands
 from testbed.lab.core.deploy.listing import recorded_daemons
 from testbed.lab.core.deploy.live import RunningLab, environment_of, planned_daemons
 from testbed.lab.core.deploy.node_files import remove_node_files, write_node_files

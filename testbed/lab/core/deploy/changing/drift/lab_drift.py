@@ -16,20 +16,10 @@ from pathlib import Path
 from testbed.base.errors import DriverError
 from testbed.base.linux import vty
 from testbed.base.names import first_few
-from testbed.lab.core.deploy.changing.drift.data_path_drift import (
-    DataPathDrift,
-    look_at_data_path,
-    repair_data_path,
-)
+from testbed.lab.core.deploy.changing.drift.data_path_drift import DataPathDrift, look_at_data_path, repair_data_path
 from testbed.lab.core.deploy.changing.drift.kernel_drift import BY_HAND, KernelDrift
 from testbed.lab.core.deploy.changing.drift.kernel_repair import look_at_kernel, repair_kernel
-from testbed.lab.core.deploy.changing.node import (
-    RECREATE,
-    RESTART,
-    rebuild,
-    restart,
-    working,
-)
+from testbed.lab.core.deploy.changing.node import RECREATE, RESTART, rebuild, restart, working
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.changing.telling.events import tell_changes
 from testbed.lab.core.deploy.changing.telling.rows import lines_that_say
