@@ -165,14 +165,11 @@ class Agent:
             now = time.monotonic_ns()
             for fep in feps.values():
                 begin_closing(fep, now)
-            self.drive(self._all_closed, patience_ns)
+            self.drive(lambda: not any(fep.pdcs for fep in self.feps.values()), patience_ns)
         for address in list(self._endpoints):
             self.forget(address)
         if self._owns_loop:
             self.loop.close()
-
-    def _all_closed(self) -> bool:
-        return not any(fep.pdcs for fep in self.feps.values())
 
 
 def _open_sockets(

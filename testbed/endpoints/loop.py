@@ -79,10 +79,6 @@ class DatagramSockets(Protocol):
     def flush(self) -> None: ...
 
 
-def ignore_room(_: int) -> None:
-    """Do nothing about room, where an endpoint does not ask how late it is."""
-
-
 class _Port:
     """An endpoint with its sockets, and what the loop remembers of it."""
 
@@ -149,7 +145,7 @@ class Loop:
         sockets: DatagramSockets,
         delay: DelayLine | None = None,
         pacer: Pacer | None = None,
-        on_room: Callable[[int], None] = ignore_room,
+        on_room: Callable[[int], None] = lambda _: None,
     ) -> None:
         """Drive `endpoint` from the next turn on; `delay` is what its datagrams wait for after they were received,
         `pacer` what keeps it from running ahead of its NIC. `on_room` is told the time when sockets that were full, as

@@ -54,17 +54,13 @@ class Watched(Protocol):
         """Return what epoll(7) would tell of it."""
 
 
-def act_alone() -> None:
-    """Do nothing, where nobody has to hear that something is ready."""
-
-
 class StackLoop:
     """Tells of sockets of stacks which are ready, as a loop by epoll does: as long as they are."""
 
     def __init__(self) -> None:
         self.stacks: dict[str, TcpStack] = {}
         """The stacks of this host, by address."""
-        self.on_ready: Callable[[], None] = act_alone
+        self.on_ready: Callable[[], None] = lambda: None
         """Called where something is ready though no segment has come: it is to see to it that `serve` is called."""
         self._sockets: dict[int, Watched] = {}
         self._of: dict[TcpConnection | TcpListener, int] = {}

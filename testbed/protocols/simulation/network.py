@@ -257,10 +257,6 @@ class FabricNetwork:
             return self.inputs[line].arrivals
         return self._nic_inputs[line].arrivals if line in self._nic_inputs else self._nic_behind[line].arrivals
 
-    def nic_behind(self, line: str) -> NicHost:
-        """Return the NIC that a line leads to. Raises `KeyError` where it leads to a switch."""
-        return self._nic_behind[line]
-
     def accounted(self) -> int:
         """Datagrams of which it is known what became of them, or that are on their way."""
         of_lines = sum(line.lost_frames + line.blackholed for line in self.lines.values())

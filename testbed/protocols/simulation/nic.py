@@ -82,10 +82,6 @@ class NicInput(Actor):
         self._nic.arrivals = first
 
 
-def ignore_endings() -> None:
-    """Do nothing about ended operations, where nobody else hears of them."""
-
-
 class NicHost(Actor):
     """Number and address in the network; what it sent and got.
 
@@ -130,7 +126,7 @@ class NicHost(Actor):
         """It has several ways out, or none but that of another one."""
         self.arrivals: PortArrivals | None = None
         self.completions: deque[Any] = deque()
-        self.on_completions: Callable[[], None] = ignore_endings
+        self.on_completions: Callable[[], None] = lambda: None
         self.sent: i64 = 0
         """Datagrams the NIC took from the endpoint."""
         self.unroutable = 0

@@ -94,7 +94,6 @@ class HasFileno(Protocol):
 
     def fileno(self) -> int:
         """Return its descriptor."""
-        ...
 
 
 class WorkerProcess:

@@ -57,18 +57,13 @@ def ignore_lines(line: RankLine) -> None:
     del line
 
 
-def ignore_start(places: Sequence[RankPlace]) -> None:
-    """Do nothing once all ranks have been started."""
-    del places
-
-
 def launch_ranks(
     lab: RunningLab,
     command: Sequence[str],
     options: LaunchOptions,
     *,
     on_line: Callable[[RankLine], None] = ignore_lines,
-    on_started: Callable[[Sequence[RankPlace]], None] = ignore_start,
+    on_started: Callable[[Sequence[RankPlace]], None] = lambda _: None,
     interrupt: Interrupt | None = None,
     kills: HostKills | None = None,
 ) -> LaunchResult:

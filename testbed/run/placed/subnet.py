@@ -58,8 +58,4 @@ def port_counters(readings: Sequence[PortCounts], ends: Mapping[Channel, End]) -
 def ends_of(fabric: InfinibandFabric) -> Mapping[Channel, End]:
     """Return the port of the lab that each port of the subnet is."""
     names, numbers = subnet_names(fabric), port_numbers(fabric)
-    return {(names[end], numbers[end]): end for end in _all_ends(fabric)}
-
-
-def _all_ends(fabric: InfinibandFabric) -> Iterable[End]:
-    return (end for link in fabric.links for end in (link.a, link.b))
+    return {(names[end], numbers[end]): end for link in fabric.links for end in (link.a, link.b)}

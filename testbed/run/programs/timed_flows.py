@@ -68,23 +68,18 @@ class FarProgram(Protocol):
     @property
     def stdout(self) -> IO[bytes] | None:
         """Return what reads what it says, where that goes to no file."""
-        ...
 
     def end_descriptor(self) -> int:
         """Return a descriptor that can be read once it has ended; whoever asks closes it."""
-        ...
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end. Raises `subprocess.TimeoutExpired`."""
-        ...
 
     def send_signal(self, number: int, /) -> None:
         """Have it end."""
-        ...
 
     def kill(self) -> None:
         """Let go of it."""
-        ...
 
 
 FlowProgram = subprocess.Popen[bytes] | FarProgram
@@ -97,7 +92,6 @@ class FarLab(Protocol):
 
     def start_program(self, node: str, argv: Sequence[str], output: IO[bytes] | int | None) -> FarProgram:
         """Start a program in a host. Its words go to the file `output`, or for `subprocess.PIPE` to its `stdout`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

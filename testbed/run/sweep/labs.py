@@ -25,10 +25,6 @@ from testbed.run.sweep.scales import ScenarioScales
 from testbed.run.transports.registry import transport_class
 
 
-def ignore_warning(_: str) -> None:
-    """The listener of whoever does not want to hear warnings."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabOptions:
     """The options by which the labs of a scenario are brought up, and who is told about it.
@@ -41,7 +37,7 @@ class LabOptions:
     timeout_s: float = DEFAULT_TIMEOUT_S
     keep: bool = False
     notify: StepCallback = ignore_steps
-    warn: Callable[[str], None] = ignore_warning
+    warn: Callable[[str], None] = lambda _: None
 
 
 @contextmanager

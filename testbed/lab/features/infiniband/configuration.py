@@ -72,10 +72,6 @@ class PlannedSubnet:
         """The HCAs that have a subnet manager, the master to be first."""
         return [self.hcas_of(host)[0] for host in self.settings.sm_hosts]
 
-    def by_identifier(self) -> dict[str, PlannedNode]:
-        """Return the nodes by what ibsim calls them."""
-        return {node.identifier: node for node in self.nodes.values()}
-
 
 def plan_subnet(fabric: InfinibandFabric) -> PlannedSubnet:
     """Number the nodes and ports of a fabric."""

@@ -276,7 +276,7 @@ class LiveSubnet:
 
     def await_sweep(self, before: int) -> None:
         """Wait until the managers have swept the subnet more often than `before`; one that missed why is told."""
-        if self.ended_managers() == len(self.planned.managers):
+        if sum(name != SIMULATOR for name in self.ended()) == len(self.planned.managers):
             raise DriverError(
                 "no subnet manager runs: the tables stay as they are",
                 operation="opensm",
@@ -290,10 +290,6 @@ class LiveSubnet:
             return 0 if self.wires is None else sum(hca["open"] for hca in self.wires.status()["hcas"].values())
         except WiresMissing:
             return 0
-
-    def ended_managers(self) -> int:
-        """Return how many managers do not run."""
-        return sum(name != SIMULATOR for name in self.ended())
 
     # ------------------------------------------------------------------ managers
 

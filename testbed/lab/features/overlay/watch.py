@@ -140,7 +140,7 @@ class OverlayWatch:
                 if not any(place.dirty or place.left for place in self._places):
                     return []
                 if now >= deadline:
-                    return self._missing_lines()
+                    return explain(self._plan, self._run, self._missing())
                 if now >= daemons_due:
                     check_daemons()
                     daemons_due = now + DAEMONS_CHECKED_S
@@ -157,9 +157,6 @@ class OverlayWatch:
     def _missing(self) -> dict[str, list[ExpectedEntry]]:
         """Return the entries that each VRF lacked when it was looked at, by its node."""
         return {node: entries for place in self._places for node, entries in place.missing.items()}
-
-    def _missing_lines(self) -> list[str]:
-        return explain(self._plan, self._run, self._missing())
 
     def _ask(self) -> None:
         """Have the NICs that were not heard ask for their gateway, and those that are not announced be told anew."""

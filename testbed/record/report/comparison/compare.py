@@ -104,7 +104,7 @@ class Comparison:
     @property
     def incomparable(self) -> Mapping[str, tuple[Any, Any]]:
         """Return those of `differing` which make the figures those of different things."""
-        return _incomparable(self.differing)
+        return {key: values for key, values in self.differing.items() if key.partition(".")[0] in OF_WHAT_IS_MEASURED}
 
     @property
     def verdict(self) -> Shift:
@@ -207,10 +207,6 @@ def _leaves(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             found[f"{prefix}{key}"] = value
     return found
-
-
-def _incomparable(differing: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[Any, Any]]:
-    return {key: values for key, values in differing.items() if key.partition(".")[0] in OF_WHAT_IS_MEASURED}
 
 
 def refuse_different_things(comparison: Comparison) -> None:

@@ -201,7 +201,7 @@ def render_report(record: Record) -> str:
         facts=facts(record, first) if first else [],
         machine=machine(record),
         approximations=_approximations(record),
-        definitions=_definitions(record),
+        definitions=list({metric.name: metric for point in record.points for metric in point.metrics}.values()),
         command=command_line(record),
         metrics_table=base64.b64encode(table).decode() if len(table) <= MAX_EMBEDDED else "",
         files=(
@@ -378,7 +378,3 @@ def _slowest(run: RunResult) -> list[ReportedSender]:
 def _approximations(record: Record) -> list[str]:
     notes = [note for point in record.points for note in point.notes]
     return list(dict.fromkeys([*record.environment.approximations, *notes]))
-
-
-def _definitions(record: Record) -> list[MetricSummary]:
-    return list({metric.name: metric for point in record.points for metric in point.metrics}.values())

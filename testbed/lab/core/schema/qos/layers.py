@@ -85,7 +85,7 @@ class QosResolver:
         chains: dict[str, list[Layer]] = {}
         bases: dict[tuple[NodeKind, str], list[Layer]] = {}
         for node in self.lab.nodes:
-            tier = _tier_of(node)
+            tier = HOST_TIER if node.role is None else node.role.value
             base = bases.get((node.kind, tier))
             if base is None:
                 base = bases[node.kind, tier] = [(self.root, self.spec), *self._kind(node.kind), *self._tier(tier)]
@@ -257,10 +257,6 @@ def _layer(path: Path, settings: QosSettings) -> list[Layer]:
 
 def _kind_of(tier: str) -> NodeKind:
     return NodeKind.HOST if tier == HOST_TIER else NodeKind.SWITCH
-
-
-def _tier_of(node: Node) -> str:
-    return HOST_TIER if node.role is None else node.role.value
 
 
 def _is_pattern(name: str) -> bool:
