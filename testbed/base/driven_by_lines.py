@@ -20,8 +20,7 @@ _INPUT, _OUTPUT = 0, 1
 
 def read_first_line() -> tuple[bytes, bytes]:
     """Return the first line of standard input without its end, and what has come behind it. Raises `ValueError` where
-    the input ends before, or the line is too long.
-    """
+    the input ends before, or the line is too long."""
     parts: list[bytes] = []
     size = 0
     while not parts or b"\n" not in parts[-1]:
@@ -81,8 +80,7 @@ def say_ready() -> None:
 
 def say_refused(error: Exception) -> None:
     """Tell why we cannot be at work. The starter raises `CapabilityError` for what the machine lacks, `DriverError` for
-    all else.
-    """
+    all else."""
     message, hint = (error.message, error.hint) if isinstance(error, TestbedError) else (str(error), None)
     missing = error.missing if isinstance(error, CapabilityError) else None
     say({"error": message, "hint": hint, "missing": missing})

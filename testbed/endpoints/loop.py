@@ -226,14 +226,12 @@ class Loop:
 
     def fileno(self) -> int:
         """Return a descriptor for another event loop, such as asyncio's, to wait for: readable when it is time for
-        `turn`.
-        """
+        `turn`."""
         return self._epoll.fileno()
 
     def touch(self, endpoint: Endpoint | None = None) -> None:
         """Do what `wake` does, without its system call, for the thread that runs the turns itself; for one endpoint,
-        or all.
-        """
+        or all."""
         for port in self._ports:
             if endpoint is None or port.endpoint is endpoint:
                 port.touched = True

@@ -411,8 +411,7 @@ class SocketGroup:
 
     def _end_of_run(self, start: int, size: int) -> int:
         """Return where the datagrams end that leave together: of one flow and priority, equally long (the last: or
-        less).
-        """
+        less)."""
         most = min(self._gso_segments, LONGEST_MESSAGE // max(size, 1))
         queue = self._queue
         most = min(start + most, len(queue)) if size else start

@@ -64,11 +64,9 @@ class RecordJournal:
 
     @property
     def directory(self) -> Path:
-        """Return the directory of the record."""
         return self._path.parent
 
     def add(self, point: PointResult, record: Callable[[], Record]) -> None:
-        """Keep a point that has been run; `record` makes the whole, where that is to be written."""
         if self._since >= self._whole:
             self.write(record())
             return

@@ -62,7 +62,6 @@ class PointFiles:
 
     @property
     def directory(self) -> Path:
-        """Return the directory of the record."""
         return self._record_path.parent
 
     def add(self, point: PointResult, record: Callable[[], Record]) -> None:

@@ -373,8 +373,7 @@ class MarkingCurve:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortLoad:
     """The load of a port while traffic ran; `tier` as the oracles name it (`uplink`, `downlink`, `spine-uplink`,
-    ...).
-    """
+    ...)."""
 
     node: str
     """The host or switch."""

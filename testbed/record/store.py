@@ -129,8 +129,7 @@ def keep_record(path: Path, names: Sequence[str] = ()) -> KeptRecord:
 
 def load_record(path: Path) -> Record:
     """Read a record from a file, or from the results directory that holds it; of a run that goes on, or was killed,
-    with the points of its journal or of its files of points.
-    """
+    with the points of its journal or of its files of points."""
     file = path / RECORD_FILE if path.is_dir() else path
     try:
         if file.stat().st_size > MAX_RECORD_BYTES:

@@ -38,8 +38,7 @@ def generate_point_to_point(
     reads: bool = False,
 ) -> Workload:
     """`flows` transfers of `size_bytes` side by side from one rank to another, `rounds` times. The destination `reads`
-    the bytes, or the source writes them.
-    """
+    the bytes, or the source writes them."""
     builder = StepBuilder(ranks)
     last: tuple[int, ...] = ()
     for turn in range(rounds):

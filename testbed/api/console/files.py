@@ -54,8 +54,7 @@ class TextFile:
 
 class StartDirectories:
     """The directories that the console was started with. Paths of pages begin with the name of one of them; others are
-    those that somebody types who thinks of the first.
-    """
+    those that somebody types who thinks of the first."""
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self._roots: dict[str, Path] = {}
@@ -94,8 +93,7 @@ class StartDirectories:
 
     def read(self, text: str) -> TextFile:
         """Return the text of a topology or a scenario. Raises `RefusedRequest`, for other files, too: a console may be
-        started in a directory that has more than those.
-        """
+        started in a directory that has more than those."""
         if PurePosixPath(text).suffix not in _TEXTS:
             raise not_found(f"{text} is no {' or '.join(_TEXTS)} file")
         with _descriptor(*self._split(text), os.O_RDONLY) as (descriptor, _):
@@ -201,9 +199,7 @@ class _descriptor:  # noqa: N801  # a context, as open is
 
 
 def _give(file: int, like: os.stat_result, *, is_file: bool) -> None:
-    """Give a file that root has made to whoever had the one before, or has its directory: they edit it with their own
-    editor, too.
-    """
+    """Give a file that root has made to whoever had the one before, or has its directory, who edits it, too."""
     with suppress(OSError):
         os.fchown(file, like.st_uid, like.st_gid)
         if is_file:

@@ -49,8 +49,7 @@ _ANY_ADDRESS = ("0.0.0.0", "::")
 class ConsoleServing:
     """The way in which a console is to serve. `opens_browser` has the link opened here; `known_as` is the address by
     which browsers know it, where that is forwarded; `of_lab` makes it the read-only page of one lab, on that lab's
-    management network and without a login.
-    """
+    management network and without a login."""
 
     bind: ListenAt
     settings: ConsoleSettings

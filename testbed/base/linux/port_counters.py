@@ -38,8 +38,7 @@ class PortCounters:
 class PlainQueue:
     """The one queue of a port without QoS (`gnet_stats_queue` of linux/gen_stats.h): `dropped_packets` since the port
     was created, `waiting_bytes` of the moment. The counters of the interface itself have no packet that a queue
-    dropped.
-    """
+    dropped."""
 
     dropped_packets: int = 0
     waiting_bytes: int = 0

@@ -334,8 +334,7 @@ def package_environment() -> dict[str, str]:
 
 def search_path() -> str:
     """Return where a node's commands are looked for: where ours are, and last beside our interpreter, for our own
-    tools.
-    """
+    tools."""
     scripts = str(Path(sys.executable).parent)
     directories = os.environ.get("PATH", os.defpath).split(os.pathsep)
     return os.pathsep.join(directories if scripts in directories else [*directories, scripts])

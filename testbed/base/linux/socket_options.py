@@ -44,8 +44,7 @@ def receive_nothing(item: socket.socket) -> None:
 
 def set_receive_buffer(item: socket.socket, size: int) -> None:
     """Ask for a receive buffer: as many bytes as asked for with CAP_NET_ADMIN, else as many as net.core.rmem_max
-    allows.
-    """
+    allows."""
     try:
         item.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, size)
     except PermissionError:

@@ -26,8 +26,7 @@ def key_file(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetPort:
-    """A port of a switch. `number` is its number in the data path (0: none), and `queues` the priorities and names of
-    its traffic classes there."""
+    """A port of a switch: its `number` in the data path (0: none), and `queues`: priorities and names of classes."""
 
     name: str
     ifindex: int

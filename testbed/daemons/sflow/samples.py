@@ -26,8 +26,7 @@ DROP_GAP_NS = 10_000_000
 class SampledPacket:
     """A packet that a switch port sent or dropped. `port` and `queue` are those of egress, but for a cap's drop, which
     is at `port` as it came in; `came_in` is the port that it came in by, 0 for none. `depth_bytes` were queued before
-    it.
-    """
+    it."""
 
     port: int
     queue: int

@@ -17,8 +17,7 @@ CLOSE_PATIENCE_NS = 2_000_000_000
 
 class GpuLoop:
     """The endpoints' own loop, which wakes up for other descriptors, too. `touch` has nothing to do: the endpoints are
-    asked at every turn. The thread that opens GPUs has real-time priority from then on, where it may.
-    """
+    asked at every turn. The thread that opens GPUs has real-time priority from then on, where it may."""
 
     def __init__(self, library: Path) -> None:
         """Raises `OSError` for a library that is not there."""

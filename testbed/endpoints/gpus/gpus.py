@@ -130,8 +130,7 @@ class GpuMemory:
 
     async def fetch_add(self, window: WindowReference, offset: int, value: int, *, size: int = 8) -> int:
         """Add `value`, modulo 2^(8 `size`), to the little-endian number of 4 or 8 bytes at a multiple of its size;
-        return what was there before. Atomics of all peers and of the GPU's own at one place follow one another.
-        """
+        return what was there before. Atomics of all peers and of the GPU's own at one place follow one another."""
         done = await self._operate(lambda: self._served.endpoint.fetch_add(window, offset, value, size))
         return done.result
 
@@ -145,8 +144,7 @@ class GpuMemory:
 
     async def copy_to(self, window: WindowReference, buffer: Any, *, offset: int = 0) -> float:
         """Copy a buffer of any size to a peer's memory, by the copy engine: over all planes, with as many transactions
-        under way as the link takes. Return how many seconds of the lab it took from when it was begun.
-        """
+        under way as the link takes. Return how many seconds of the lab it took from when it was begun."""
         return _seconds(await self._operate(lambda: self._served.endpoint.write(window, buffer, offset)))
 
     async def copy_from(self, window: WindowReference, buffer: Any, *, offset: int = 0) -> float:

@@ -42,7 +42,6 @@ class ProgramMemory:
         self._fd = os.open(f"/proc/{pid}/mem", os.O_RDWR | os.O_CLOEXEC)
 
     def load(self, address: int, length: int) -> bytes:
-        """Return a copy of `length` bytes."""
         _check(address, length)
         found = os.pread(self._fd, length, address) if length else b""
         if len(found) != length:
@@ -50,7 +49,6 @@ class ProgramMemory:
         return found
 
     def store(self, address: int, data: memoryview) -> None:
-        """Copy `data` there."""
         _check(address, len(data))
         written = 0
         while written < len(data):
@@ -60,7 +58,6 @@ class ProgramMemory:
             written += step
 
     def close(self) -> None:
-        """Let go of it."""
         fd, self._fd = self._fd, -1  # whoever keeps a region must not reach what has the number next
         os.close(fd)
 
@@ -79,14 +76,12 @@ class ProgramRegion:
         self.size = sum(length for _, length in self._places)
 
     def load(self, offset: int, length: int) -> bytearray:
-        """Return a copy of `length` bytes. Raises `OSError` where they cannot be read (any longer)."""
         found = bytearray()
         for address, part in self._parts(offset, length):
             found += self._memory.load(address, part)
         return found
 
     def store(self, offset: int, data: memoryview) -> None:
-        """Copy `data` to its place. Raises `OSError` where it cannot be written (any longer)."""
         done = 0
         for address, part in self._parts(offset, len(data)):
             self._memory.store(address, data[done : done + part])

@@ -23,8 +23,7 @@ class ProvidedRail:
 
     def take_pid(self) -> int:
         """Return a PIDonFEP that nobody has: the one that was free for longest, as messages to the last may be on their
-        way. Raises `UsageError` where all are in use.
-        """
+        way. Raises `UsageError` where all are in use."""
         for _ in range(PID_LIMIT):
             pid, self._next = self._next, (self._next + 1) % PID_LIMIT
             if pid not in self._used:

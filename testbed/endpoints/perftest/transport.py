@@ -86,8 +86,7 @@ class MeasuredEndpoint(ABC):
     @abstractmethod
     def take(self, finished_ns: list[int]) -> int:
         """Append when each of our operations has ended that ended since the last call; return how many messages of the
-        peer have arrived since then. Raises `PerftestError` for one that failed.
-        """
+        peer have arrived since then. Raises `PerftestError` for one that failed."""
 
     def replenish(self, at_least: int = 1) -> None:  # noqa: B027
         """Post receives anew for those that have met messages, if there are so many."""

@@ -363,7 +363,6 @@ class StackSocket:
         return self._bound.address, self._port
 
     def events(self) -> int:
-        """Return what epoll(7) would tell of it."""
         if self._listener is not None:
             return select.EPOLLIN if self._listener.accepted else 0
         connection = self._connection

@@ -19,7 +19,7 @@ from testbed.base.yaml.paths import Path as KeyPath
 from testbed.lab.core.model import NETNS, OUT_OF_BAND, NodeKind, Role
 from testbed.lab.core.schema import foreign
 from testbed.lab.core.schema.other_tools import OtherTool
-from testbed.lab.formats.imported import ImportedLab, ImportedLink, ImportedNode, Remarks, shown, without_removal
+from testbed.lab.formats.imported import ImportedLab, ImportedLink, ImportedNode, Remarks, mapping, shown, without_removal
 from testbed.lab.formats.node_keys import NodeKeys, has_frr, is_router, texts
 from testbed.lab.formats.roles import is_name_of_server, is_name_of_switch, tier_of_name
 
@@ -65,7 +65,7 @@ class _Reader:
     ) -> None:
         self.lab = lab
         self.document = document
-        self.topology: Mapping[str, Any] = _mapping(document.get("topology"))
+        self.topology: Mapping[str, Any] = mapping(document.get("topology"))
         self.keys = NodeKeys(
             remarks=lab.remarks,
             directory=directory,
@@ -79,7 +79,7 @@ class _Reader:
     # ------------------------------------------------------------------ nodes
 
     def read_nodes(self) -> None:
-        for name in _mapping(self.topology.get("nodes")):
+        for name in mapping(self.topology.get("nodes")):
             path: KeyPath = ("topology", "nodes", name)
             values, paths = self._inherited(name)
             kind = str(values.get("kind") or "")
@@ -93,13 +93,13 @@ class _Reader:
 
     def _inherited(self, name: str) -> tuple[dict[str, Any], dict[str, KeyPath]]:
         """The settings of a node with those of the defaults, its kind and its group, and the place of each."""
-        own = _mapping(self.topology["nodes"].get(name))
-        defaults = _mapping(self.topology.get("defaults"))
-        groups, kinds = _mapping(self.topology.get("groups")), _mapping(self.topology.get("kinds"))
+        own = mapping(self.topology["nodes"].get(name))
+        defaults = mapping(self.topology.get("defaults"))
+        groups, kinds = mapping(self.topology.get("groups")), mapping(self.topology.get("kinds"))
         group = own.get("group") or defaults.get("group")
-        of_group = _mapping(groups.get(str(group)))
+        of_group = mapping(groups.get(str(group)))
         kind = own.get("kind") or of_group.get("kind") or defaults.get("kind")
-        of_kind = _mapping(kinds.get(str(kind)))
+        of_kind = mapping(kinds.get(str(kind)))
         layers: list[tuple[KeyPath, Mapping[str, Any]]] = [
             (("topology", "defaults"), defaults),
             (("topology", "kinds", str(kind)), of_kind),
@@ -122,7 +122,7 @@ class _Reader:
         self, name: str, path: KeyPath, kind: str, values: dict[str, Any], paths: Mapping[str, KeyPath]
     ) -> None:
         is_switch = self._is_switch(name, kind, values)
-        labels = _mapping(values.get("labels"))
+        labels = mapping(values.get("labels"))
         is_ours = labels.get("role") in _ROLE_LABELS
         usable = kind in _FRR or (kind in _LINUX and (not is_switch or is_ours or has_frr(values.get("image"))))
         node = self.lab.add_node(name, path, is_switch=is_switch)
@@ -142,7 +142,7 @@ class _Reader:
             return True
         if kind in _SOURCES_OF_TRAFFIC or foreign.KINDS.get(kind) == foreign.KINDS["generic_vm"]:
             return False
-        role = _mapping(values.get("labels")).get("role")
+        role = mapping(values.get("labels")).get("role")
         if kind not in _LINUX:
             return True
         if role in _ROLE_LABELS:
@@ -156,7 +156,7 @@ class _Reader:
         group = values.get("group")
         if group is None:
             return
-        if group in _mapping(self.topology.get("groups")):
+        if group in mapping(self.topology.get("groups")):
             node.group = group
         else:
             node.settings["labels"] = {"group": group}
@@ -225,8 +225,8 @@ class _Reader:
             link.settings["mtu"] = min(mtu, 9216)
             if mtu > 9216:
                 remarks.changed(f"mtu: {mtu}", str(link), link.path, "9216 bytes are the most here")
-        labels = {str(key): str(one) for key, one in _mapping(value.get("labels")).items()}
-        for key, one in _mapping(value.get("vars")).items():
+        labels = {str(key): str(one) for key, one in mapping(value.get("labels")).items()}
+        for key, one in mapping(value.get("vars")).items():
             if key in _MEANING and isinstance(one, str):
                 link.settings[key] = one
             elif key == "jitter" and isinstance(one, str) and "delay" in link.settings:
@@ -238,8 +238,7 @@ class _Reader:
         if labels:
             link.settings["labels"] = labels
         for key in value.keys() - {"endpoints", "endpoint", "type", "mtu", "labels", "vars", "ipv4"}:
-            hint = foreign.LINK_KEYS.get(key)
-            to_do = without_removal(hint) if isinstance(hint, str) else "nothing here says the same"
+            to_do = without_removal(foreign.LINK_KEYS.get(key))
             remarks.left_out(f"links: {key}", str(link), (*link.path, key), to_do)
         self._note_addresses(link, value.get("ipv4"), ends)
         for one in ends:
@@ -301,10 +300,9 @@ class _Reader:
             if key in ("name", "topology") or value is None:
                 continue
             if key == "mgmt":
-                self._manage(_mapping(value))
+                self._manage(mapping(value))
             elif not (key == "prefix" and value in ("", "clab", "__lab-name")):
-                hint = foreign.FILE_KEYS.get(key)
-                to_do = without_removal(hint) if isinstance(hint, str) else "nothing here says the same"
+                to_do = without_removal(foreign.FILE_KEYS.get(key))
                 self.lab.remarks.left_out(key, shown(value), (key,), to_do)
 
     def _manage(self, settings: Mapping[str, Any] | None = None) -> None:
@@ -320,10 +318,6 @@ class _Reader:
                 self.lab.remarks.left_out(f"mgmt.{key}", shown(value), ("mgmt", key), to_do)
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
 def _together(key: str, inherited: Any, own: Any) -> Any:
     """Return a value of a node with what it inherits."""
     if key in _JOINED and isinstance(own, list):
@@ -333,7 +327,7 @@ def _together(key: str, inherited: Any, own: Any) -> Any:
             before = [one for one in before if _target(one) not in targets]
         return [*before, *(one for one in own if key == "exec" or one not in before)]
     if key in _MERGED and isinstance(own, Mapping):
-        return {**_mapping(inherited), **own}
+        return {**mapping(inherited), **own}
     return own
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Interface
 from itertools import count
@@ -171,9 +171,16 @@ def _is_node_name(name: str) -> bool:
     return True
 
 
-def without_removal(hint: str) -> str:
-    """Return what a hint for a word of another tool says to do, where the word is gone already."""
+def without_removal(hint: object) -> str:
+    """Return what a hint for a word of another tool says to do, where the word is gone already; it may be no text."""
+    if not isinstance(hint, str):
+        return "nothing here says the same"
     return hint.removeprefix("remove it: ").removeprefix("remove it").lstrip(",; ") or "nothing"
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """Return a value as a mapping, which is empty for what is none."""
+    return value if isinstance(value, Mapping) else {}
 
 
 def shown(value: object) -> str:

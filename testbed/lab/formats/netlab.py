@@ -16,7 +16,7 @@ from testbed.base.yaml.document import Document, Tree
 from testbed.base.yaml.paths import Path as KeyPath
 from testbed.lab.core.schema import foreign
 from testbed.lab.core.schema.other_tools import OtherTool
-from testbed.lab.formats.imported import ImportedLab, ImportedLink, ImportedNode, Remarks, shown, without_removal
+from testbed.lab.formats.imported import ImportedLab, ImportedLink, ImportedNode, Remarks, mapping, shown, without_removal
 from testbed.lab.formats.netlab_links import LinkReader
 from testbed.lab.formats.node_keys import NodeKeys, has_frr
 from testbed.lab.formats.roles import LEAF, SPINE, tier_of_name
@@ -34,7 +34,7 @@ _TO_DO: Mapping[str, str] = {
     "bgp.rr": _NO_REFLECTORS,
     "id": _PLANNED,
     "loopback": "loopbacks are planned",
-    "mgmt": without_removal(str(foreign.NODE_KEYS["mgmt"])),
+    "mgmt": without_removal(foreign.NODE_KEYS["mgmt"]),
     "config": "routing is planned; exec lists commands that run after that",
     "config_templates": "routing is planned; exec lists commands that run after that",
     "vars": "they are for configuration of netlab's own; env gives a node's programs variables",
@@ -87,12 +87,12 @@ class _Reader:
         """The nodes as they are written: a mapping, or a list of names and mappings with a name."""
         written = self.data.get("nodes")
         if isinstance(written, Mapping):
-            return {name: _mapping(value) for name, value in written.items()}
+            return {name: mapping(value) for name, value in written.items()}
         found: dict[str, Mapping[str, Any]] = {}
         for number, one in enumerate(written if isinstance(written, list) else ()):
-            name = one if isinstance(one, str) else _mapping(one).get("name")
+            name = one if isinstance(one, str) else mapping(one).get("name")
             if isinstance(name, str):
-                found[name] = _mapping(one)
+                found[name] = mapping(one)
             else:
                 self.lab.remarks.left_out("node", shown(one), ("nodes", number), "give it a name")
         return found
@@ -100,15 +100,14 @@ class _Reader:
     def _with_groups(
         self, nodes: Mapping[str, Mapping[str, Any]]
     ) -> Iterator[tuple[str, dict[str, Any], dict[str, KeyPath]]]:
-        """Every node with what its groups say of it, the node's own word last, and where each key of that stands;
-        members that groups create, too."""
-        groups = {name: group for name, group in _mapping(self.data.get("groups")).items() if name != "_auto_create"}
-        create_all = _mapping(self.data.get("groups")).get("_auto_create")
+        """Every node with what its groups say of it, its own word last, and the place of each; created members, too."""
+        groups = {name: group for name, group in mapping(self.data.get("groups")).items() if name != "_auto_create"}
+        create_all = mapping(self.data.get("groups")).get("_auto_create")
         members = {name: self._members(name, groups, ()) for name in groups}
         created = [
             one
             for name, group in groups.items()
-            if create_all or _mapping(group).get("_auto_create")
+            if create_all or mapping(group).get("_auto_create")
             for one in members[name]
             if one not in nodes
         ]
@@ -121,8 +120,8 @@ class _Reader:
             merged: dict[str, Any] = {}
             places: dict[str, KeyPath] = {}
             for group in mine:
-                settings = _mapping(groups.get(group))
-                data = _mapping(settings.get("node_data"))
+                settings = mapping(groups.get(group))
+                data = mapping(settings.get("node_data"))
                 inner = {key: value for key, value in settings.items() if key not in _GROUP_KEYS}
                 merged = _merged(merged, {**data, **inner})
                 places |= {key: ("groups", group, "node_data", key) for key in data}
@@ -139,14 +138,14 @@ class _Reader:
         if isinstance(written, Mapping) and name in written:
             return ("nodes", name)
         for number, one in enumerate(written if isinstance(written, list) else ()):
-            if name == (one if isinstance(one, str) else _mapping(one).get("name")):
+            if name == (one if isinstance(one, str) else mapping(one).get("name")):
                 return ("nodes", number)
         return ("groups", groups[-1]) if groups else ("fabric",)
 
     def _members(self, name: str, groups: Mapping[str, Any], above: tuple[str, ...]) -> list[str]:
         """The nodes of a group, those of groups in it among them."""
         group = groups.get(name)
-        listed = group if isinstance(group, list) else _mapping(group).get("members")
+        listed = group if isinstance(group, list) else mapping(group).get("members")
         found: list[str] = []
         for one in listed if isinstance(listed, list) else []:
             if str(one) in groups and str(one) not in (*above, name):
@@ -157,15 +156,15 @@ class _Reader:
 
     def _read_node(self, name: str, own: Mapping[str, Any], places: Mapping[str, KeyPath], tier: int | None) -> None:
         path = places[""]
-        device = str(own.get("device") or _mapping(self.data.get("defaults")).get("device") or "frr")
+        device = str(own.get("device") or mapping(self.data.get("defaults")).get("device") or "frr")
         role = own.get("role")
         is_switch = role in ("router", "bridge", "gateway") or (role != "host" and device not in _HOSTS)
         node = self.lab.add_node(name, path, is_switch=is_switch)
         if is_switch:
             node.tier = tier or tier_of_name(name, own.get("group"))
-            node.asn = _as_number(_mapping(own.get("bgp")).get("as"))
+            node.asn = _as_number(mapping(own.get("bgp")).get("as"))
         if isinstance(group := own.get("group"), str):
-            if group in _mapping(self.data.get("groups")):
+            if group in mapping(self.data.get("groups")):
                 node.group = group
             else:
                 node.settings["labels"] = {"group": group}
@@ -177,7 +176,7 @@ class _Reader:
 
     def _container_keys(self, own: Mapping[str, Any]) -> dict[str, Any]:
         """The keys that containerlab is given: those below `clab`, and the image by its other names."""
-        keys = dict(_mapping(own.get("clab")))
+        keys = dict(mapping(own.get("clab")))
         image = keys.pop("image", None) or own.get("image") or own.get("box")
         if isinstance(binds := keys.get("binds"), Mapping):
             keys["binds"] = [f"{source}:{target}" for source, target in binds.items()]
@@ -198,20 +197,19 @@ class _Reader:
     def _remark_keys(self, node: ImportedNode, own: Mapping[str, Any], places: Mapping[str, KeyPath]) -> None:
         """Say which keys of a node nothing here has."""
         done = {"name", "device", "role", "group", "clab", "module", "bgp", "provider", *_CONTAINER_KEYS}
-        of_bgp = {f"bgp.{key}": value for key, value in _mapping(own.get("bgp")).items() if key != "as"}
+        of_bgp = {f"bgp.{key}": value for key, value in mapping(own.get("bgp")).items() if key != "as"}
         for key, value in [*own.items(), *of_bgp.items()]:
             if key in done or value is None:
                 continue
-            hint = _TO_DO.get(key) or foreign.NODE_KEYS.get(key) or foreign.FILE_KEYS.get(key)
-            to_do = without_removal(hint) if isinstance(hint, str) else "nothing here says the same"
+            to_do = without_removal(_TO_DO.get(key) or foreign.NODE_KEYS.get(key) or foreign.FILE_KEYS.get(key))
             self.lab.remarks.left_out(f"nodes: {key}", node.there, places.get(key.partition(".")[0], places[""]), to_do)
 
     def _number(self) -> None:
         """AS numbers that the file gives all nodes, or lists by number."""
-        bgp = _mapping(self.data.get("bgp"))
-        for number, settings in _mapping(bgp.get("as_list")).items():
-            members = _mapping(settings).get("members")
-            for key in _mapping(settings):
+        bgp = mapping(self.data.get("bgp"))
+        for number, settings in mapping(bgp.get("as_list")).items():
+            members = mapping(settings).get("members")
+            for key in mapping(settings):
                 if key != "members":
                     to_do = _TO_DO.get(f"bgp.{key}", "nothing here says the same")
                     self.lab.remarks.left_out(
@@ -230,7 +228,7 @@ class _Reader:
     def _fabric(self) -> dict[str, int]:
         """The leaves and spines that the plugin of this name makes, with their tiers."""
         plugins = self.data.get("plugin")
-        fabric = _mapping(self.data.get("fabric"))
+        fabric = mapping(self.data.get("fabric"))
         if "fabric" not in (plugins if isinstance(plugins, list) else [plugins]):
             return {}
         made: dict[str, int] = {}
@@ -240,7 +238,7 @@ class _Reader:
                 to_do = f"write a number up to {_MOST_OF_A_TIER}"
                 self.lab.remarks.left_out(f"fabric.{key}", shown(count), ("fabric", key), to_do)
                 continue
-            pattern = str(_mapping(fabric.get(key.removesuffix("s"))).get("name") or f"{short}{{count}}")
+            pattern = str(mapping(fabric.get(key.removesuffix("s"))).get("name") or f"{short}{{count}}")
             for number in range(1, count + 1):
                 made[re.sub(r"\{\s*count\s*\}", str(number), pattern)] = tier
         return made
@@ -258,28 +256,27 @@ class _Reader:
         for key, value in self.data.items():
             if key in _READ or value is None:
                 continue
-            hint = foreign.FILE_KEYS.get(key)
-            to_do = without_removal(hint) if isinstance(hint, str) else "nothing here says the same"
+            to_do = without_removal(foreign.FILE_KEYS.get(key))
             remarks.left_out(key, shown(value), (key,), to_do)
         self._read_modules()
-        interfaces = _mapping(_mapping(self.data.get("defaults")).get("interfaces"))
+        interfaces = mapping(mapping(self.data.get("defaults")).get("interfaces"))
         if isinstance(mtu := interfaces.get("mtu", self.data.get("mtu")), int):
             self.lab.fabric["mtu"] = mtu
         plugins = self.data.get("plugin")
         for plugin in plugins if isinstance(plugins, list) else [plugins]:
             if plugin not in (None, "fabric"):
                 remarks.left_out(f"plugin {plugin}", "", ("plugin",), "nothing here says the same")
-        for key in _mapping(self.data.get("defaults")):
+        for key in mapping(self.data.get("defaults")):
             if key not in ("device", "provider", "const", "interfaces"):
                 remarks.left_out(f"defaults.{key}", "", ("defaults", key), "nothing here says the same")
-        for key in _mapping(self.data.get("bgp")):
+        for key in mapping(self.data.get("bgp")):
             if key not in ("as", "as_list"):
-                remarks.left_out(f"bgp.{key}", "", ("bgp", key), without_removal(str(foreign.FILE_KEYS["bgp"])))
+                remarks.left_out(f"bgp.{key}", "", ("bgp", key), without_removal(foreign.FILE_KEYS["bgp"]))
 
     def _read_modules(self) -> None:
         """Say what becomes of the modules of the file and of its nodes."""
-        written = [self.data.get("module"), *(_mapping(node).get("module") for node in self._nodes().values())]
-        written += [_mapping(group).get("module") for group in _mapping(self.data.get("groups")).values()]
+        written = [self.data.get("module"), *(mapping(node).get("module") for node in self._nodes().values())]
+        written += [mapping(group).get("module") for group in mapping(self.data.get("groups")).values()]
         modules = dict.fromkeys(
             str(one) for modules in written for one in (modules if isinstance(modules, list) else [modules]) if one
         )
@@ -288,13 +285,8 @@ class _Reader:
                 to_do = "routing is eBGP between all switches (RFC 7938)"
                 self.lab.remarks.changed(f"module {module}", "", ("module",), to_do)
             elif module != "bgp":
-                hint = foreign.FILE_KEYS.get(module)
-                to_do = without_removal(hint) if isinstance(hint, str) else "nothing here says the same"
+                to_do = without_removal(foreign.FILE_KEYS.get(module))
                 self.lab.remarks.left_out(f"module {module}", "", ("module",), to_do)
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _as_number(value: object) -> int | None:

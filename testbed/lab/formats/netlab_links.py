@@ -13,7 +13,7 @@ from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path as KeyPath
 from testbed.lab.core.schema import foreign
 from testbed.lab.formats.exported import rate_text
-from testbed.lab.formats.imported import ImportedLab, ImportedLink, shown, without_removal
+from testbed.lab.formats.imported import ImportedLab, ImportedLink, mapping, shown, without_removal
 from testbed.lab.formats.roles import LEAF
 
 _ALWAYS_THERE = frozenset({"type", "linkindex", "interfaces", "members", "group", "lag", "tc", "bandwidth", "mtu"})
@@ -82,7 +82,7 @@ class LinkReader:
             settings = one if isinstance(one, Mapping) else {}
             interfaces.append((str(settings.get("node", one)), settings))
         known = self.lab.nodes.keys()
-        interfaces += [(key, _mapping(one)) for key, one in value.items() if key in known]
+        interfaces += [(key, mapping(one)) for key, one in value.items() if key in known]
         self._read_interfaces(interfaces, {key: one for key, one in value.items() if key not in known}, path)
 
     def _names(self, text: str) -> list[str]:
@@ -160,13 +160,12 @@ class LinkReader:
             link.settings["mtu"] = mtu
         if isinstance(name := settings.get("name"), str):
             link.settings["labels"] = {"name": name}
-        self._read_impairments(link, _mapping(settings.get("tc")))
+        self._read_impairments(link, mapping(settings.get("tc")))
         self._read_prefix(link, settings.get("prefix"))
         for key, value in settings.items():
             if key in _READ or value is None:
                 continue
-            hint = foreign.LINK_KEYS.get(key) or foreign.FILE_KEYS.get(key)
-            to_do = without_removal(hint) if isinstance(hint, str) else "nothing here says the same"
+            to_do = without_removal(foreign.LINK_KEYS.get(key) or foreign.FILE_KEYS.get(key))
             remarks.left_out(f"links: {key}", where, link.path, to_do)
 
     def _read_impairments(self, link: ImportedLink, settings: Mapping[str, Any]) -> None:
@@ -212,7 +211,3 @@ def _address(interface: Mapping[str, Any]) -> IPv4Interface | None:
         return IPv4Interface(text) if isinstance(text, str) and "/" in text else None
     except ValueError:
         return None
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

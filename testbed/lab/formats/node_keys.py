@@ -114,8 +114,7 @@ class _Reading:
     def left_out(self, key: str, value: object, to_do: str | None = None) -> None:
         """Note that a key is left out; what to do is said by the table of foreign words, if not by the caller."""
         if to_do is None:
-            hint = foreign.NODE_KEYS.get(key)
-            to_do = without_removal(hint) if isinstance(hint, str) else "nothing here says the same"
+            to_do = without_removal(foreign.NODE_KEYS.get(key))
         what = f"{key}: {shown(value)}" if isinstance(value, str | int | float) and len(str(value)) <= 20 else key
         self.keys.remarks.left_out(key if key in foreign.NODE_KEYS else what, self.node.there, self._path(key), to_do)
 

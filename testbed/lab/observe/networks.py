@@ -146,8 +146,7 @@ def read_live(lab: RunningLab) -> LiveNetworks:
 
 
 def _sessions_up(lab: RunningLab, network: str) -> int:
-    """Return the number of sessions that are established, with their BFD peers where they have some; none of a silent
-    daemon's."""
+    """Return the number of established sessions, with BFD peers where they have some; none of a silent daemon."""
     up = 0
     for speaker in _speakers(lab, network):
         try:

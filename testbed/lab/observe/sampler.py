@@ -114,8 +114,7 @@ class Sampler:
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """`columns` are "map.field" of queues, ingress and pauses; `chosen` (of `PortTable.select`) defaults to every
-        class of every port. Raises `SamplerError` for more than `MOST_QUEUES`, an unknown column, a short interval.
-        """
+        class of every port. Raises `SamplerError` for more than `MOST_QUEUES`, an unknown column, a short interval."""
         if interval_ns < SHORTEST_INTERVAL_NS:
             raise SamplerError(f"a sample every {interval_ns} ns is too often", hint="1 ms or more")
         queues = np.flatnonzero((table.present if chosen is None else chosen & table.present).ravel())
@@ -162,9 +161,7 @@ class Sampler:
             row[number * width : (number + 1) * width] = source[self._index]
 
     def since(self, time_ns: int = -1) -> Samples:
-        """Return what was sampled after `time_ns` (default: all that is there). Raises `SamplerError` if the thread
-        failed.
-        """
+        """Return what was sampled after `time_ns` (default: all). Raises `SamplerError` if the thread failed."""
         if self._error is not None:
             raise SamplerError(f"the sampler stopped: {self._error}") from self._error
         times, values, complete = self._ring.since(time_ns)

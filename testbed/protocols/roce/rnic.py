@@ -400,7 +400,6 @@ class Rnic:
     # --- time ---------------------------------------------------------------------------------------------
 
     def next_timer(self) -> int | None:
-        """Return when `handle_timer` is to be called, though nothing has arrived by then."""
         timers = self._timers
         while timers:
             deadline, _, qp = timers[0]

@@ -40,8 +40,7 @@ class Endpoint(Protocol):
 
     def transmit(self, now: int, limit: int = 64) -> list[Outgoing]:
         """Return what it wants to send now, `limit` at most. Nothing: it is asked again after something has happened to
-        it.
-        """
+        it."""
 
     def next_timer(self) -> int | None:
         """Return when `handle_timer` is due; a time in the past means now."""

@@ -159,8 +159,7 @@ class UetConfig:
     @property
     def patience_ns(self) -> int:
         """Return how long a message may stand still before it is given up: longer than all time-outs of a packet
-        together.
-        """
+        together."""
         return max(self.rto_ns << (self.max_rto_retx + 2), 2000 * _MS)
 
     @property
@@ -179,8 +178,7 @@ class UetConfig:
     @property
     def nack_wait_growth(self) -> float:
         """Return the factor by which a packet that is refused again waits longer: the last wait is as long as its last
-        time-out would be, and twice as long as the one before at least.
-        """
+        time-out would be, and twice as long as the one before at least."""
         last = self.rto_ns << self.max_rto_retx
         return max(math.pow(last / self.nack_wait_ns, 1 / max(self.max_nack_retx - 1, 1)), 2.0)
 

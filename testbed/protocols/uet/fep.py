@@ -70,8 +70,7 @@ class Fep:
         secret: bytes | None = None,
     ) -> None:
         """`secret` is a key of this life of the endpoint alone, by which it recognises the Start_PSNs that it demands;
-        None: out of `random`, whose values others can predict who have seen enough of them.
-        """
+        None: out of `random`, whose values others can predict who have seen enough of them."""
         self.address = address
         self.config = config
         self.trace = trace
@@ -146,7 +145,6 @@ class Fep:
 
     @property
     def target(self) -> TargetSemantics:
-        """Return who executes what arrives."""
         return self.semantics
 
     @property
@@ -490,7 +488,6 @@ class Fep:
         pdc.submit(source, now)
 
     def transfers(self, pdc: Pdc) -> PdcTransfers:
-        """Return what semantics keeps for this PDC."""
         kept = pdc.transfers
         if kept is None:
             kept = pdc.transfers = PdcTransfers(self.payload_bytes, self.config.patience_ns)

@@ -59,8 +59,7 @@ DEFAULT_PATHS: Final = PathKind.REPS.value
 
 def judge_nack(code: NackCode, marked: bool) -> PathFeedback:
     """Return what a NACK says of the path (section 3.6.12.3). The last hop is common to all paths and no fault of this
-    one.
-    """
+    one."""
     if code == NackCode.TRIMMED:
         return PathFeedback.NACK
     return PathFeedback.MARKED if marked else PathFeedback.GOOD
@@ -89,8 +88,7 @@ class Quarantine:
 
     def avoids(self, entropy: int, now: int) -> bool:
         """Tell whether this EV should not be used now. With more than half of all here, none is avoided (section
-        3.6.16).
-        """
+        3.6.16)."""
         if not self._until:
             return False
         self._expire(now)
@@ -132,13 +130,11 @@ class PathSelector(ABC):
     @abstractmethod
     def feedback(self, entropy: int, verdict: PathFeedback, now: int, packets: int = 1) -> None:
         """Learn what became of a packet that had this EV, with which so many `packets` were acknowledged. EVs not of
-        this selector are of no account.
-        """
+        this selector are of no account."""
 
     def on_idle(self, now: int) -> None:
         """Learn that nothing is to be sent or unacknowledged: order survives a change of path (section 3.5.7). Only
-        `SinglePath` cares.
-        """
+        `SinglePath` cares."""
         return
 
     def _draw(self, now: int) -> int:

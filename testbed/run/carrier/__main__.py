@@ -31,8 +31,7 @@ class CarrierProcess:
 
     def __init__(self, configuration: CarrierConfiguration, agent: Agent, rest: bytes = b"") -> None:
         """`rest` is what has come behind the configuration. Raises `OSError` or `CapabilityError` where something
-        cannot be opened.
-        """
+        cannot be opened."""
         self._agent = agent
         self._started_ns = time.process_time_ns()
         # A thousand queue pairs of RoCE take minutes instead of seconds where what arrives is left for a while.

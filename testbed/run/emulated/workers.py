@@ -265,8 +265,7 @@ class Workers:
         self, hosts: Iterable[str], interrupt: Interrupt | None, seats: Mapping[str, WorkerSeat] | None = None
     ) -> Answers:
         """Starts a worker on each of these hosts that has none. A failure names the first host whose worker did not
-        come. `seats` are those of workers that do not have the name of their host.
-        """
+        come. `seats` are those of workers that do not have the name of their host."""
         self._seats |= seats or {}
         missing = [host for host in hosts if host not in self.workers]
         for host in missing:
@@ -447,8 +446,7 @@ class Workers:
 
     def discard(self, hosts: Iterable[str]) -> None:
         """Ends these workers at once, and with them those of hosts that share their process; they are started again
-        when they are needed.
-        """
+        when they are needed."""
         for process in dict.fromkeys(self.workers[host] for host in hosts if host in self.workers):
             self.workers = {host: worker for host, worker in self.workers.items() if worker is not process}
             process.process.kill()

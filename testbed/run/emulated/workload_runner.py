@@ -106,8 +106,7 @@ class WorkloadRunner:
     ) -> None:
         """`hosts` are those whose workers are started on entering. `shared` are processes for all hosts that can share
         one, but those that are to be `alone`: their worker may be killed. `of_tenants` are the transports of the
-        tenants of workloads, in their order; without, `transport` carries all.
-        """
+        tenants of workloads, in their order; without, `transport` carries all."""
         self._lab = lab
         self._transport = transport
         self._of_tenants = tuple(of_tenants)

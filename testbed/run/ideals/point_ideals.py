@@ -132,8 +132,7 @@ class PointIdeals:
 
     def pattern_ideal_s(self, traffic: RunTraffic) -> float | None:
         """Return the time until the last byte has arrived, half a base RTT after it was sent, if all begins at once and
-        the fabric between the NICs is no limit. What stays inside a scale-up domain goes over its links meanwhile.
-        """
+        the fabric between the NICs is no limit. What stays inside a scale-up domain goes over its links meanwhile."""
         if self.parts:
             each = [ideals.pattern_ideal_s(part) for part, ideals in self.parts[traffic.seed]]
             known = [one for one in each if one is not None]

@@ -77,8 +77,7 @@ def goodput_curve(
     channels: Sequence[Channel], window_s: float, until_s: float | None = None
 ) -> tuple[list[float], list[float]]:
     """The goodput of all channels together, in bit/s, in windows whose ends are given in s; it begins when all of them
-    are measured.
-    """
+    are measured."""
     sampled = [channel for channel in channels if channel.samples.at_s]
     last = max((channel.samples.at_s[-1] for channel in sampled), default=0.0)
     if until_s is not None:

@@ -119,8 +119,7 @@ class Observation:
 
     def loads(self, lab: LiveLab, tiers: Mapping[str, str]) -> list[PortLoad]:
         """Return what every port of the fabric carried; `tiers` says what its link is to the fabric, by
-        "node:interface".
-        """
+        "node:interface"."""
         numbers = {} if self.table is None else {self.table.place(n): n for n in range(1, self.table.count + 1)}
         none = PortCounters()
         found = []
@@ -336,8 +335,7 @@ def _writable_maps(lab: LiveLab, stack: contextlib.ExitStack) -> LabMaps:
 
 def _worth_sampling(table: PortTable) -> NDArray[np.bool_]:
     """Chooses the queues of switches without the control class, which BGP and BFD have for themselves where there are
-    others.
-    """
+    others."""
     chosen = table.present & table.switch[:, None]
     for port in range(1, table.count + 1):
         if int(chosen[port].sum()) > 1:

@@ -36,8 +36,7 @@ _NS = 1e9
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ideals:
     """The ideals of an idle fabric. `one_way_s(a, b, size_bytes)` is how long a transfer alone takes between NICs (s),
-    and `goodput_bps(a, b)` the goodput of a flow alone.
-    """
+    and `goodput_bps(a, b)` the goodput of a flow alone."""
 
     framing: Callable[[PortPlan], Framing]
     goodput_bps: Callable[[PortPlan, PortPlan], float]
@@ -56,8 +55,7 @@ def put_together(
     measured: Measured | None = None,
 ) -> Measured:
     """Put the reports of all hosts together, into `measured` if it is given. Whatever a host did not report counts as
-    not measured.
-    """
+    not measured."""
     found = measured or Measured()
     started: dict[int, int] = {}
     arrived: dict[int, int] = {}

@@ -29,8 +29,7 @@ from testbed.workload.steps import Collective, Combine, Compute, FoldedRing, Tra
 
 DATA_LIMIT_BYTES = 4 << 30
 """The bytes that all collectives' arrays on all hosts may take by default; what does not fit is carried as traffic
-alone.
-"""
+alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,8 +82,7 @@ class ProbeReport:
 
     def lost_time_s(self, since_s: float = 0.0) -> list[float]:
         """Return the time lost of each stream: probes sent after `since_s` and lost, over its rate, s (RFC 6412, loss-
-        derived method).
-        """
+        derived method)."""
         return [blackhole_time_loss(item.lost_since(since_s), self.rate_pps) or 0.0 for item in self.streams]
 
 

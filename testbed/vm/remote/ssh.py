@@ -206,8 +206,7 @@ class SshSession:
 
     def listen_there(self, port: int) -> int:
         """Have the far end's loopback listen, and connect whoever comes there to a port of our loopback (RFC 4254,
-        7.1). Returns the port there. Raises `ConnectionLost` where the far end does not allow it.
-        """
+        7.1). Returns the port there. Raises `ConnectionLost` where the far end does not allow it."""
 
         def connect_here(channel: paramiko.Channel, origin: Any, address: Any) -> None:
             threading.Thread(target=exchange_with, args=(channel, port), daemon=True).start()

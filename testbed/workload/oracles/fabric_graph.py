@@ -160,8 +160,7 @@ class FabricGraph:
 
     def without(self, names: Collection[str]) -> FabricGraph:
         """Return the graph once routing has withdrawn these directions of links: they carry nothing, no route leads to
-        a node that has none left. Longer ways that a protocol might then find are not looked for.
-        """
+        a node that has none left. Longer ways that a protocol might then find are not looked for."""
         self._known(names)
         gone = {number for number, link in enumerate(self.links) if link.name in names}
         routes = {group: self._prune(group, dict(table), gone) for group, table in self.routes.items()}

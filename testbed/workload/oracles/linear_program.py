@@ -38,8 +38,7 @@ def splittable_max_min(
     paths: Sequence[Sequence[Sequence[int]]], capacities: Sequence[float] | Floats, multiplicity: Sequence[int]
 ) -> Floats:
     """The rate of one flow of each kind. `paths[k]` are the paths (link numbers) of kind k, of which there are
-    `multiplicity[k]` flows, all alike. Raises `TooLarge`.
-    """
+    `multiplicity[k]` flows, all alike. Raises `TooLarge`."""
     constraints = _constraints(paths, capacities)
     scale = max(constraints.values(), default=0.0)
     if not paths or scale == 0:

@@ -27,8 +27,7 @@ _CANARY_PERIOD_MS = 20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
     """The machine in the last second. `busy` and `steal` are permille of all CPUs, `late_ms` the 99th percentile of how
-    late a real-time thread woke, None where nobody could tell; `why` says what is not as it must be.
-    """
+    late a real-time thread woke, None where nobody could tell; `why` says what is not as it must be."""
 
     t: float
     busy: int

@@ -73,8 +73,7 @@ class RecordedLab(Source):
     @classmethod
     def open(cls, directory: Path, point: int, run: int, *, base: str, topologies: Sequence[Path]) -> RecordedLab:
         """Open a run of a record: the point from 0, and the run by its number. A record that has no lab beside it may
-        have its topology in one of the directories `topologies`. Raises `RecordError`, and `RefusedRequest`.
-        """
+        have its topology in one of the directories `topologies`. Raises `RecordError`, and `RefusedRequest`."""
         if (directory / RECORD_FILE).is_symlink():
             raise RecordError(f"{directory / RECORD_FILE} is a link: it is not followed")
         record = load_record(directory)

@@ -1,6 +1,5 @@
 """The shape of a lab: what a page has to know once, until the lab is changed. Nodes, ports and links have numbers here,
-by which all that follows names them.
-"""
+by which all that follows names them."""
 
 from __future__ import annotations
 

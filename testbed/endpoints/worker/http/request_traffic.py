@@ -276,7 +276,6 @@ class RequestTraffic:
         }
 
     def halt(self) -> None:
-        """Move nothing any more, so that what is known stays as it is."""
         if self._in_real_time:
             self._in_real_time = False
             REAL_TIME.end()

@@ -43,8 +43,7 @@ class _Record:
 
 def raise_limits(state: Path, entries: int) -> None:
     """Make room for `entries` neighbours of the labs of this state directory, beside those of others, and allow TCP's
-    default. Idempotent. What cannot be changed from here stays as it is.
-    """
+    default. Idempotent. What cannot be changed from here stays as it is."""
     with locked(_lock(), wait=True):
         record = _read()
         record.needs[str(state)] = entries

@@ -50,8 +50,7 @@ class DeployingNodes(Protocol):
     def elsewhere(self) -> Mapping[str, Elsewhere]:
         """Return how the routing daemons of those that are switches are started, by node. Known once `start` has
         returned. What they leave in FRR's crash directory (`testbed.lab.core.drivers.routing.frr.CRASH_DIRECTORY`) is
-        theirs: their process numbers may be those of the node alone, and nobody else removes it.
-        """
+        theirs: their process numbers may be those of the node alone, and nobody else removes it."""
 
     def start(self, plan: LabPlan, kernel: NetnsKernel, notify: StepCallback) -> Sequence[StartContainer]:
         """Start all nodes, journalled first, and give their namespaces to `kernel`; what was started comes back.
@@ -88,9 +87,7 @@ class LiveNodes(Protocol):
         """
 
     def logs(self, node: str, *, follow: bool) -> Iterator[bytes]:
-        """Return what the node's own first process printed, in pieces; with `follow` until it ends. Raises
-        `DriverError`.
-        """
+        """Return in pieces what a node's first process printed, until it ends with `follow`. Raises `DriverError`."""
 
     def states(self) -> Mapping[str, str]:
         """The state of each node in a word: "running", or what it is instead. One that is not listed is gone."""

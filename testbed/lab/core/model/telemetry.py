@@ -16,8 +16,7 @@ DEPTH_LIMITS_BYTES = tuple(2 ** (8 + number) for number in range(15))
 
 class DropCause(StrEnum):
     """Why a packet is gone. `WIRE` and `CAP` count at the port that would have received it, all others at an egress
-    queue.
-    """
+    queue."""
 
     TAIL = "tail"
     """The queue's static limit."""

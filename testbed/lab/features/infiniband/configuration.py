@@ -139,8 +139,7 @@ def manager_settings(
 ) -> dict[str, str]:
     """OpenSM's settings. What it writes goes into `directory`: its dumps go to /var/log otherwise, and its log, which
     commands wait for, is written when a buffer is full. `lanes`: where one lane is for all, it writes its own tables of
-    lanes, which nodes have at their start (but that those of ibsim name 15 lanes, of which links have 8).
-    """
+    lanes, which nodes have at their start (but that those of ibsim name 15 lanes, of which links have 8)."""
     settings = subnet.settings
     values = {
         "force_log_flush": "TRUE",

@@ -160,8 +160,7 @@ class Simulator:
             raise DriverError(f"ibsim refuses {command}: {said.removeprefix('#').strip()}", operation="ibsim")
 
     def forget_dead(self) -> None:
-        """Detach programs that were killed: ibsim goes on leading to them what is for their HCAs. Raises
-        `DriverError`."""
+        """Detach killed programs: ibsim goes on leading to them what is for their HCAs. Raises `DriverError`."""
         for client, pid in parse_attached(self.ask("Attached")):
             if has_ended(pid):
                 self.ask(f"X {client}")

@@ -62,7 +62,6 @@ class CreditSource(SourceCredit):
         self._unanswered: int = 0
 
     def on_feedback(self) -> None:
-        """Credit, an ACK or a NACK arrived: there is a receiver that schedules us."""
         if self.speculating:
             self.speculating = False
             self.credit = min(self.credit, 0)
@@ -187,7 +186,6 @@ class CreditScheduler(CreditGrants):
         self._queue(entry, now)
 
     def on_arrival(self, incoming: Incoming, now: int) -> None:
-        """A request of some source has arrived, whole or trimmed."""
         share = self._share
         if share is not None:
             if not incoming.trimmed:
@@ -202,7 +200,6 @@ class CreditScheduler(CreditGrants):
         self._announce[sender] = self.credit_of(sender)
 
     def remove(self, sender: Hashable) -> None:
-        """The source has gone, or was never here."""
         for queue in (self._retransmitting, self._active, self._idle):
             queue.pop(sender, None)
         self._announce.pop(sender, None)

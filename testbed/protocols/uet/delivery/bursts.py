@@ -46,8 +46,7 @@ class Bursts:
 
     def covered(self, packets: int) -> int:
         """Return for how many packets the value of an ACK counts that acknowledges these: for those of a whole ACK
-        where the window has room for bursts of full length.
-        """
+        where the window has room for bursts of full length."""
         short = self._window_packets() < self._longest * BURSTS_OF_WINDOW
         return packets if short else self._packets_per_ack
 

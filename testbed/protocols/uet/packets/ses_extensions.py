@@ -86,8 +86,7 @@ Extension = RendezvousExtension | AtomicExtension | CswapExtension
 
 def decode_extension(opcode: Opcode, data: Data, offset: int) -> tuple[Extension | None, int]:
     """The extension at `offset` that `opcode` calls for, if any, and the offset behind it. Raises `DecodeError`,
-    and `UnsupportedRequest` where it is whole and its operation or data type is not known.
-    """
+    and `UnsupportedRequest` where it is whole and its operation or data type is not known."""
     if opcode in ATOMIC_OPCODES:
         return _decode_atomic(opcode, data, offset)
     if opcode not in RENDEZVOUS_OPCODES:

@@ -45,7 +45,6 @@ class PdcTransfers:
 
     @property
     def waiting(self) -> bool:
-        """Tell whether data is to come back."""
         return bool(self.pending or self.short_reads)
 
     def new_message_id(self) -> int:
@@ -92,7 +91,6 @@ class PdcTransfers:
         return self._deadline
 
     def handle_timer(self, now: int) -> int:
-        """End what has waited too long; when to come again, 0 for never."""
         if not self.waiting and not self.incoming:
             self._deadline = 0
         elif self._deadline and self._deadline <= now:

@@ -226,8 +226,7 @@ def label_room(y: Axis) -> float:
 
 def thin(points: Sequence[Point], most: int) -> Sequence[Point]:
     """Return at most about `most` points of a line, with the lowest and highest of each stretch kept, so that no peak
-    goes.
-    """
+    goes."""
     if len(points) <= most:
         return points
     stretch = -(-2 * len(points) // most)

@@ -398,8 +398,7 @@ def least_p(a: int, b: int) -> float:
 
 def runs_needed(tests: int, alpha: float) -> int:
     """Return how many runs on each side it takes before any of so many tests can be significant after Holm's
-    correction.
-    """
+    correction."""
     return next((runs for runs in range(1, _MOST_NEEDED) if least_p(runs, runs) * max(1, tests) <= alpha), _MOST_NEEDED)
 
 

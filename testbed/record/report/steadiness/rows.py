@@ -178,8 +178,7 @@ def student_upper_tail(t: float, degrees: int) -> float:
 
 def chance_below_zero(margins: Sequence[float]) -> float | None:
     """Return the chance that the next margin is negative, by the predictive distribution of the normal; None for fewer
-    than two. Margins that are all the same are supposed to stay so.
-    """
+    than two. Margins that are all the same are supposed to stay so."""
     if len(margins) < 2:
         return None
     mean, spread = statistics.fmean(margins), statistics.stdev(margins)

@@ -71,7 +71,6 @@ class SubnetCarrier:
 
     @property
     def in_flight(self) -> int:
-        """Return the frames that are under way."""
         return self.path.in_flight
 
     @property
@@ -81,7 +80,6 @@ class SubnetCarrier:
 
     @property
     def hops(self) -> int:
-        """Return the frames that were put on a link, anywhere."""
         return self.path.hops
 
     # --- routes ------------------------------------------------------------------------------------------

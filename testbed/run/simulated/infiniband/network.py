@@ -116,7 +116,6 @@ class SubnetNetwork(FabricNetwork):
         """Set as soon as it is there, which is before anything is sent."""
 
     def in_flight(self) -> int:
-        """Return the frames that are under way."""
         return 0 if self.subnetwork is None else self.subnetwork.in_flight
 
     def accounted(self) -> int:

@@ -154,8 +154,7 @@ class EventStream:
 
     def _follow_change(self) -> None:
         """Watch what was made meanwhile, too, also in the place of what was there before, and let go of what was
-        removed: a socket would keep a namespace there.
-        """
+        removed: a socket would keep a namespace there."""
         before = self._lab.identities
         try:
             self._lab = RunningLab.open(self._lab.name, self._lab.state)

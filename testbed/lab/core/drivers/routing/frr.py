@@ -100,8 +100,7 @@ def daemon_arguments(
     frr: FrrInstallation, daemon: str, directory: Path, *, vrfs: bool = False, modules: Sequence[str] = ()
 ) -> list[str]:
     """The command line of a daemon whose files all lie in `directory`; no TCP vty. `vrfs`: they are namespaces.
-    `modules` are those that it loads.
-    """
+    `modules` are those that it loads."""
     arguments = [str(frr.daemon(daemon)), "-i", str(directory / f"{daemon}.pid"), "--vty_socket", str(directory)]
     arguments += ["-P", "0"]
     if daemon != "mgmtd":
@@ -118,8 +117,7 @@ def daemon_arguments(
 
 def configuration_file(directory: Path, daemon: str) -> Path:
     """Return where a daemon reads its configuration; mgmtd's is alone, for mgmtd reads those of other daemons beside
-    it.
-    """
+    it."""
     return own_directory(directory) / "mgmtd.conf" if daemon == "mgmtd" else directory / f"{daemon}.conf"
 
 

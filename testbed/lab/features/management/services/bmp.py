@@ -72,8 +72,7 @@ class Bmp(Service):
 
 def _reports(lab: Surroundings, node: str) -> bool:
     """Tell whether a switch has a connection to the station. The calling thread is in its network namespace afterwards:
-    the station itself does not notice that a switch lost its power.
-    """
+    the station itself does not notice that a switch lost its power."""
     enter_namespace(lab.namespaces[node])
     return any(connections(lab.server_address, STATION_PORT))
 

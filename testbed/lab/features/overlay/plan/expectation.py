@@ -59,9 +59,7 @@ class OverlayExpectation:
         self._indexes = indexes
 
     def entries(self, reachable: Mapping[str, set[IPv4Address]]) -> dict[str, tuple[ExpectedEntry, ...]]:
-        """The entries of each VRF by its node; `reachable` are the VTEPs that the underlay of each switch has a route
-        to.
-        """
+        """The entries of each VRF by its node; the underlay of each switch has routes to the VTEPs `reachable`."""
         found = {}
         for vrf in self._vrfs:
             others: dict[IPv4Address, list[VrfPlan]] = {}

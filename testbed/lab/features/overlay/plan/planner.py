@@ -61,8 +61,7 @@ FIRST_VNI_BRIDGE = 1 << 26
 GATEWAY = "anycast gateway"
 """The name that stands for an interface where the MACs of the anycast gateways are planned."""
 BRIDGE_AGEING_S = 86_400
-"""The time for which the bridge of a VNI remembers a silent NIC: a day, or its type-2 route would go after five
-minutes."""
+"""The time for which a VNI's bridge remembers a silent NIC: a day, or its type-2 route would go in five minutes."""
 _RD_NUMBERS = 1 << 16
 
 _Address = tuple[IPv4Interface, IPv4Address | None]
@@ -185,30 +184,25 @@ class OverlayPlanner:
         return {**routed, **ours}
 
     def ipv6_of(self, end: End) -> tuple[IPv6Interface | None, IPv6Address | None]:
-        """The IPv6 address and gateway of a NIC; None where its subnet has none."""
         nic = self._by_end.get(end) if self._by_end else None
         if nic is None or nic.end != end or nic.address6 is None or (gateway := nic.subnet.gateway6) is None:
             return None, None
         return nic.address6, gateway.ip
 
     def tenant_of(self, end: End) -> str:
-        """The tenant that a NIC, or the port that it is on, belongs to; "" for none."""
         nic = self._by_end.get(end) if self._by_end else None
         return self.externals.tenant_of(end) if nic is None else nic.tenant.name
 
     def reached_by(self, tenant: str) -> set[str]:
-        """The tenants that one may ask for something, itself among them."""
         return {tenant, *(other for asking, other in passing(self._lab) if asking == tenant)}
 
     def vrf_of(self, end: End) -> str:
-        """The node whose namespace a switch's port lies in where that is a VRF's; "" else."""
         nic = self._by_port.get(end) if self._by_port else None  # most labs have none, and are asked for each port
         if nic is None:
             return self.externals.vrf_of(end)
         return "" if end.node in self._devices else vrf_node_name(end.node, nic.tenant.name)
 
     def master(self, end: End) -> int:
-        """The bridge that a switch's port in a VRF is a port of."""
         return FIRST_VNI_BRIDGE + self._by_port[end].subnet.vni
 
     def evpn(self, switch: str) -> EvpnPlan | None:
