@@ -228,8 +228,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstToken:
-    """A prompt whose first token is there when a step of computing has ended. Times are real (the scale multiplies
-    them)."""
+    """A prompt whose first token is there when a step of computing has ended. Times are real: the scale multiplies."""
 
     step: int
     due_ns: int

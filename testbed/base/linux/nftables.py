@@ -146,8 +146,7 @@ _OF = "_"
 
 
 def table_name(name: str, tenant: str) -> str:
-    """The name of a table in a namespace that VRFs of several tenants share; "" for the tenant of one that has its
-    own."""
+    """The name of a table in a namespace that VRFs of several tenants share; "" for a tenant with one of its own."""
     return f"{name}{_OF}{tenant}" if tenant else name
 
 

@@ -469,8 +469,7 @@ class RouteSocket:
                 yield payload
 
     def dump_whole(self, kind: int, body: bytes) -> list[bytes]:
-        """The datagrams of all answers to a dump request as they came: for who takes many alike answers apart at once.
-        The last one ends with NLMSG_DONE."""
+        """The datagrams that answer a dump request, as they came: for who takes many apart. NLMSG_DONE is last."""
         sequence = self._sequence
         self._sequence += 1
         self._socket.sendto(

@@ -92,8 +92,7 @@ def sequence_error(reason: str) -> FatalError:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The agreement of both sides of a connection. `pda` is the alignment that the receiver of data asked for, in
-    bytes."""
+    """The agreement of both sides of a connection. `pda` is the alignment asked for by who receives data, in bytes."""
 
     header_digest: bool = False
     data_digest: bool = False

@@ -52,8 +52,7 @@ class AckNews:
 
 
 class WindowRecovery:
-    """`high` is the next sequence number to be sent when the present state began: it ends where all before it has
-    arrived."""
+    """`high` was next to be sent when the present state began, which ends where all before it has arrived."""
 
     def __init__(self, control: TcpControl, flight: Flight, rack: Rack) -> None:
         self.state = WindowState.OPEN

@@ -40,8 +40,7 @@ _PAIR: Final = struct.Struct("!II")
 
 
 class TcpSegment:
-    """One segment. Sequence numbers and timestamps are those of the wire, of 32 bits; 0 or -1 where an option is not
-    there."""
+    """One segment. Sequence numbers and timestamps are the wire's, of 32 bits; 0 or -1 where an option is missing."""
 
     def __init__(
         self,

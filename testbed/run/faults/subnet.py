@@ -32,8 +32,7 @@ def subnet_ports(lab: Lab) -> frozenset[str]:
 
 
 class SubnetSite:
-    """The InfiniBand back end of a lab, for the faults of one run. All but `settle` belongs to the thread that does
-    the faults."""
+    """The InfiniBand back end of a lab for the faults of a run, whose thread calls all of it but `settle`."""
 
     def __init__(self, lab: RunningLab) -> None:
         """Raises `NoSubnet` for a lab whose back end is Ethernet."""
@@ -98,8 +97,7 @@ class SubnetSite:
         self._live.require_wires().set_leak(node, port, vl, share)
 
     def kill_manager(self, host: str) -> None:
-        """End the subnet manager at a host by SIGKILL; another one may take its place. Raises `NoSubnet` where none
-        runs."""
+        """End the subnet manager at a host by SIGKILL; another may take its place. Raises `NoSubnet` without one."""
         change = self._live.no_change()
         self._live.kill_manager(self._manager(host))
         self._await(change)

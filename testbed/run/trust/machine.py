@@ -97,8 +97,7 @@ def check_wires(late: Mapping[str, int], frame_ns: float) -> Iterator[Check]:
 
 
 MAX_WAKE_NS = 5_000_000
-"""The lateness with which a real-time thread may wake, as its 99th percentile: ten times what an undisturbed machine
-needs."""
+"""The lateness with which a real-time thread may wake (99th percentile): ten times an undisturbed machine's."""
 
 
 def check_lateness(lateness: Lateness | None) -> Iterator[Check]:
@@ -116,8 +115,7 @@ def check_lateness(lateness: Lateness | None) -> Iterator[Check]:
 
 
 MAX_LATE_SHARE = 0.02
-"""The share of a run by which a step of a workload may begin late: in 230 runs of shipped scenarios it was 0.006 at
-most."""
+"""The share of a run by which a step may begin late: in 230 runs of shipped scenarios it was 0.006 at most."""
 
 
 def check_late_steps(counters: Mapping[str, float], elapsed_s: float) -> Iterator[Check]:

@@ -138,8 +138,7 @@ class CongestionContext:
             self.window.inflight = min(self.window.inflight, 0)
 
     def on_found(self, size: int) -> None:
-        """A packet of `size` bytes that no longer counted as in flight has arrived all the same: `on_ack` will take it
-        off once more."""
+        """A packet of `size` bytes no longer in flight has arrived all the same: `on_ack` will take it off again."""
         self._inflight += size
         if self.window is not None:
             self.window.inflight += size
