@@ -84,7 +84,8 @@ class Pair:
         self._groups = frozenset(groups)
         self._secret = secret
         self._carrier = False
-        self._fabric = False
+        self.reaches_fabric = False
+        """True where the leaf was last said to have a way to the fabric."""
         self._active: frozenset[str] = frozenset()
         self._heard = _Heard()
         self._number = 1
@@ -132,17 +133,12 @@ class Pair:
 
     def fabric(self, reached: bool, now: float) -> None:
         """Take note whether the leaf has a way to the fabric."""
-        if reached != self._fabric:
-            self._fabric, self._hello_due = reached, now
+        if reached != self.reaches_fabric:
+            self.reaches_fabric, self._hello_due = reached, now
 
     def lost_over_fabric(self) -> None:
         """Take note that no way leads to the peer over the fabric: what it answered before counts no more."""
         self._answered_until = 0.0
-
-    @property
-    def reaches_fabric(self) -> bool:
-        """Tell whether the leaf was last said to have a way to the fabric."""
-        return self._fabric
 
     def in_sync(self, groups: Sequence[str], now: float) -> None:
         """Take note of the groups that are in sync at this leaf's ports."""
@@ -238,7 +234,7 @@ class Pair:
             if self._asked_at is not None:
                 over_fabric.append(self._seal({"question": True}))
             if self._carrier:
-                hello = {"fabric": self._fabric, "in_sync": sorted(self._active), "seen": self._seen_of_peer}
+                hello = {"fabric": self.reaches_fabric, "in_sync": sorted(self._active), "seen": self._seen_of_peer}
                 over_link.append(self._seal(hello))
                 if self._seen_by_peer != self._number:
                     parts = self._inherited.followed_by(self._heard).parts()
@@ -266,7 +262,7 @@ class Pair:
         if self.split_brain(now):
             return "the peer link is dead and the primary lives"
         worse = self.peer_alive(now) and not self._peer_fabric and self.primary
-        if not self._fabric and not worse:
+        if not self.reaches_fabric and not worse:
             return "no way to the fabric"
         return ""
 

@@ -80,7 +80,8 @@ class Requester:
         self._rnr_left: int = config.rnr_retry
         self._probes: dict[int, int] | None = None
         """When packets that ask for an acknowledgement were first sent, for round trips."""
-        self._acked_bytes: int = 0
+        self.acked_bytes: int = 0
+        """Bytes of messages that the peer has acknowledged, those of messages under way included."""
         self._asked_again: int = -1
         """The packet of a response that was missing, and was asked for again: once is enough."""
 
@@ -107,11 +108,6 @@ class Requester:
     def idle(self) -> bool:
         """Tell whether every request has ended."""
         return self._head is None
-
-    @property
-    def acked_bytes(self) -> int:
-        """Bytes of messages that the peer has acknowledged, those of messages under way included."""
-        return self._acked_bytes
 
     @property
     def unacknowledged(self) -> int:
@@ -285,7 +281,7 @@ class Requester:
     def _complete_unreliable(self, request: WorkRequest, now: int) -> None:
         """The last packet of a request that nothing will acknowledge has been sent."""
         self.una = request.end
-        self._acked_bytes += len(request.data)
+        self.acked_bytes += len(request.data)
         self._end_head(WorkStatus.SUCCESS, now)
 
     # --- answers ------------------------------------------------------------------------------------------
@@ -382,7 +378,7 @@ class Requester:
         room[:] = payload
         request.received += 1
         self.una = number + 1
-        self._acked_bytes += len(payload)
+        self.acked_bytes += len(payload)
         self.recovery.on_acknowledged(self.una)
         if final:
             self._reads -= 1
@@ -404,7 +400,7 @@ class Requester:
         if len(request.data) == ATOMIC_BYTES:
             request.data[:] = original.to_bytes(ATOMIC_BYTES, "little")
         self.una = number + 1
-        self._acked_bytes += ATOMIC_BYTES
+        self.acked_bytes += ATOMIC_BYTES
         self.recovery.on_acknowledged(self.una)
         self._reads -= 1
         self._end_head(WorkStatus.SUCCESS, now)
@@ -449,7 +445,7 @@ class Requester:
             start = (max(self.una, request.first) - request.first) * mtu
             stop = min((una - request.first) * mtu, len(request.data))
             if stop > start:
-                self._acked_bytes += stop - start
+                self.acked_bytes += stop - start
                 self._qp.on_acked(stop - start, now, marked)
             if request.end > una:
                 break

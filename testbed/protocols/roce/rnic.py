@@ -83,7 +83,8 @@ class Rnic:
         """When its port, having been full, took packets again for the last time."""
         self.regions: Final[RegionTable] = RegionTable(random)
         self._random = random
-        self._now = now
+        self.now = now
+        """The latest time that was handed in."""
         self._qps: dict[int, QueuePair] = {}
         self._next_qpn: int = LEAST_QPN
         self._entropies_given: int = random.randrange(len(config.entropies))
@@ -202,7 +203,7 @@ class Rnic:
 
     def receive(self, datagrams: Sequence[Incoming], now: int) -> None:
         """Take what arrived."""
-        self._now = now
+        self.now = now
         for incoming in datagrams:
             try:
                 if not self._receive_middle(incoming, now):
@@ -354,7 +355,7 @@ class Rnic:
         One short message goes before the answers: somebody waits for it, and nobody for them so urgently as to notice a
         single small packet. Fewer than `limit`: there is nothing more for the time being.
         """
-        self._now = now
+        self.now = now
         sent: list[Outgoing] = []
         control = self._control
         if control and self._ready and limit > 1 and self._ready[0].next_is_short:
@@ -409,7 +410,7 @@ class Rnic:
         return None
 
     def handle_timer(self, now: int) -> None:
-        self._now = now
+        self.now = now
         while self._timers and self._timers[0][0] <= now:
             due, _, qp = heapq.heappop(self._timers)
             if qp.timer_at != due:
@@ -420,11 +421,6 @@ class Rnic:
             deadline = qp.next_timer()
             if deadline > now:
                 self.schedule(qp, deadline)
-
-    @property
-    def now(self) -> int:
-        """The latest time that was handed in."""
-        return self._now
 
     @property
     def idle(self) -> bool:

@@ -53,7 +53,8 @@ class TcpReceiver:
         self.exact_marks = False
         """Each mark is echoed as it comes (RFC 8257, section 3.2), rather than until the sender answers (RFC 3168)."""
         self._ready: deque[bytes] = deque()
-        self._ready_bytes = 0
+        self.readable = 0
+        """Bytes that are there to be read."""
         self._firsts: list[int] = []
         """The numbers at which the blocks out of order begin; `_ends` and `_pieces` have the rest of each."""
         self._ends: list[int] = []
@@ -131,7 +132,7 @@ class TcpReceiver:
         if not data:
             return
         self._ready.append(data)
-        self._ready_bytes += len(data)
+        self.readable += len(data)
         self.next += len(data)
 
     def _fill(self) -> None:
@@ -278,7 +279,7 @@ class TcpReceiver:
 
     def advertise(self) -> int:
         """Return the window to be told now (bytes from `next` on); what was told before is never taken back."""
-        end = max(self._advertised_end, self.next + self.window_bytes - self._ready_bytes)
+        end = max(self._advertised_end, self.next + self.window_bytes - self.readable)
         # in whole units of the scale, so that the peer reads what is meant
         window = (end - self.next) >> WINDOW_SCALE
         self._advertised_end = max(self._advertised_end, self.next + (window << WINDOW_SCALE))
@@ -286,14 +287,9 @@ class TcpReceiver:
 
     # --- bytes go ----------------------------------------------------------------------------------------
 
-    @property
-    def readable(self) -> int:
-        """Return how many bytes there are to be read."""
-        return self._ready_bytes
-
     def read(self, most: int) -> bytes:
         """Return the next bytes in order, `most` at most, of one piece that arrived."""
-        if not self._ready_bytes or most <= 0:
+        if not self.readable or most <= 0:
             return b""
         ready = self._ready
         data = ready[0]
@@ -302,17 +298,17 @@ class TcpReceiver:
             data = data[:most]
         else:
             ready.popleft()
-        self._ready_bytes -= len(data)
+        self.readable -= len(data)
         return data
 
     def on_read(self, now: int) -> None:
         """Make room for what the application has read (tcp_rcv_space_adjust, tcp_cleanup_rbuf)."""
-        self._read_to = self.next - int(self.finished) - self._ready_bytes
+        self._read_to = self.next - int(self.finished) - self.readable
         self._adjust(now)
         open_bytes = self._advertised_end - self.next
-        if self.window_bytes - self._ready_bytes >= 2 * open_bytes:
+        if self.window_bytes - self.readable >= 2 * open_bytes:
             self.ack_now = True
-        if self._pushed and not self._ready_bytes:
+        if self._pushed and not self.readable:
             self._pushed = False
             if self.ack_due_ns >= 0 and self._turns < DIALOGUE:
                 self.ack_now = True

@@ -84,9 +84,10 @@ class Fep:
         """By TSS: what it has not proven genuine is believed nowhere, and no PDC of it lives for ever."""
         self.payload_bytes = config.payload_bytes - self.overhead_bytes
         """The payload of a full packet: so much less than configured that packets do not become longer."""
-        self._random = random
+        self.random = random
         self.semantics = TargetSemantics(self)
-        self._now = now
+        self.now = now
+        """The latest time that was handed in."""
         self._endpoints: dict[tuple[int, int, int], Endpoint] = {}
         self.table = PdcTable(self, config, random, random.randbytes(SECRET_BYTES) if secret is None else secret)
         self._pdcs = self.table.by_pdcid
@@ -131,13 +132,13 @@ class Fep:
         self, buffer: bytearray | memoryview, access: Access, job_id: int | None, key: int | None = None
     ) -> MemoryRegion:
         """Let the peers of a job at this memory; None: of any job."""
-        return self.memory.register(buffer, access, job_id, key=key, random=self._random)
+        return self.memory.register(buffer, access, job_id, key=key, random=self.random)
 
     def register_copied(
         self, memory: CopiedMemory, access: Access, job_id: int | None, *, base: int = 0, key: int | None = None
     ) -> MemoryRegion:
         """Do as `register`, for memory that is reached by copies; `base` is the buffer offset of its first byte."""
-        return self.memory.register_copied(memory, access, job_id, base=base, key=key, random=self._random)
+        return self.memory.register_copied(memory, access, job_id, base=base, key=key, random=self.random)
 
     def retire(self, key: int) -> None:
         """Close this memory again; what is on its way from it still arrives."""
@@ -146,10 +147,6 @@ class Fep:
     @property
     def target(self) -> TargetSemantics:
         return self.semantics
-
-    @property
-    def random(self) -> Random:
-        return self._random
 
     @property
     def pdcs(self) -> Sequence[Pdc]:
@@ -207,7 +204,7 @@ class Fep:
 
     def receive(self, datagrams: Sequence[Incoming], now: int) -> None:
         """Take what arrived."""
-        self._now = now
+        self.now = now
         protection = self._protection
         for incoming in datagrams:
             data = incoming.data
@@ -383,7 +380,7 @@ class Fep:
 
         Fewer than `limit`: there is nothing more for the time being.
         """
-        self._now = now
+        self.now = now
         out: list[Outgoing] = []
         control = self._control
         if control and self._ready and limit > 1:
@@ -451,7 +448,7 @@ class Fep:
 
     def handle_timer(self, now: int) -> None:
         """Do what is due."""
-        self._now = now
+        self.now = now
         timers = self._timers
         while timers and timers[0][0] <= now:
             deadline, _, pdc = heapq.heappop(timers)
@@ -465,11 +462,6 @@ class Fep:
             for sender, credit in self._credits.grant(now):
                 assert isinstance(sender, Pdc)
                 sender.send_control(ControlType.CREDIT, 0, now, payload=(credit & 0xFF_FFFF) << CREDIT_SHIFT)
-
-    @property
-    def now(self) -> int:
-        """The latest time that was handed in."""
-        return self._now
 
     @property
     def idle(self) -> bool:

@@ -36,16 +36,6 @@ class LinkBundles:
     def count(self) -> int:
         return len(self._sizes)
 
-    @property
-    def capacities(self) -> list[float]:
-        """The rate of one link of each bundle, bit/s."""
-        return self._capacities
-
-    @property
-    def of_link(self) -> Indexes:
-        """The bundle of each link of the graph."""
-        return self._of_link
-
     def split(self, source: str, destination: str) -> dict[int, float]:
         """Return what one link of each bundle carries of a flow that every node divides evenly. Raises `NoPath`."""
         try:
@@ -75,9 +65,11 @@ class LinkBundles:
     def _number(self) -> None:
         links, classes = self._graph.links, self._classes
         numbers: dict[Hashable, int] = {}
-        self._of_link = np.empty(len(links), dtype=np.int64)
+        self.of_link = np.empty(len(links), dtype=np.int64)
+        """The bundle of each link of the graph."""
         self._sizes: list[int] = []
-        self._capacities: list[float] = []
+        self.capacities: list[float] = []
+        """The rate of one link of each bundle, bit/s."""
         self._to: list[str] = []
         self._memo: dict[tuple[int, ...], list[tuple[int, float]]] = {}
         first: dict[Hashable, str] = {}
@@ -90,19 +82,19 @@ class LinkBundles:
             bundle = numbers.setdefault((a, b, link.capacity_bps, alone), len(numbers))
             if bundle == len(self._sizes):
                 self._sizes.append(0)
-                self._capacities.append(link.capacity_bps)
+                self.capacities.append(link.capacity_bps)
                 self._to.append(first.setdefault(b, link.destination))
                 out = pools.setdefault(("from", a, link.tier), len(pools))
                 into = pools.setdefault(("into", b, link.tier), len(pools))
                 self._pools_of.append((out, into))
-            self._of_link[number] = bundle
+            self.of_link[number] = bundle
             self._sizes[bundle] += 1
             senders[bundle].add(link.source)
         self._fan_out = [size / len(senders[bundle]) for bundle, size in enumerate(self._sizes)]
         self._pool_capacities = [0.0] * len(pools)
         for bundle, both in enumerate(self._pools_of):
             for pool in both:
-                self._pool_capacities[pool] += self._sizes[bundle] * self._capacities[bundle]
+                self._pool_capacities[pool] += self._sizes[bundle] * self.capacities[bundle]
 
     def _split(self, source: str, destination: str) -> dict[int, float]:
         shares: defaultdict[int, float] = defaultdict(float)
@@ -125,7 +117,7 @@ class LinkBundles:
         if found is None:
             if not hops:
                 raise NoPath(f"no path from {node} to {destination}")
-            counts = Counter(self._of_link[list(hops)].tolist())
+            counts = Counter(self.of_link[list(hops)].tolist())
             if self._classes and any(count != self._fan_out[bundle] for bundle, count in counts.items()):
                 raise _UnevenError
             found = self._memo[hops] = [(bundle, count / len(hops)) for bundle, count in counts.items()]

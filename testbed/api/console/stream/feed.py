@@ -39,33 +39,25 @@ class Feed:
         self._boot = secrets.token_hex(6)
         self._snapshot = snapshot
         self._kept: deque[FeedMessage] = deque()
-        self._bytes = 0
-        self._last = 0
+        self.kept_bytes = 0
+        """The bytes of all messages that are kept."""
+        self.last = 0
+        """The number of the latest message."""
         self._fresh = asyncio.Event()
         self._cached: FeedMessage | None = None
         self.closed = False
         self.listeners = 0
 
-    @property
-    def last(self) -> int:
-        """The number of the latest message."""
-        return self._last
-
-    @property
-    def kept_bytes(self) -> int:
-        """The bytes of all messages that are kept."""
-        return self._bytes
-
     def publish(self, event: str, data: bytes) -> None:
         """Tell all listeners. `data` is one line."""
         if self.closed:
             return
-        self._last += 1
-        content = b"id: %s-%d\nevent: %s\ndata: %s\n\n" % (self._boot.encode(), self._last, event.encode(), data)
-        self._kept.append(FeedMessage(self._last, content))
-        self._bytes += len(content)
-        while len(self._kept) > MOST_MESSAGES or (self._bytes > MOST_BYTES and len(self._kept) > 1):
-            self._bytes -= len(self._kept.popleft().content)
+        self.last += 1
+        content = b"id: %s-%d\nevent: %s\ndata: %s\n\n" % (self._boot.encode(), self.last, event.encode(), data)
+        self._kept.append(FeedMessage(self.last, content))
+        self.kept_bytes += len(content)
+        while len(self._kept) > MOST_MESSAGES or (self.kept_bytes > MOST_BYTES and len(self._kept) > 1):
+            self.kept_bytes -= len(self._kept.popleft().content)
         self._wake()
 
     def publish_anew(self, event: str, data: bytes) -> None:
@@ -73,13 +65,13 @@ class Feed:
         if self.closed:
             return
         self._kept.clear()
-        self._bytes = 0
+        self.kept_bytes = 0
         self._cached = None
-        self._last += 1
+        self.last += 1
         told = b"event: %s\ndata: %s\n\n" % (event.encode(), data)
         content = told + self.snapshot().content
-        self._kept.append(FeedMessage(self._last, content))
-        self._bytes = len(content)
+        self._kept.append(FeedMessage(self.last, content))
+        self.kept_bytes = len(content)
         self._wake()
 
     def close(self) -> None:
@@ -95,7 +87,7 @@ class Feed:
     async def wait(self, after: int, timeout_s: float) -> bool:
         """Wait until there is a message behind `after`, or the feed is closed; False after so many seconds."""
         fresh = self._fresh
-        if self.closed or self._last > after:
+        if self.closed or self.last > after:
             return True
         try:
             async with asyncio.timeout(timeout_s):
@@ -107,22 +99,22 @@ class Feed:
     def place_of(self, event_id: str) -> int:
         """Return the place that a `Last-Event-ID` names; -1 where it says nothing to this feed."""
         boot, _, number = event_id.rpartition("-")
-        if boot != self._boot or not number.isdecimal() or len(number) > 18 or int(number) > self._last:
+        if boot != self._boot or not number.isdecimal() or len(number) > 18 or int(number) > self.last:
             return -1
         return int(number)
 
     def after(self, place: int) -> Iterable[FeedMessage]:
         """Return the messages behind a place; a snapshot instead where they are not all kept, or too many."""
-        if place == self._last:
+        if place == self.last:
             return ()
-        first = self._kept[0].number if self._kept else self._last + 1
-        if place < 0 or place + 1 < first or self._last - place > MOST_BEHIND or not self._kept:
+        first = self._kept[0].number if self._kept else self.last + 1
+        if place < 0 or place + 1 < first or self.last - place > MOST_BEHIND or not self._kept:
             return (self.snapshot(),)
         return [sent for sent in self._kept if sent.number > place]
 
     def snapshot(self) -> FeedMessage:
         """Return the message from which a listener can go on; it is made once for all who come at this moment."""
         if self._cached is None:
-            head = f"id: {self._boot}-{self._last}\nevent: snapshot\ndata: ".encode()
-            self._cached = FeedMessage(self._last, head + self._snapshot() + b"\n\n")
+            head = f"id: {self._boot}-{self.last}\nevent: snapshot\ndata: ".encode()
+            self._cached = FeedMessage(self.last, head + self._snapshot() + b"\n\n")
         return self._cached

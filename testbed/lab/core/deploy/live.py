@@ -106,8 +106,9 @@ class RunningLab:
     """A lab on this machine. Opening it reads the state directory alone."""
 
     def __init__(self, record: LabRecord, state: StateDirectory) -> None:
-        self._record = record
-        self._state = state
+        self.record = record
+        self.state = state
+        """The record of all labs that this one is in."""
         self._whole: RunningLab | None = None
         self.name = record.name
 
@@ -132,37 +133,37 @@ class RunningLab:
     @cached_property
     def part(self) -> Part | None:
         """The part of the lab that is here; None where all of it is."""
-        said = self._record.part
+        said = self.record.part
         return None if said is None else self._read(lambda: read_part(said))
 
     @cached_property
     def _everywhere(self) -> Lab:
-        return self._read(lambda: decode_lab(self._record.model))
+        return self._read(lambda: decode_lab(self.record.model))
 
     def _read(self, read: Callable[[], _Read]) -> _Read:
         try:
             return read()
         except ValueError as error:
             raise LabUnreadable(
-                f"the record of the lab {self.name} was written by testbed {self._record.version} and cannot be read",
+                f"the record of the lab {self.name} was written by testbed {self.record.version} and cannot be read",
                 hint=f"testbed destroy -n {self.name}",
             ) from error
 
     @property
     def plan_everywhere(self) -> LabPlan:
         """Plan the whole lab anew, where other machines have the rest of it."""
-        return self.plan_of(self._everywhere, k=self._record.k)
+        return self.plan_of(self._everywhere, k=self.record.k)
 
     @cached_property
     def plan(self) -> LabPlan:
         plan = self.plan_everywhere
         if self.part is not None:
             plan = self.part.plan(plan)
-        if self._record.numbers is None:
+        if self.record.numbers is None:
             return plan
         from testbed.lab.core.plan.qos.numbers import DataPathNumbers, keep_numbers
 
-        return keep_numbers(plan, DataPathNumbers(**self._record.numbers))
+        return keep_numbers(plan, DataPathNumbers(**self.record.numbers))
 
     def plan_of(self, lab: Lab, *, k: float) -> LabPlan:
         """Plan another lab of this name in the place of this one, by the same mechanisms. Raises `PlanError`."""
@@ -170,12 +171,12 @@ class RunningLab:
 
         return plan_lab(
             lab,
-            slot=self._record.slot,
+            slot=self.record.slot,
             k=k,
-            auto_delay=DelayBy(self._record.delay_by or DelayBy.ENDPOINT),
-            auto_vrf=VrfBy(self._record.vrf_by or VrfBy.NAMESPACE),
-            auto_lag=LagBy(self._record.lag_by or LagBy.EBPF),
-            reaction_ns=self._record.reaction_ns,
+            auto_delay=DelayBy(self.record.delay_by or DelayBy.ENDPOINT),
+            auto_vrf=VrfBy(self.record.vrf_by or VrfBy.NAMESPACE),
+            auto_lag=LagBy(self.record.lag_by or LagBy.EBPF),
+            reaction_ns=self.record.reaction_ns,
         )
 
     def of_network(self, *names: str) -> RunningLab:
@@ -183,7 +184,7 @@ class RunningLab:
         model = self.model.of_network(*names)
         if model is self.model:
             return self
-        seen = RunningLab(self._record, self._state)
+        seen = RunningLab(self.record, self.state)
         seen.__dict__.update(model=model, plan=self.plan.of_network(*names))
         seen._whole = self.whole
         return seen
@@ -194,42 +195,33 @@ class RunningLab:
         return self._whole or self
 
     @property
-    def record(self) -> LabRecord:
-        return self._record
-
-    @property
     def directory(self) -> Path:
         """The lab directory that people look into (`testbed-<lab>/`)."""
-        return Path(self._record.directory)
+        return Path(self.record.directory)
 
     @property
     def state_directory(self) -> Path:
         """Return where the lab is recorded; it goes with the lab."""
-        return self._state.lab_directory(self.name)
-
-    @property
-    def state(self) -> StateDirectory:
-        """The record of all labs that this one is in."""
-        return self._state
+        return self.state.lab_directory(self.name)
 
     @property
     def life_cycle(self) -> LabState | None:
-        return Journal(self._state.lab_directory(self.name)).read().state
+        return Journal(self.state.lab_directory(self.name)).read().state
 
     @cached_property
     def identities(self) -> Mapping[str, int]:
         """Namespace identity of each node, as journalled."""
-        return Journal(self._state.lab_directory(self.name)).read().identities
+        return Journal(self.state.lab_directory(self.name)).read().identities
 
     @property
     def processes_directory(self) -> Path:
         """Return where the lab's own processes have their files."""
-        return self._state.run_directory(self.name)
+        return self.state.run_directory(self.name)
 
     def run_directory(self, node: str) -> Path:
         """Return where a switch's daemons have their files."""
         self.node(node)
-        return self._state.run_directory(self.name) / node
+        return self.state.run_directory(self.name) / node
 
     def node(self, name: str) -> Node:
         """Raises `NoSuchNode` with the names that may have been meant, and those that there are."""
@@ -288,7 +280,7 @@ class RunningLab:
     @cached_property
     def _runtimes(self) -> Mapping[str, LiveNodes]:
         """The runtimes that nodes of this lab have besides their namespace, by name."""
-        content = Journal(self._state.lab_directory(self.name)).read()
+        content = Journal(self.state.lab_directory(self.name)).read()
         live = ((name, runtime.live(content)) for name, runtime in runtimes().items())
         return {name: nodes for name, nodes in live if nodes is not None}
 
@@ -328,7 +320,7 @@ class RunningLab:
         return {**self._of_features(node), **self.node(node).env}
 
     def _of_features(self, node: str) -> dict[str, str]:
-        recorded = self._record.environment
+        recorded = self.record.environment
         if recorded is not None:
             return dict(recorded.get(node, {}))
         return environment_of(self.plan, self.processes_directory, node)
@@ -366,7 +358,7 @@ class RunningLab:
         from testbed.base.datapath.maps import LabMaps
         from testbed.lab.core.deploy.records.gone_ports import read_gone_ports
 
-        maps = LabMaps.open(lab_directory(self._state.run_directory(self.name)), writable=writable)
+        maps = LabMaps.open(lab_directory(self.state.run_directory(self.name)), writable=writable)
         maps.gone = read_gone_ports(self.state_directory)
         return maps
 
@@ -375,7 +367,7 @@ class RunningLab:
         """The agent that serves this lab's lossless classes, where it has any."""
         from testbed.daemons.portd.client import PauseAgent
 
-        return PauseAgent(self._state.run)
+        return PauseAgent(self.state.run)
 
     def counters(self, only: str | None = None) -> Mapping[tuple[str, str], PortCounters]:
         """The kernel's counters of every planned port, or of those of the node `only`, by (node, interface)."""
@@ -456,7 +448,7 @@ class RunningLab:
         """Return the version of the FRR that a node has; "" where it has none. A node that it lacks has the lab's."""
         name = self._nodes[node].runtime if node in self._nodes else NETNS
         if name == NETNS:
-            return self._record.frr
+            return self.record.frr
         return self._runtimes[name].frr_version(node) if name in self._runtimes else ""
 
     def processes(self, places: Collection[str], commands: Collection[str]) -> dict[str, list[Process]]:

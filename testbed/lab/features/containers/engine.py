@@ -100,7 +100,8 @@ class ContainerEngine:
 
     def __init__(self, url: str, client: DockerClient) -> None:
         self.url = url
-        self._client = client
+        self.client = client
+        """The SDK's own object."""
 
     @classmethod
     def connect(cls, url: str | None = None) -> ContainerEngine:
@@ -134,12 +135,7 @@ class ContainerEngine:
         return cls(url, client)
 
     def close(self) -> None:
-        self._client.close()
-
-    @property
-    def client(self) -> DockerClient:
-        """The SDK's own object."""
-        return self._client
+        self.client.close()
 
     def require_images(self, images: Iterable[str]) -> None:
         """Raise `CapabilityError` naming the images that the engine does not have."""
@@ -149,7 +145,7 @@ class ContainerEngine:
         for image in sorted(set(images)):
             try:
                 with answers(f"image {image}"):
-                    self._client.images.get(image)
+                    self.client.images.get(image)
             except ImageNotFound:
                 missing.append(image)
         if missing:
@@ -163,7 +159,7 @@ class ContainerEngine:
     def require_names(self, names: Iterable[str], *, but: str = "") -> None:
         """Raise `NameInUse` for a container that has one of these names, unless it has the deployment label `but`."""
         with answers("containers"):
-            found = self._client.api.containers(all=True)
+            found = self.client.api.containers(all=True)
         wanted = set(names)
         for item in found:
             taken = wanted.intersection(name.lstrip("/") for name in item["Names"] or ())
@@ -226,7 +222,7 @@ class ContainerEngine:
         if container.health_check is not None:
             options["healthcheck"] = _health_option(container.health_check)
         with answers(f"{operation.node}: the engine refuses its container", name):
-            made = self._client.containers.create(
+            made = self.client.containers.create(
                 container.image,
                 list(container.command) if container.command is not None else None,
                 entrypoint=list(container.entrypoint) if container.entrypoint is not None else None,
@@ -255,7 +251,7 @@ class ContainerEngine:
 
         try:
             with answers(f"{node}: its container cannot be restarted", gone=True):
-                found = self._client.containers.get(container)
+                found = self.client.containers.get(container)
                 found.restart(timeout=ENDING_TIMEOUT_S)
                 found.reload()
         except NotFound:
@@ -293,14 +289,14 @@ class ContainerEngine:
     def _list(self, deployment: str, **filters: str) -> list[DockerContainer]:
         with answers("containers"):
             wanted: dict[str, Any] = {"label": f"{LABEL}={deployment}", **filters}
-            return list(self._client.containers.list(all=True, filters=wanted, ignore_removed=True, sparse=True))
+            return list(self.client.containers.list(all=True, filters=wanted, ignore_removed=True, sparse=True))
 
     def require_alive(self, started: Iterable[StartedContainer]) -> None:
         """Raise `DriverError` for the first of these containers that has ended, with what it said."""
         for item in started:
             if not Path(f"/proc/{item.pid}").exists():
                 with answers(f"{item.node}: its container"):
-                    container = self._client.containers.get(item.id)
+                    container = self.client.containers.get(item.id)
                     container.wait(timeout=TIMEOUT_S)  # the engine may be the last to know
                     container.reload()
                 raise _ended(item.node, container)
@@ -344,14 +340,14 @@ class ContainerEngine:
     def _events(self, deployment: str, kinds: list[str], since_s: float, until_s: float) -> Iterator[object]:
         """Events of these kinds, as they happen and from the past, between two times of the clock."""
         filters = {"label": f"{LABEL}={deployment}", "event": kinds}
-        events: Any = self._client.events  # takes fractions of a second, too
+        events: Any = self.client.events  # takes fractions of a second, too
         with answers("events"):
             yield from events(since=f"{since_s:.9f}", until=f"{until_s:.9f}", filters=filters)
 
     def _last_words(self, state: ContainerState) -> str:
         """Return what its health check said, or else what it printed, to end a message with."""
         with contextlib.suppress(DriverError), answers("inspect"):
-            container = self._client.containers.get(state.id)
+            container = self.client.containers.get(state.id)
             log = container.attrs["State"].get("Health", {}).get("Log") or []
             said = log[-1]["Output"] if log else container.logs(tail=5).decode(errors="replace")
             if said.strip():
@@ -361,12 +357,12 @@ class ContainerEngine:
     def logs(self, container: str, *, follow: bool) -> Iterator[bytes]:
         """Return what the container's own process printed, in pieces; with `follow` until it ends, too."""
         with answers("logs"):
-            yield from self._client.containers.get(container).logs(stream=True, follow=follow)
+            yield from self.client.containers.get(container).logs(stream=True, follow=follow)
 
     def run(self, container: str, argv: Sequence[str]) -> tuple[int, str]:
         """Run a command in a container to its end: its status, and what it printed."""
         with answers(f"exec {argv[0]}"):
-            api: Any = self._client.api
+            api: Any = self.client.api
             command = api.exec_create(container, list(argv))["Id"]
             output: bytes = api.exec_start(command)
             return int(api.exec_inspect(command)["ExitCode"]), output.decode(errors="replace")

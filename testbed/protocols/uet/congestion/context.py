@@ -29,7 +29,8 @@ class CongestionContext:
         self.latest_rtt_ns: int = 0
         """0: none was measured."""
         self.least_rtt_ns: int = 0
-        self._inflight: int = 0
+        self.inflight_bytes: int = 0
+        """May be a little below 0, as Rcvd_Bytes is rounded up."""
         self._backlog: int = 0
         self._retransmit: int = 0
 
@@ -44,18 +45,13 @@ class CongestionContext:
         if self.window is not None:
             return self.window.window_bytes
         if self.credit is not None:
-            return float(self._inflight + max(self.credit.credit, 0))
+            return float(self.inflight_bytes + max(self.credit.credit, 0))
         return 0.0
 
     @property
     def max_wnd_bytes(self) -> float:
         """The most that `cwnd_bytes` can be at present; with credit alone, the window itself."""
         return self.cwnd_bytes if self.window is None else self.window.max_wnd
-
-    @property
-    def inflight_bytes(self) -> int:
-        """May be a little below 0, as Rcvd_Bytes is rounded up."""
-        return self._inflight
 
     def state(self) -> dict[str, float]:
         """Return what its window and its credit know beside the window's size, by name, as curves of a run show it."""
@@ -81,7 +77,7 @@ class CongestionContext:
     def on_send(self, now: int, size: int) -> None:
         """A request was sent, the first time or again. `now` is for algorithms to come."""
         self.sends += 1
-        self._inflight += size
+        self.inflight_bytes += size
         if self.window is not None:
             self.window.on_send(now, size)
         if self.credit is not None:
@@ -95,7 +91,7 @@ class CongestionContext:
 
     def on_ack(self, now: int, newly_received_bytes: int, marked: bool, rtt_ns: int) -> None:
         """An ACK arrived; see `CongestionWindow.on_ack`. `rtt_ns` is -1 where it is not valid."""
-        self._inflight -= newly_received_bytes
+        self.inflight_bytes -= newly_received_bytes
         if rtt_ns > 0:
             self.latest_rtt_ns = rtt_ns
             if rtt_ns < self.least_rtt_ns or not self.least_rtt_ns:
@@ -110,36 +106,36 @@ class CongestionContext:
 
         Not `known`: the destination still has no PDC of ours, hence nothing that it could grant credit to.
         """
-        self._inflight -= size
+        self.inflight_bytes -= size
         if self.credit is not None:
             if known:
                 self.credit.on_feedback()
-            elif self._inflight <= 0:
+            elif self.inflight_bytes <= 0:
                 self.credit.on_refusal()
         if self.window is not None:
             self.window.on_nack(now, code, size, rtt_ns, self.credit is not None)
 
     def on_inferred_loss(self, now: int, size: int) -> None:
         """A packet of `size` bytes is taken for lost."""
-        self._inflight -= size
+        self.inflight_bytes -= size
         if self.window is not None:
             self.window.on_loss(now, size)
 
     def on_discarded(self, size: int) -> None:
         """The peer has thrown away a packet of `size` bytes that is no sign of congestion (out of order on ROD)."""
-        self._inflight -= size
+        self.inflight_bytes -= size
         if self.window is not None:
             self.window.inflight -= size
 
     def on_nothing_in_flight(self) -> None:
         """No packet is under way, whatever the sums say. Below 0 they may be: Rcvd_Bytes is rounded up."""
-        self._inflight = min(self._inflight, 0)
+        self.inflight_bytes = min(self.inflight_bytes, 0)
         if self.window is not None:
             self.window.inflight = min(self.window.inflight, 0)
 
     def on_found(self, size: int) -> None:
         """A packet of `size` bytes no longer in flight has arrived all the same: `on_ack` will take it off again."""
-        self._inflight += size
+        self.inflight_bytes += size
         if self.window is not None:
             self.window.inflight += size
 

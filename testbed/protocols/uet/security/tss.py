@@ -167,7 +167,11 @@ class SecureDomain:
         self._next_counter = first_tsc.counter
         self._own: set[str] = set()
         """Addresses that this endpoint has sent from."""
-        self._shared = False
+        self.shared = False
+        """True where nothing is sent any more, as somebody else has our IVs (IV_SHARED).
+
+        Give one of the two another SSI, and both another key.
+        """
         self._sending: dict[tuple[str, str], _Association] = {}
         self._receiving: dict[tuple[int, int | None, bytes], _Association] = {}
         self._latest: dict[str, _Association] = {}
@@ -175,14 +179,6 @@ class SecureDomain:
 
     def __repr__(self) -> str:
         return f"SecureDomain(sdi={self.sdi}, mode={self._mode.value}, an={self._an}, epoch={self._epoch})"
-
-    @property
-    def shared(self) -> bool:
-        """Tell whether nothing is sent any more, as somebody else has our IVs (IV_SHARED).
-
-        Give one of the two another SSI, and both another key.
-        """
-        return self._shared
 
     @property
     def overhead_bytes(self) -> int:
@@ -227,7 +223,7 @@ class SecureDomain:
                 raise UsageError(f"no UDP header holds port {item.entropy} and {length} bytes of payload")
 
     def _begin_sending(self, source_ip: str, destination_ip: str) -> _Association:
-        if self._shared:
+        if self.shared:
             raise self._refuse(SecurityReason.IV_SHARED)
         addresses = covered_addresses(source_ip, destination_ip)
         association = self._associate(TssHeader(self._an, self.sdi, self._ssi, self._epoch, 0), addresses)
@@ -319,7 +315,7 @@ class SecureDomain:
         if not (own if by_address else ssi == self._ssi) or (own and counter < self._next_counter):
             return
         if counter >= self._first_counter:
-            self._shared = True
+            self.shared = True
             self._sending.clear()
         raise self._refuse(SecurityReason.IV_SHARED)
 

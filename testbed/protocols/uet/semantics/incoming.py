@@ -30,13 +30,13 @@ _MOST_RESPONSES: Final = 1 << 16
 class ReadResponses:
     """Target: data of reads that did not fit into ACKs, on its way back in the return direction."""
 
-    __slots__ = ("_bytes", "_deferred", "_offered", "_packets", "message_id")
+    __slots__ = ("remaining_bytes", "_deferred", "_offered", "_packets", "message_id")
 
     def __init__(self, deferred: DeferredSends) -> None:
         self._deferred = deferred
         self._offered: dict[TxPacket, int] = {}
         """Keys of packets whose data was offered by a rendezvous, which ends with their arrival."""
-        self._bytes = 0
+        self.remaining_bytes = 0
         self._packets: deque[TxPacket] | None = None
         self.message_id = 0
 
@@ -44,7 +44,7 @@ class ReadResponses:
         """Send `data`, which belongs at `offset` of the read of the memory of `key` that `request` is, or a part."""
         self.message_id = (self.message_id + 1) & _MESSAGE_ID_MASK
         next_header, body = encode_data_response(request, psn, self.message_id, offset, len(data))
-        self._bytes += NOMINAL_HEADER_BYTES + len(data)
+        self.remaining_bytes += NOMINAL_HEADER_BYTES + len(data)
         if self._packets is None:
             self._packets = deque()
         packet = TxPacket(self, next_header, body, data)
@@ -61,10 +61,6 @@ class ReadResponses:
     def exhausted(self) -> bool:
         return not self._packets
 
-    @property
-    def remaining_bytes(self) -> int:
-        return self._bytes
-
     def next_packet(self) -> TxPacket | None:
         packets = self._packets
         if packets is None:
@@ -72,7 +68,7 @@ class ReadResponses:
         packet = packets.popleft()
         if not packets:
             self._packets = None
-        self._bytes -= NOMINAL_HEADER_BYTES + len(packet.payload)
+        self.remaining_bytes -= NOMINAL_HEADER_BYTES + len(packet.payload)
         return packet
 
     def packet_acked(self, packet: TxPacket, next_header: NextHeader, response: bytes | memoryview, now: int) -> None:
@@ -82,7 +78,7 @@ class ReadResponses:
 
     def failed(self, reason: str, now: int) -> None:
         self._packets = None
-        self._bytes = 0
+        self.remaining_bytes = 0
         keys = set(self._offered.values())
         self._offered.clear()
         for key in keys:

@@ -91,7 +91,8 @@ class ConvergenceWatch:
     """Subscribes to the routes of all switches of a lab, or of `only` some; make it before the daemons start."""
 
     def __init__(self, plan: LabPlan, run_directory: Path, only: Container[str] | None = None) -> None:
-        self._plan = plan
+        self.plan = plan
+        """The plan of the lab whose routing it watches."""
         self._run = run_directory
         self._speakers = [switch for switch in plan.speakers if only is None or switch.node in only]
         indexes = {(port.node, port.name): port.ifindex for port in plan.ports}
@@ -117,11 +118,6 @@ class ConvergenceWatch:
         self._tables = syscalls.in_thread(subscribe)
         begun = [feature.watch(plan, run_directory) for feature in features()]
         self._watches = [watch for watch in begun if watch is not None]
-
-    @property
-    def plan(self) -> LabPlan:
-        """The plan of the lab whose routing it watches."""
-        return self._plan
 
     def close(self) -> None:
         for watch in self._watches:
