@@ -6,7 +6,8 @@ problems of a stage are raised together in one `SpecError`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -176,3 +177,12 @@ class ScenarioError(TestbedError):
 
 class RecordError(TestbedError):
     """A result record cannot be read: wrong schema, newer version, not JSON."""
+
+
+@contextmanager
+def disk_error(doing: str) -> Iterator[None]:
+    """Raise `RecordError` where the disk does not do what is to be done here, such as "write FILE"."""
+    try:
+        yield
+    except OSError as error:
+        raise RecordError(f"cannot {doing}: {error.strerror}") from error

@@ -7,6 +7,7 @@ the record of a run that was killed gets the points of both.
 
 from __future__ import annotations
 
+from testbed.base.errors import disk_error
 import hashlib
 import json
 import os
@@ -72,22 +73,18 @@ class RecordJournal:
             return
         lines = [] if self._since else [_heading(self._follows)]
         lines.append(_adapter().dump_json(point))
-        try:
+        with disk_error(f"write {self._path}"):
             with self._path.open("ab") as file:
                 file.write(b"".join(line + b"\n" for line in lines))
                 file.flush()
                 os.fsync(file.fileno())
-        except OSError as error:
-            raise RecordError(f"cannot write {self._path}: {error.strerror}") from error
         self._since += 1
 
     def write(self, record: Record) -> None:
         """Write the record whole; what was appended is in it."""
         self._follows = digest(self._write(record))
-        try:
+        with disk_error(f"remove {self._path}"):
             self._path.unlink(missing_ok=True)
-        except OSError as error:
-            raise RecordError(f"cannot remove {self._path}: {error.strerror}") from error
         self._whole, self._since = len(record.points), 0
 
 

@@ -11,6 +11,7 @@ scenario that the points are of. Of a point that was run again the last line cou
 
 from __future__ import annotations
 
+from testbed.base.errors import disk_error
 import hashlib
 import json
 import os
@@ -102,7 +103,7 @@ class PointFiles:
         """
         index = self._path / INDEX_FILE
         sound = [_heading(record)]
-        try:
+        with disk_error(f"write {self._path}"):
             self._path.mkdir(exist_ok=True)
             content = _content(index, MAX_INDEX_BYTES)
             found = content.split(b"\n")[:-1]
@@ -114,8 +115,6 @@ class PointFiles:
             whole = b"".join(line + b"\n" for line in sound)
             if whole != content:
                 write_atomically(index, whole)
-        except OSError as error:
-            raise RecordError(f"cannot write {self._path}: {error.strerror}") from error
 
     def _put(self, point: PointResult) -> None:
         content = _adapter().dump_json(point) + b"\n"
@@ -125,14 +124,12 @@ class PointFiles:
         number = self._numbers.setdefault(point.name, len(self._numbers) + 1)
         file = f"{number:04}.json"
         line = json.dumps({"point": point.name, "file": file, "sha256": digest}).encode() + b"\n"
-        try:
+        with disk_error(f"write {self._path}"):
             write_atomically(self._path / file, content)
             with (self._path / INDEX_FILE).open("ab") as index:
                 index.write(line)
                 index.flush()
                 os.fsync(index.fileno())
-        except OSError as error:
-            raise RecordError(f"cannot write {self._path}: {error.strerror}") from error
         self._digests[point.name] = digest
 
 

@@ -7,6 +7,7 @@ and, like a record, may come from a stranger: nothing in it is unpickled, and wh
 
 from __future__ import annotations
 
+from testbed.base.errors import disk_error
 import hashlib
 import io
 import zipfile
@@ -56,10 +57,8 @@ def write_port_samples(samples: PortSamples, path: Path) -> None:
     names = np.array([name.encode() for name in samples.ports], f"S{_NAME_BYTES}")
     columns: dict[str, Any] = {name: samples.columns[name].astype(np.int32) for name in METRICS}
     np.savez_compressed(stream, schema=np.array([SCHEMA]), at_s=samples.at_s, ports=names, **columns)
-    try:
+    with disk_error(f"create {path.parent}"):
         path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RecordError(f"cannot create {path.parent}: {error.strerror}") from error
     write_result(stream.getvalue(), path)
 
 

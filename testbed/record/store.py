@@ -10,6 +10,7 @@ session.
 
 from __future__ import annotations
 
+from testbed.base.errors import disk_error
 import json
 import re
 from collections.abc import Sequence
@@ -190,10 +191,8 @@ def make_point_directory(scenario: str, point: int, *, parent: Path | None = Non
     """
     safe = re.sub(r"[^A-Za-z0-9_-]", "-", scenario) or "scenario"
     directory = (parent or RESULTS_DIRECTORY / f"{safe}-points") / f"point-{point:04}"
-    try:
+    with disk_error(f"create {directory}"):
         directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RecordError(f"cannot create {directory}: {error.strerror}") from error
     return directory
 
 

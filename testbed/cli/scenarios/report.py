@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.base.errors import RecordError
+from testbed.base.errors import RecordError, disk_error
 from testbed.cli import options
 from testbed.cli.command import PATH, command, option
 
@@ -59,10 +59,8 @@ def report(
 
     content = load_record(record)
     directory = output or (record if record.is_dir() else record.parent)
-    try:
+    with disk_error(f"create {directory}"):
         directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RecordError(f"cannot create {directory}: {error.strerror}") from error
     print(write_report_files(content, directory))
 
 

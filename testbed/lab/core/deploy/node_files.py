@@ -8,6 +8,7 @@ neither model nor plan.
 
 from __future__ import annotations
 
+from testbed.lab.core.deploy.records.journal import writing_state
 import errno
 import os
 import shutil
@@ -107,15 +108,13 @@ def write_node_files(lab: Lab, plan: LabPlan, run: Path) -> None:
     own = [node.name for node in lab.nodes if node.runtime == NETNS]
     directories = [hosts.with_name("hostname")]
     directories += [shell_directory(run / node) if node in routing else no_daemons(run, node) for node in own]
-    try:
+    with writing_state(hosts):
         for directory in directories:
             directory.mkdir(parents=True, exist_ok=True)
         _rewrite(hosts, hosts_text(plan))
         for node in lab.nodes:
             if not (path := _hostname_path(run, node.name)).exists():
                 _rewrite(path, f"{node.name}\n")
-    except OSError as error:
-        raise state_error(hosts, error) from error
 
 
 def remove_node_files(run: Path, nodes: Collection[str]) -> None:

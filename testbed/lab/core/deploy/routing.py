@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from testbed.lab.core.deploy.records.journal import writing_state
 import os
 import secrets
 from collections.abc import Collection, Container, Iterable, Mapping
@@ -42,15 +43,13 @@ def bgp_password(plan: LabPlan, directory: Path) -> str:
     if not any(switch.password for switch in plan.switches):
         return ""
     path = directory / PASSWORD_FILE
-    try:
+    with writing_state(path):
         try:
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:  # noqa: PTH123
                 file.write(secrets.token_hex(_PASSWORD_BYTES))
         except FileExistsError:
             pass
         return path.read_text()
-    except OSError as error:
-        raise state_error(path, error) from error
 
 
 def daemon_sets(

@@ -6,6 +6,7 @@ with that. So nothing has to be journalled but what the lab directory has for pe
 
 from __future__ import annotations
 
+from testbed.lab.core.deploy.records.journal import writing_state
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -179,10 +180,8 @@ def write_for_people(places: Sequence[Place], directory: Path, journal: Journal)
             path = directory / file_name
             if not path.exists():
                 journal.path(path)
-            try:
+            with writing_state(path):
                 path.write_text(text)
-            except OSError as error:
-                raise state_error(path, error) from error
 
 
 def read_services(lab: RunningLab) -> list[ServiceStatus]:

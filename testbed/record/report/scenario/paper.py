@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from testbed.base.errors import disk_error
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,10 +37,8 @@ def write_figures(record: Record, directory: Path, form: str, style: FigureStyle
     Raises `RecordError` for text that has no room and where the disk does not take a file, and `CapabilityError` where
     Cairo, which draws PDF and PNG, is missing.
     """
-    try:
+    with disk_error(f"create {directory}"):
         directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RecordError(f"cannot create {directory}: {error.strerror}") from error
     written: list[FigureFile] = []
     taken: set[str] = set()
     for point, plot in _plots(record):

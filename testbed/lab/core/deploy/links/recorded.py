@@ -6,6 +6,7 @@ the port ("node:interface") that sends in it.
 
 from __future__ import annotations
 
+from testbed.lab.core.deploy.records.journal import writing_state
 from testbed.base.cleanup import closed_at_end
 import contextlib
 import fcntl
@@ -103,10 +104,8 @@ def write_link_state(directory: Path, state: LinkState) -> None:
     if state.changes or state.classes:
         write_state(path, json.dumps(_encode(state.changes, state.classes)), durable=False)
         return
-    try:
+    with writing_state(path):
         path.unlink(missing_ok=True)
-    except OSError as error:
-        raise state_error(path, error) from error
 
 
 def _encode(changes: Mapping[str, WireChange], classes: Mapping[str, Sequence[Sequence[int]]]) -> dict[str, Any]:
@@ -120,10 +119,8 @@ def _encode(changes: Mapping[str, WireChange], classes: Mapping[str, Sequence[Se
 @contextlib.contextmanager
 def lock_links(directory: Path) -> Iterator[None]:
     """Hold the links of a lab while one change is recorded and made. Raises `StateError` where the lab is gone."""
-    try:
+    with writing_state(directory):
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise state_error(directory, error) from error
     with closed_at_end(fd):
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from testbed.lab.core.deploy.records.journal import writing_state
 from testbed.base.cleanup import closed_at_end
 import contextlib
 import fcntl
@@ -37,7 +38,5 @@ def locked(path: Path, *, wait: bool) -> Iterator[None]:
 
 def write_state(path: Path, content: str, *, durable: bool = True) -> None:
     """Replace a file of the state directory, as `write_atomically` does. Raises `StateError`."""
-    try:
+    with writing_state(path):
         write_atomically(path, content, durable=durable)
-    except OSError as error:
-        raise state_error(path, error) from error

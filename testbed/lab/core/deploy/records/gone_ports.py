@@ -6,6 +6,7 @@ in there has left by ports that stay: so its packets are kept for as long as the
 
 from __future__ import annotations
 
+from testbed.lab.core.deploy.records.journal import writing_state
 import json
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -91,7 +92,5 @@ def _read(directory: Path) -> tuple[dict[str, Packets], dict[str, Packets]]:
 
 
 def _write(path: Path, kept: Mapping[str, Packets], going: Mapping[str, Packets]) -> None:
-    try:
+    with writing_state(path):
         write_atomically(path, json.dumps({**kept, _GOING: going} if going else kept).encode())
-    except OSError as error:
-        raise state_error(path, error) from error

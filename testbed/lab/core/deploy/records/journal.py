@@ -13,7 +13,8 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -85,6 +86,15 @@ def state_error(path: Path, error: OSError) -> StateError:
     return StateError(f"cannot write {error.filename or path}: {error.strerror}", hint=hint)
 
 
+@contextmanager
+def writing_state(path: Path) -> Iterator[None]:
+    """Raise `StateError` where the disk does not take what is written here, to a file or directory of labs."""
+    try:
+        yield
+    except OSError as error:
+        raise state_error(path, error) from error
+
+
 def _is_cut(stream: IO[bytes]) -> bool:
     """Tell whether the last line has no end: its writer died, or the disk was full."""
     if stream.seek(0, os.SEEK_END) == 0:
@@ -145,7 +155,7 @@ class Journal:
 
     def _append(self, entry: Mapping[str, Any], *, durable: bool = True) -> None:
         data = json.dumps(entry).encode() + b"\n"
-        try:
+        with writing_state(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("a+b", buffering=0) as stream:
                 if _is_cut(stream):
@@ -155,8 +165,6 @@ class Journal:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 if durable:
                     os.fsync(stream.fileno())
-        except OSError as error:
-            raise state_error(self._path, error) from error
 
     def read(self) -> JournalContent:
         """Return what stands in the journal; a line cut short by a crash or a full disk is left out.

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from testbed.lab.core.deploy.records.journal import writing_state
 import contextlib
 import json
 import os
@@ -121,10 +122,8 @@ def write_lab_directory(
     """
     if not directory.is_dir():
         journal.path(directory)
-    try:
+    with writing_state(directory):
         directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise state_error(directory, error) from error
     (directory / ORIGIN_FILE).unlink(missing_ok=True)  # the directory is this machine's from now on
     known = set(journal.read().paths)
     data, inventory = directory / DATA_FILE, directory / INVENTORY_FILE
@@ -145,10 +144,8 @@ def _told(lab: Lab, plan: LabPlan) -> tuple[Any, ...]:
 def _write(path: Path, content: str, journal: Journal, known: Collection[Path]) -> None:
     if path not in known:
         journal.path(path)
-    try:
+    with writing_state(path):
         path.write_text(content)
-    except OSError as error:
-        raise state_error(path, error) from error
 
 
 def _encode(data: dict[str, Any]) -> str:

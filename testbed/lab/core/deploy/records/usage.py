@@ -5,6 +5,7 @@ A run holds the lab that it measures on for as long as it needs it; several may.
 
 from __future__ import annotations
 
+from testbed.lab.core.deploy.records.journal import writing_state
 from testbed.base.cleanup import closed_at_end
 import contextlib
 import fcntl
@@ -45,10 +46,8 @@ def unused(directory: Path, lab: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _held(directory: Path, lab: str, how: int, refusal: str) -> Iterator[None]:
     path = directory / FILE_NAME
-    try:
+    with writing_state(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise state_error(path, error) from error
     with closed_at_end(descriptor):
         try:
             fcntl.flock(descriptor, how | fcntl.LOCK_NB)

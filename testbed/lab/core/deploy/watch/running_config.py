@@ -6,6 +6,7 @@ it when a deploy has started them with it; whatever differs from that later was 
 
 from __future__ import annotations
 
+from testbed.lab.core.deploy.records.journal import writing_state
 import difflib
 import json
 import shutil
@@ -61,13 +62,11 @@ def note_configurations(run: Path, daemons: Mapping[str, Sequence[str]]) -> None
             return
         (directory / node).write_text(json.dumps(lines))
 
-    try:
+    with writing_state(directory):
         directory.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="configurations") as pool:
             for _ in pool.map(note, daemons):
                 pass
-    except OSError as error:
-        raise state_error(directory, error) from error
 
 
 def await_files(run: Path, daemons: Mapping[str, Sequence[str]]) -> None:
