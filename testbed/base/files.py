@@ -8,12 +8,13 @@ temporary file, which `remains_of` finds.
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end
 import contextlib
 import itertools
 import os
 import re
 from pathlib import Path
+
+from testbed.base.cleanup import closed_at_end
 
 CHECKOUT = Path(os.path.realpath(__file__)).parents[2]
 """The directory that the package `testbed` is in: of a checkout, its root."""

@@ -3,10 +3,11 @@ them (unix(7))."""
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end, on_failure
 import os
 import socket
 import struct
+
+from testbed.base.cleanup import closed_at_end, on_failure
 
 _CREDENTIALS = struct.Struct("=iII")
 """struct ucred."""

@@ -6,11 +6,11 @@ Source: raw(7); Linux, Documentation/networking/filter.rst.
 
 from __future__ import annotations
 
-from testbed.base.cleanup import on_failure
 import socket
 import struct
 from collections.abc import Sequence
 
+from testbed.base.cleanup import on_failure
 from testbed.base.linux.socket_options import (
     attach_filter,
     dropped_datagrams,

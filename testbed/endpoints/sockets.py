@@ -8,7 +8,6 @@ unused for longest goes when there are too many. Runs of datagrams of one flow l
 
 from __future__ import annotations
 
-from testbed.base.cleanup import on_failure
 import errno
 import socket
 import struct
@@ -18,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
+from testbed.base.cleanup import on_failure
 from testbed.base.linux import socket_options as options
 from testbed.endpoints import messages, namespace
 from testbed.endpoints.trimmed import TrimmedReceiver

@@ -7,7 +7,6 @@ the record of a run that was killed gets the points of both.
 
 from __future__ import annotations
 
-from testbed.base.errors import disk_error
 import hashlib
 import json
 import os
@@ -19,7 +18,7 @@ from typing import Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
-from testbed.base.errors import RecordError
+from testbed.base.errors import disk_error
 from testbed.record.record import SCHEMA, PointResult, Record
 
 JOURNAL_FILE = "points.jsonl"
@@ -73,11 +72,10 @@ class RecordJournal:
             return
         lines = [] if self._since else [_heading(self._follows)]
         lines.append(_adapter().dump_json(point))
-        with disk_error(f"write {self._path}"):
-            with self._path.open("ab") as file:
-                file.write(b"".join(line + b"\n" for line in lines))
-                file.flush()
-                os.fsync(file.fileno())
+        with disk_error(f"write {self._path}"), self._path.open("ab") as file:
+            file.write(b"".join(line + b"\n" for line in lines))
+            file.flush()
+            os.fsync(file.fileno())
         self._since += 1
 
     def write(self, record: Record) -> None:

@@ -11,7 +11,6 @@ scenario that the points are of. Of a point that was run again the last line cou
 
 from __future__ import annotations
 
-from testbed.base.errors import disk_error
 import hashlib
 import json
 import os
@@ -26,7 +25,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from testbed.base.errors import RecordError
+from testbed.base.errors import RecordError, disk_error
 from testbed.base.files import write_atomically
 from testbed.record.record import SCHEMA, Outcome, PointResult, Record, Verdict
 

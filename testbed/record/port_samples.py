@@ -7,7 +7,6 @@ and, like a record, may come from a stranger: nothing in it is unpickled, and wh
 
 from __future__ import annotations
 
-from testbed.base.errors import disk_error
 import hashlib
 import io
 import zipfile
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.base.errors import RecordError
+from testbed.base.errors import RecordError, disk_error
 from testbed.record.store import write_result
 
 DIRECTORY = "samples"

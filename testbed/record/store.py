@@ -10,7 +10,6 @@ session.
 
 from __future__ import annotations
 
-from testbed.base.errors import disk_error
 import json
 import re
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from testbed.base.errors import RecordError
+from testbed.base.errors import RecordError, disk_error
 from testbed.base.files import write_atomically
 from testbed.base.names import nearest
 from testbed.record.journal import KeptRecord, RecordJournal, journal_path, with_journal

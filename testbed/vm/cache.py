@@ -7,7 +7,6 @@ in a boot or when a file's time has changed.
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end, on_failure
 import contextlib
 import errno
 import fcntl
@@ -20,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from testbed.base.cleanup import closed_at_end, on_failure
 from testbed.base.files import cache_directory, write_atomically
 from testbed.lab.core.deploy.records.files import locked
 from testbed.vm.errors import ImageError
@@ -44,10 +44,9 @@ def cached(
         for old in parent.iterdir() if parent.exists() else ():
             remove_tree(old)
         unfinished.mkdir(parents=True)
-        with on_failure(remove_tree, unfinished):
-            with room_on(parent):
-                facts = make(unfinished)
-                _write_manifest(unfinished, facts)
+        with on_failure(remove_tree, unfinished), room_on(parent):
+            facts = make(unfinished)
+            _write_manifest(unfinished, facts)
         unfinished.rename(entry)
         return entry, True
 

@@ -7,7 +7,6 @@ the image's, and what it writes goes to a file that has no name: `down` forgets 
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end
 import contextlib
 import json
 import os
@@ -24,6 +23,7 @@ from typing import Any
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from testbed.base.cleanup import closed_at_end
 from testbed.base.descriptors import wait_readable
 from testbed.base.files import cache_directory, write_atomically
 from testbed.lab.core.deploy.records.files import locked
@@ -251,11 +251,10 @@ class Machine:
         for number in (signal.SIGTERM, signal.SIGKILL):
             if not _runs(record):
                 return
-            with contextlib.suppress(ProcessLookupError):
-                with closed_at_end(os.pidfd_open(record.pid)) as descriptor:
-                    if _runs(record):
-                        signal.pidfd_send_signal(descriptor, number)
-                        wait_readable(descriptor, END_TIMEOUT_S)
+            with contextlib.suppress(ProcessLookupError), closed_at_end(os.pidfd_open(record.pid)) as descriptor:
+                if _runs(record):
+                    signal.pidfd_send_signal(descriptor, number)
+                    wait_readable(descriptor, END_TIMEOUT_S)
 
     def _forget(self) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -319,10 +318,9 @@ def _ticks(pid: int) -> int | None:
 
 def _ends_within(record: MachineRecord, seconds: float) -> bool:
     """Tell whether its process, which may just be dying, has ended after so long at most."""
-    with contextlib.suppress(ProcessLookupError):
-        with closed_at_end(os.pidfd_open(record.pid)) as descriptor:
-            if _runs(record):
-                wait_readable(descriptor, seconds)
+    with contextlib.suppress(ProcessLookupError), closed_at_end(os.pidfd_open(record.pid)) as descriptor:
+        if _runs(record):
+            wait_readable(descriptor, seconds)
     return not _runs(record)
 
 

@@ -6,7 +6,6 @@ neither `..` out of the directory nor any link, also where somebody changes the 
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end
 import errno
 import hashlib
 import os
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from testbed.api.console.answers import RefusedRequest, not_found
+from testbed.base.cleanup import closed_at_end
 from testbed.base.errors import TestbedError
 from testbed.base.linux.syscalls import open_beneath
 

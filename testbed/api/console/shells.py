@@ -5,7 +5,6 @@ Binary messages are what is typed and what is printed; a text message is JSON: `
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end
 import asyncio
 import fcntl
 import os

@@ -5,7 +5,6 @@ libbpf is used through its C interface (libbpf.h, stable since 1.0).
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end
 import contextlib
 import ctypes
 import functools
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from testbed.base.cleanup import closed_at_end
 from testbed.base.datapath import bpf
 from testbed.base.datapath.abi import EVENTS_MAP, MAP_NAMES, PATHS_MAP, SAMPLES_MAP
 from testbed.base.errors import CapabilityError, DriverError

@@ -8,7 +8,6 @@ what must stay as it is.
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end
 import mmap
 import os
 import re
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from testbed.base.cleanup import closed_at_end
 from testbed.base.datapath import bpf
 from testbed.base.datapath.abi import CLASSES, EVENTS_MAP, QUEUE_MAPS
 

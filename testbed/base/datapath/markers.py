@@ -78,12 +78,7 @@ _RED = MarkerDeclaration(
     " says, and by a queue that no longer has the packet which is being sent",
 )
 
-MARKERS: Mapping[MarkBy, MarkerDeclaration] = MappingProxyType(
-    {
-        one.by: one
-        for one in (_EBPF, _RED)
-    }
-)
+MARKERS: Mapping[MarkBy, MarkerDeclaration] = MappingProxyType({one.by: one for one in (_EBPF, _RED)})
 """By the word of the file, in the order in which they are listed."""
 
 KERNEL_MARKERS = tuple(one for one in MARKERS.values() if one.qdisc)

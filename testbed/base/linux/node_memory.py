@@ -8,7 +8,6 @@ the lab's, in a directory of the node's.
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end
 import errno
 import fcntl
 import os
@@ -18,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed.base.cleanup import closed_at_end
 from testbed.base.linux import syscalls
 
 CLONE_NEWIPC = 0x08000000

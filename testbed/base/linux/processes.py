@@ -5,7 +5,6 @@ A process belongs to a node if its network namespace is the node's; nothing is e
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end
 import contextlib
 import os
 import select
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from testbed.base.cleanup import closed_at_end
 from testbed.base.errors import DriverError
 from testbed.base.files import CHECKOUT
 from testbed.base.linux import syscalls
@@ -277,9 +277,8 @@ def thaw(found: Sequence[Process]) -> None:
 def _signal(found: Sequence[Process], number: signal.Signals) -> None:
     """Send a signal to processes; those that have ended are passed over."""
     for process in found:
-        with contextlib.suppress(ProcessLookupError):
-            with closed_at_end(os.pidfd_open(process.pid)) as descriptor:
-                signal.pidfd_send_signal(descriptor, number)
+        with contextlib.suppress(ProcessLookupError), closed_at_end(os.pidfd_open(process.pid)) as descriptor:
+            signal.pidfd_send_signal(descriptor, number)
 
 
 def _kill(found: Sequence[Process], deadline: float, number: signal.Signals = signal.SIGKILL) -> None:

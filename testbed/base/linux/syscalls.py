@@ -7,7 +7,6 @@ process each.
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end
 import ctypes
 import errno
 import os
@@ -16,6 +15,8 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
+
+from testbed.base.cleanup import closed_at_end
 
 CLONE_NEWNET = 0x40000000
 CLONE_NEWNS = 0x00020000

@@ -7,11 +7,11 @@ which is mounted nowhere.
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end
 import errno
 import os
 from functools import cache
 
+from testbed.base.cleanup import closed_at_end
 from testbed.base.linux import syscalls
 
 ROOT = "/proc/"

@@ -1,5 +1,6 @@
 """The verbs `images build` and `images list`: our own images of containers."""
 
+import contextlib
 import sys
 import time
 

@@ -1,5 +1,6 @@
 """The verb `logs`."""
 
+import contextlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path

@@ -19,8 +19,8 @@ NOBODY = (FileNotFoundError, ConnectionRefusedError, NotADirectoryError)
 def ask(directory: Path, name: str, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
     """The answer, whether the daemon did it (`ok`) or not.
 
-    Raises `OSError`, as `open_connection` does; `TimeoutError` where no answer comes, and `EOFError` where the daemon ends
-    before it has answered.
+    Raises `OSError`, as `open_connection` does; `TimeoutError` where no answer comes, and `EOFError` where the daemon
+    ends before it has answered.
     """
     received = bytearray()
     with open_connection(directory, name, timeout_s=timeout_s) as item:

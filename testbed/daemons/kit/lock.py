@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end
 import fcntl
 import os
 from pathlib import Path

@@ -6,8 +6,6 @@ One that is a module of its own says so over a pipe (`start_ready`, `say_ready`)
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end
-from testbed.base.cleanup import closed_at_end
 import os
 import signal
 import subprocess
@@ -15,6 +13,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from testbed.base.cleanup import closed_at_end
 from testbed.base.descriptors import wait_readable
 from testbed.base.errors import TestbedError
 from testbed.base.linux.processes import disown, launch, package_environment

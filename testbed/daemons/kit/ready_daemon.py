@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end
 import argparse
 import contextlib
 import os
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from testbed.base.cleanup import closed_at_end
 from testbed.base.descriptors import wait_readable
 from testbed.base.errors import TestbedError
 from testbed.base.linux.processes import last_line
@@ -81,13 +81,15 @@ class ReadyDaemon:
 
     def stop(self, run_directory: Path) -> None:
         """Have it end by its commands `status` and `shutdown`, and wait for its end. Fine where there is none."""
-        with contextlib.suppress(self.missing, ProcessLookupError):
-            with closed_at_end(os.pidfd_open(self.ask(run_directory, "status")["pid"])) as descriptor:
-                with contextlib.suppress(self.missing):
-                    self.ask(run_directory, "shutdown")
-                if not wait_readable(descriptor, END_TIMEOUT_S):
-                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-                    select.select([descriptor], [], [], END_TIMEOUT_S)
+        with (
+            contextlib.suppress(self.missing, ProcessLookupError),
+            closed_at_end(os.pidfd_open(self.ask(run_directory, "status")["pid"])) as descriptor,
+        ):
+            with contextlib.suppress(self.missing):
+                self.ask(run_directory, "shutdown")
+            if not wait_readable(descriptor, END_TIMEOUT_S):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                select.select([descriptor], [], [], END_TIMEOUT_S)
 
     def log(self, run_directory: Path) -> str:
         """Return the hint that leads to what it has written."""

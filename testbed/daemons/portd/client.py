@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end
 import contextlib
 import fcntl
 import os
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from testbed.base.cleanup import closed_at_end
 from testbed.base.descriptors import wait_readable
 from testbed.daemons.kit import configuration
 from testbed.daemons.kit.client import NOBODY, ask

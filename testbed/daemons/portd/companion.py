@@ -6,12 +6,12 @@ a number that another process may have by then.
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end
 import contextlib
 import os
 import subprocess
 from pathlib import Path
 
+from testbed.base.cleanup import closed_at_end
 from testbed.daemons.kit.process import start_module
 
 LOG_NAME = "portd.log"

@@ -6,10 +6,8 @@ another guard should this one end. It ends with an agent that leaves no attachme
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end
 import argparse
 import contextlib
-import os
 import select
 import sys
 import time
@@ -17,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from testbed.base.cleanup import closed_at_end
 from testbed.base.datapath.maps import LabMaps
 from testbed.base.descriptors import wait_readable
 from testbed.base.errors import TestbedError

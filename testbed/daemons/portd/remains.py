@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end
 import contextlib
 import fcntl
 import os
 from pathlib import Path
 
+from testbed.base.cleanup import closed_at_end
 from testbed.daemons.portd.attachment import DIRECTORY_NAME
 from testbed.daemons.portd.companion import LOG_NAME, SOCKET_NAME
 
@@ -25,8 +25,10 @@ def remove_unwanted(run_directory: Path) -> None:
 
     Where a command holds the run directory, it is about to start an agent or to end one: what is there is its own.
     """
-    with contextlib.suppress(OSError):
-        with closed_at_end(os.open(run_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as descriptor:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            remove(run_directory)
-            run_directory.rmdir()
+    with (
+        contextlib.suppress(OSError),
+        closed_at_end(os.open(run_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as descriptor,
+    ):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        remove(run_directory)
+        run_directory.rmdir()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from testbed.base.cleanup import closed_at_end
 from testbed.base.datapath import bpf
 from testbed.base.datapath.abi import CLASSES, SAMPLES_MAP, SampleFate
 from testbed.base.datapath.maps import SAMPLE, LabMaps, RingMemory

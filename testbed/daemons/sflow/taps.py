@@ -6,13 +6,13 @@ tells there which port a packet came in by, nor how deep a queue was.
 
 from __future__ import annotations
 
-from testbed.base.cleanup import on_failure
 import ctypes
 import socket
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
 
+from testbed.base.cleanup import on_failure
 from testbed.base.datapath.abi import SAMPLE_BYTES
 
 _ETH_P_ALL = 0x0003

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from testbed.base.cleanup import on_failure
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from testbed.base.cleanup import on_failure
 from testbed.protocols.infiniband.data_path import Congestion, PathLink, PathNode, SubnetDataPath
 from testbed.protocols.infiniband.subnet import Subnet
 from testbed.protocols.infiniband.tables import set_tables

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from testbed.base.cleanup import Closing, on_failure
 import contextlib
 import json
 import socket
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from testbed.base.cleanup import Closing, on_failure
 from testbed.base.unix_sockets import open_connection
 from testbed.daemons.subnetd.captures import CAPTURE_SOCKET, END, HEAD, NOTHING_MORE
 from testbed.daemons.subnetd.errors import WiresError, WiresMissing

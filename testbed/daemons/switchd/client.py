@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.daemons.kit import configuration
 from testbed.base.unix_sockets import open_connection
+from testbed.daemons.kit import configuration
 from testbed.daemons.kit.ready_daemon import ANSWER_TIMEOUT_S, ReadyDaemon
 from testbed.daemons.switchd.description import SwitchDescription
 from testbed.daemons.switchd.errors import SwitchError, SwitchMissing

@@ -6,7 +6,6 @@ It ends on SIGTERM, SIGINT or when it is asked to. Commands are `status`, `forge
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end
 import contextlib
 import ctypes
 import dataclasses
@@ -20,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from testbed.base.cleanup import closed_at_end
 from testbed.daemons.kit import configuration, realtime
 from testbed.daemons.kit.control import ControlServer
 from testbed.daemons.switchd.description import SwitchDescription
@@ -164,9 +164,11 @@ class SwitchProcess:
     def _tell(self, event: Mapping[str, Any]) -> None:
         """Append to the events; where that fails, nobody is told, and frames go on."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        with contextlib.suppress(OSError):
-            with closed_at_end(os.open(EVENTS_NAME, flags, 0o644, dir_fd=self._directory)) as descriptor:
-                os.write(descriptor, json.dumps(event).encode() + b"\n")
+        with (
+            contextlib.suppress(OSError),
+            closed_at_end(os.open(EVENTS_NAME, flags, 0o644, dir_fd=self._directory)) as descriptor,
+        ):
+            os.write(descriptor, json.dumps(event).encode() + b"\n")
 
     def _status(self) -> dict[str, Any]:
         self._lost += lost_frames(self._socket)

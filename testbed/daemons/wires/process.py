@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from testbed.base.cleanup import on_failure
 import contextlib
 import select
 import socket
 import time
 from collections.abc import Iterator
 
+from testbed.base.cleanup import on_failure
 from testbed.base.linux import rtnetlink
 from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.rtnetlink import RouteSocket

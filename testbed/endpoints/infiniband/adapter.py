@@ -6,7 +6,6 @@ Source: InfiniBand Architecture Specification volume 1, 9.2 (BTH), 9.3.2 (DETH),
 
 from __future__ import annotations
 
-from testbed.base.cleanup import Closing, on_failure
 import json
 import socket
 import struct
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from testbed.base.cleanup import Closing, on_failure
 from testbed.base.unix_sockets import open_connection
 from testbed.protocols.errors import DecodeError, UsageError
 from testbed.protocols.infiniband.local_routing import DEFAULT_PKEY, LocalHeader, decode_unchecked, encode_unchecked

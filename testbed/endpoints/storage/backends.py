@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from testbed.base.cleanup import on_failure
 import errno
 import mmap
 import os
 from abc import ABC, abstractmethod
 from pathlib import Path
 
+from testbed.base.cleanup import on_failure
 from testbed.endpoints.storage.pattern import Pattern
 from testbed.protocols.nvme.codes import Status
 

@@ -12,7 +12,6 @@ Specification 2.0, 4.5 (NQNs).
 
 from __future__ import annotations
 
-from testbed.base.cleanup import on_failure
 import ctypes
 import fcntl
 import mmap
@@ -25,6 +24,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed.base.cleanup import on_failure
 from testbed.endpoints.storage.media import MediaConfig
 from testbed.endpoints.storage.pattern import Pattern
 

@@ -7,11 +7,11 @@ the tool on top.
 
 from __future__ import annotations
 
-from testbed.base.cleanup import Closing
 import select
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from testbed.base.cleanup import Closing
 from testbed.endpoints.storage.path import OpenSocket, Path, open_plain
 from testbed.endpoints.storage.socket_link import Poll
 from testbed.endpoints.storage.volume import Operation, Volume, VolumeRequest

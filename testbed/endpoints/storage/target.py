@@ -12,9 +12,8 @@ was sent gets no more read for it.
 
 from __future__ import annotations
 
-from testbed.base.cleanup import on_failure
-import contextlib
 import argparse
+import contextlib
 import heapq
 import itertools
 import json
@@ -31,6 +30,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+from testbed.base.cleanup import on_failure
 from testbed.base.program_errors import ProgramError
 from testbed.endpoints.storage.backends import Backend, MediaError
 from testbed.endpoints.storage.media import Media

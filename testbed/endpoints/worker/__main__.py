@@ -12,7 +12,6 @@ that this transport's sockets need; without, as sockets of the kernel do.
 
 from __future__ import annotations
 
-from testbed.base.cleanup import on_failure
 import argparse
 import gc
 import json
@@ -23,6 +22,7 @@ import signal
 import sys
 from dataclasses import dataclass
 
+from testbed.base.cleanup import on_failure
 from testbed.endpoints import namespace
 from testbed.endpoints.loop import Loop
 from testbed.endpoints.worker.domain import Domains

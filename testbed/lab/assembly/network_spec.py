@@ -161,9 +161,7 @@ class NetworkSpec(SpecModel):
     vni: Written[Vni] = Field(
         default=None, description="Gives the VNI of a network that another one carries; by default the plan does."
     )
-    design: Written[
-        Annotated[str, OneOf((*NETWORK_DESIGNS, HAND_WRITTEN, OUT_OF_BAND), noun="design")]
-    ] = Field(
+    design: Written[Annotated[str, OneOf((*NETWORK_DESIGNS, HAND_WRITTEN, OUT_OF_BAND), noun="design")]] = Field(
         default=None,
         description="Names the design of the network; the default is leaf-spine; out-of-band is a port for management"
         " on every node.",

@@ -19,7 +19,15 @@ from testbed.base.yaml.paths import Path as KeyPath
 from testbed.lab.core.model import NETNS, OUT_OF_BAND, NodeKind, Role
 from testbed.lab.core.schema import foreign
 from testbed.lab.core.schema.other_tools import OtherTool
-from testbed.lab.formats.imported import ImportedLab, ImportedLink, ImportedNode, Remarks, mapping, shown, without_removal
+from testbed.lab.formats.imported import (
+    ImportedLab,
+    ImportedLink,
+    ImportedNode,
+    Remarks,
+    mapping,
+    shown,
+    without_removal,
+)
 from testbed.lab.formats.node_keys import NodeKeys, has_frr, is_router, texts
 from testbed.lab.formats.roles import is_name_of_server, is_name_of_switch, tier_of_name
 

@@ -16,7 +16,15 @@ from testbed.base.yaml.document import Document, Tree
 from testbed.base.yaml.paths import Path as KeyPath
 from testbed.lab.core.schema import foreign
 from testbed.lab.core.schema.other_tools import OtherTool
-from testbed.lab.formats.imported import ImportedLab, ImportedLink, ImportedNode, Remarks, mapping, shown, without_removal
+from testbed.lab.formats.imported import (
+    ImportedLab,
+    ImportedLink,
+    ImportedNode,
+    Remarks,
+    mapping,
+    shown,
+    without_removal,
+)
 from testbed.lab.formats.netlab_links import LinkReader
 from testbed.lab.formats.node_keys import NodeKeys, has_frr
 from testbed.lab.formats.roles import LEAF, SPINE, tier_of_name

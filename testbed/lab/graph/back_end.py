@@ -436,7 +436,10 @@ class _Builder:
             title = "Switch" if out_of_band else "Rail switches" if railed else "Leaf switches"
             self._row_label(title, str(len(rails)), self.rects[rails[0].name].y + CARD_HEIGHT / 2)
         if self.lab.endpoints:
-            first = min((self.rects[self.aliases.get(host.name, host.name)] for host in self.lab.endpoints), key=lambda rect: rect.y)
+            first = min(
+                (self.rects[self.aliases.get(host.name, host.name)] for host in self.lab.endpoints),
+                key=lambda rect: rect.y,
+            )
             more = f" + {len(self.lab.targets)} storage" if self.lab.targets else ""
             self._row_label("Nodes" if out_of_band else HOSTS, f"{len(self.lab.hosts)}{more}", first.y + 20.0)
 

@@ -7,7 +7,6 @@ Who sends them is not believed: an OPEN has to name an address of its sender's h
 
 from __future__ import annotations
 
-from testbed.base.cleanup import on_failure
 import contextlib
 import errno
 import heapq
@@ -22,6 +21,7 @@ from functools import partial
 from ipaddress import ip_address
 from random import Random
 
+from testbed.base.cleanup import on_failure
 from testbed.endpoints import namespace
 from testbed.endpoints.loop import Loop
 from testbed.run.carrier import transparent

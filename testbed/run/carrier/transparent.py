@@ -3,12 +3,12 @@ of who opened them. They need CAP_NET_ADMIN. Source: ip(7), IP_TRANSPARENT; ipv6
 
 from __future__ import annotations
 
-from testbed.base.cleanup import on_failure
 import errno
 import socket
 import struct
 from ipaddress import IPv4Address, IPv6Address
 
+from testbed.base.cleanup import on_failure
 from testbed.run.carrier.frames import Address, ConnectionEnds
 
 _IP_TRANSPARENT, _IPV6_TRANSPARENT = 19, 75

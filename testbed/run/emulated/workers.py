@@ -7,7 +7,6 @@ for without an end: a worker that dies, refuses or stays silent is named.
 
 from __future__ import annotations
 
-from testbed.base.cleanup import on_failure
 import contextlib
 import json
 import os
@@ -22,6 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import IO, Any, ClassVar, Protocol, Self
 
+from testbed.base.cleanup import on_failure
 from testbed.base.errors import ExitCode, ScenarioError, TestbedError
 from testbed.base.interrupt import Interrupt
 from testbed.protocols.nvme.codes import Status, status_name

@@ -8,13 +8,13 @@ Workers stay between runs, so that a run costs little beyond its traffic.
 
 from __future__ import annotations
 
-from testbed.base.cleanup import on_failure
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Self
 
+from testbed.base.cleanup import on_failure
 from testbed.base.errors import TestbedError
 from testbed.base.interrupt import Interrupt
 from testbed.endpoints.worker.program import Program

@@ -9,7 +9,6 @@ one that was begun late, one whose time or step the traffic did not live to see.
 
 from __future__ import annotations
 
-from testbed.base.cleanup import on_failure
 import contextlib
 import threading
 import time
@@ -17,6 +16,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from testbed.base.cleanup import on_failure
 from testbed.lab.core.deploy.links.changes import LinkControl
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.steps import ignore_steps

@@ -14,7 +14,7 @@ from collections.abc import Hashable, Mapping
 import numpy as np
 
 from testbed.workload.oracles.fabric_graph import FabricGraph, NoPath
-from testbed.workload.oracles.max_min import Floats, Indexes
+from testbed.workload.oracles.max_min import Floats
 
 _MOST_TURNS = 16
 _WHOLE = 1 - 1e-9

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end
 import contextlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from testbed.base.cleanup import closed_at_end
 from testbed.base.errors import DriverError
 from testbed.base.linux import syscalls
 from testbed.base.linux.namespaces import enter_namespace

@@ -7,9 +7,7 @@ below the lab's run directory, beside which the provider lies.
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end
 import contextlib
-import os
 import shutil
 import subprocess
 from collections import Counter
@@ -18,6 +16,7 @@ from pathlib import Path
 from secrets import randbelow
 from typing import TYPE_CHECKING
 
+from testbed.base.cleanup import closed_at_end
 from testbed.base.errors import CapabilityError, DriverError, PlanError
 from testbed.base.linux.namespaces import NETNS_DIRECTORY
 from testbed.base.typed_json import encode

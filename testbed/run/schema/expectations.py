@@ -83,7 +83,10 @@ def unmeasured_metrics(document: Document, point: Scenario, lab: Lab) -> Iterato
 def _lack(samples: str, point: Scenario, lab: Lab, tenant: str) -> tuple[str, str]:
     """Say why no run of a point has such samples ("" where it may), and what would give them."""
     if samples in _OF_QUEUES:
-        queues = any(lab.qos_of(network) is not None for network in lab.network_names) or TRANSPORTS[point.transport.kind.value].over_subnet
+        queues = (
+            any(lab.qos_of(network) is not None for network in lab.network_names)
+            or TRANSPORTS[point.transport.kind.value].over_subnet
+        )
         return "" if queues else f"{lab.name} has no qos", "qos: {preset: uec} in the topology"
     if samples in _OF_FAULTS:
         lacks = "" if point.faults else "the scenario has no faults"

@@ -7,7 +7,6 @@ sockets that stay open.
 
 from __future__ import annotations
 
-from testbed.base.cleanup import on_failure
 import time
 from collections.abc import Sequence
 
@@ -24,6 +23,7 @@ from testbed.api.console.counters.link_statistics import (
     read_statistics,
 )
 from testbed.api.console.counters.quantities import UNKNOWN, Totals
+from testbed.base.cleanup import on_failure
 from testbed.base.datapath.abi import CLASSES
 from testbed.base.datapath.maps import INGRESS, PAUSE, QUEUE, LabMaps
 from testbed.base.linux.rtnetlink import RouteSocket

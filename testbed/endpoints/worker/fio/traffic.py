@@ -11,7 +11,6 @@ is known from that report alone, and so targets hear of its steps then.
 
 from __future__ import annotations
 
-from testbed.base.cleanup import on_failure
 import contextlib
 import os
 import select
@@ -22,6 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from testbed.base.cleanup import on_failure
 from testbed.base.program_errors import TrafficError
 from testbed.endpoints import namespace
 from testbed.endpoints.storage.fio import (

@@ -6,11 +6,11 @@ what was written is checked on the medium when nothing moves any more, so that t
 
 from __future__ import annotations
 
-from testbed.base.cleanup import on_failure
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 
+from testbed.base.cleanup import on_failure
 from testbed.base.program_errors import TrafficError
 from testbed.endpoints.storage.kernel_target import KernelTarget, KernelTargetConfig
 from testbed.endpoints.storage.media import MediaConfig

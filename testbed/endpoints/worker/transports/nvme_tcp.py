@@ -10,7 +10,6 @@ of all else, targets forget what was written and make what is read.
 
 from __future__ import annotations
 
-from testbed.base.cleanup import on_failure
 import select
 import socket
 import uuid
@@ -18,6 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from testbed.base.cleanup import on_failure
 from testbed.base.program_errors import TrafficError
 from testbed.endpoints.storage.backends import Backend, MediaError, MemoryBackend
 from testbed.endpoints.storage.media import MediaConfig

@@ -7,7 +7,6 @@ nothing.
 
 from __future__ import annotations
 
-from testbed.base.cleanup import on_failure
 import contextlib
 import os
 import socket
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address
 
+from testbed.base.cleanup import on_failure
 from testbed.base.linux import syscalls
 from testbed.base.linux.namespaces import enter_namespace, in_namespace
 from testbed.base.linux.neighbours import (

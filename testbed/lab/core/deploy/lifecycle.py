@@ -488,9 +488,8 @@ def run_node_commands(lab: Lab, running: RunningLab, only: Container[str] | None
 
 def await_convergence(plan: LabPlan, state: StateDirectory, timeout_s: float, notify: StepCallback) -> None:
     """Wait until the routing of a lab that is up has converged. Raises `ConvergenceError`."""
-    with contextlib.closing(ConvergenceWatch(plan, state.run_directory(plan.lab))) as watch:
-        with step("converge", notify):
-            watch.wait(timeout_s, notify)
+    with contextlib.closing(ConvergenceWatch(plan, state.run_directory(plan.lab))) as watch, step("converge", notify):
+        watch.wait(timeout_s, notify)
 
 
 def destroy_lab(name: str, state: StateDirectory, notify: StepCallback = ignore_steps) -> DestroyOutcome:

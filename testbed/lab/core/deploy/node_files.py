@@ -8,7 +8,6 @@ neither model nor plan.
 
 from __future__ import annotations
 
-from testbed.lab.core.deploy.records.journal import writing_state
 import errno
 import os
 import shutil
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING
 from testbed.base.linux.node_memory import NodeMemory, forget_memory
 from testbed.base.linux.views import NodeView
 from testbed.base.linux.vty import OWN_CONFIGURATION, OWN_RUN_DIRECTORY, shell_directory
-from testbed.lab.core.deploy.records.journal import state_error
+from testbed.lab.core.deploy.records.journal import writing_state
 
 if TYPE_CHECKING:
     from testbed.lab.core.model import Lab

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from testbed.lab.core.deploy.records.journal import writing_state
 import os
 import secrets
 from collections.abc import Collection, Container, Iterable, Mapping
@@ -15,7 +14,7 @@ from testbed.base.linux import vty
 from testbed.base.linux.processes import Process, kill_processes, processes_in, terminate
 from testbed.base.names import choice_hint, namespace_name
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.deploy.records.journal import state_error
+from testbed.lab.core.deploy.records.journal import writing_state
 from testbed.lab.core.deploy.records.kept_events import keep_event
 from testbed.lab.core.drivers.probing.machine import KNOWN_DAEMONS, FrrInstallation, find_frr
 from testbed.lab.core.drivers.routing.frr import (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from testbed.base.cleanup import on_failure
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from testbed.base.cleanup import on_failure
 from testbed.base.errors import DriverError, TestbedError
 from testbed.base.files import write_atomically
 from testbed.base.names import SUBNET_NODE, all_names_hint, namespace_name

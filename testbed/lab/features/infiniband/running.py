@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end, on_failure
 import contextlib
 import json
 import os
@@ -13,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from testbed.base.cleanup import closed_at_end, on_failure
 from testbed.base.descriptors import wait_readable
 from testbed.base.errors import DriverError
 from testbed.base.files import write_atomically
@@ -234,10 +234,9 @@ def kill_manager(plane: Plane, name: str) -> bool:
     pid = noted_pids(plane.directory).get(name)
     if pid is None:
         return False
-    with contextlib.suppress(ProcessLookupError):
-        with closed_at_end(os.pidfd_open(pid)) as descriptor:
-            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-            wait_readable(descriptor, KILL_TIMEOUT_S)
+    with contextlib.suppress(ProcessLookupError), closed_at_end(os.pidfd_open(pid)) as descriptor:
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        wait_readable(descriptor, KILL_TIMEOUT_S)
     _reap(pid)
     Simulator(plane=plane).forget_dead()
     return True

@@ -6,7 +6,6 @@ that is appended to, so that whoever asks next may empty it. One asks at a time,
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end
 import fcntl
 import os
 import re
@@ -17,6 +16,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from testbed.base.cleanup import closed_at_end
 from testbed.base.errors import DriverError
 from testbed.base.linux.inotify import IN_MODIFY, DirectoryWatch
 from testbed.base.linux.processes import has_ended, last_line
@@ -99,10 +99,13 @@ class Simulator:
             self._prompt.unlink(missing_ok=True)
             os.mkfifo(self._prompt, 0o600)
             self._output.write_bytes(b"")
-            with closed_at_end(os.open(self._prompt, os.O_RDWR | os.O_CLOEXEC)) as prompt:
-                with self._output.open("ab") as output, self.log.open("ab") as log:
-                    command = ["ibsim", "-s", *simulator_limits(subnet), str(self.network)]
-                    process = self.plane.start(command, stdin=prompt, stdout=output, stderr=log, start_new_session=True)
+            with (
+                closed_at_end(os.open(self._prompt, os.O_RDWR | os.O_CLOEXEC)) as prompt,
+                self._output.open("ab") as output,
+                self.log.open("ab") as log,
+            ):
+                command = ["ibsim", "-s", *simulator_limits(subnet), str(self.network)]
+                process = self.plane.start(command, stdin=prompt, stdout=output, stderr=log, start_new_session=True)
         except OSError as error:
             raise DriverError(f"cannot start ibsim: {error}", operation="ibsim") from error
         try:
@@ -134,17 +137,16 @@ class Simulator:
                 descriptor = os.open(self._prompt, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             except OSError as error:
                 raise self._silence() from error
-            with closed_at_end(descriptor):
-                with self._watched() as watch:
-                    os.truncate(self._output, 0)
-                    os.write(descriptor, f"{command}\n".encode())
-                    deadline = time.monotonic() + timeout_s
-                    while not self._is_done():
-                        if time.monotonic() > deadline:
-                            raise self._silence()
-                        watch.wait(0.2)
-                        list(watch.read())
-                    return self._said().removesuffix(PROMPT)
+            with closed_at_end(descriptor), self._watched() as watch:
+                os.truncate(self._output, 0)
+                os.write(descriptor, f"{command}\n".encode())
+                deadline = time.monotonic() + timeout_s
+                while not self._is_done():
+                    if time.monotonic() > deadline:
+                        raise self._silence()
+                    watch.wait(0.2)
+                    list(watch.read())
+                return self._said().removesuffix(PROMPT)
 
     def unlink(self, identifier: str, port: int) -> None:
         """Cut the link at a port. Raises `DriverError` where it has none, or none any more."""

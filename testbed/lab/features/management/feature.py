@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from testbed.base.cleanup import on_failure
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from testbed.base.cleanup import on_failure
 from testbed.base.errors import CapabilityError
 from testbed.lab.core.feature import Deployment, EndedProcess, Feature, FeatureChange, Started
 

@@ -6,7 +6,6 @@ with that. So nothing has to be journalled but what the lab directory has for pe
 
 from __future__ import annotations
 
-from testbed.lab.core.deploy.records.journal import writing_state
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from testbed.base.rows import for_programs
 from testbed.lab.core.deploy.links.recorded import WireChange, read_link_state
 from testbed.lab.core.deploy.live import NoSuchNode, RunningLab
 from testbed.lab.core.deploy.power import WITH_POWER
-from testbed.lab.core.deploy.records.journal import Journal, state_error
+from testbed.lab.core.deploy.records.journal import Journal, writing_state
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.watch.events import EventStream, LabEvent
 from testbed.lab.core.model import BACKEND, NETNS, Lab, NodeKind

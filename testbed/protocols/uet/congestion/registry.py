@@ -15,10 +15,7 @@ from testbed.protocols.uet.congestion.controller import ContextController
 from testbed.protocols.uet.congestion.nscc_config import NsccConfig
 
 CONTROLLERS: Final[Mapping[str, ContextController]] = MappingProxyType(
-    {
-        one.name: one
-        for one in (nscc.CONTROLLER, rccc.CONTROLLER, both.CONTROLLER, none.CONTROLLER)
-    }
+    {one.name: one for one in (nscc.CONTROLLER, rccc.CONTROLLER, both.CONTROLLER, none.CONTROLLER)}
 )
 """In the order in which they are listed."""
 

@@ -30,7 +30,7 @@ _MOST_RESPONSES: Final = 1 << 16
 class ReadResponses:
     """Target: data of reads that did not fit into ACKs, on its way back in the return direction."""
 
-    __slots__ = ("remaining_bytes", "_deferred", "_offered", "_packets", "message_id")
+    __slots__ = ("_deferred", "_offered", "_packets", "message_id", "remaining_bytes")
 
     def __init__(self, deferred: DeferredSends) -> None:
         self._deferred = deferred

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from testbed.base.errors import disk_error
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.base.errors import RecordError
+from testbed.base.errors import disk_error
 from testbed.base.rows import for_programs
 from testbed.record.record import Record
 from testbed.record.report.chart.figure import FigureStyle, draw_figure

@@ -3,10 +3,10 @@ and congestion besides."""
 
 from __future__ import annotations
 
-from testbed.base.cleanup import on_failure
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from testbed.base.cleanup import on_failure
 from testbed.lab.core.model import InfinibandFabric
 from testbed.lab.features.infiniband.wires import link_delays_ns, up_ports
 from testbed.protocols.infiniband.data_path import Congestion, PathLink, PathNode, SubnetDataPath

@@ -9,13 +9,13 @@ such as those of scale-up domains, have names of their own, and the feature chan
 
 from __future__ import annotations
 
-from testbed.base.cleanup import Closing
 import contextlib
 import errno
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from testbed.base.cleanup import Closing
 from testbed.base.datapath.abi import PROBABILITY_ONE
 from testbed.base.errors import TestbedError
 from testbed.base.linux import rtnetlink, syscalls

@@ -6,8 +6,6 @@ the port ("node:interface") that sends in it.
 
 from __future__ import annotations
 
-from testbed.lab.core.deploy.records.journal import writing_state
-from testbed.base.cleanup import closed_at_end
 import contextlib
 import fcntl
 import json
@@ -17,8 +15,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from testbed.base.cleanup import closed_at_end
 from testbed.lab.core.deploy.records.files import write_state
-from testbed.lab.core.deploy.records.journal import StateError, state_error
+from testbed.lab.core.deploy.records.journal import StateError, writing_state
 from testbed.lab.core.drivers.netlink.netem import HtbClass
 
 SCHEMA = 1

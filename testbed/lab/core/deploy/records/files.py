@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from testbed.lab.core.deploy.records.journal import writing_state
-from testbed.base.cleanup import closed_at_end
 import contextlib
 import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from testbed.base.cleanup import closed_at_end
 from testbed.base.files import write_atomically
-from testbed.lab.core.deploy.records.journal import state_error
+from testbed.lab.core.deploy.records.journal import writing_state
 
 LAB_SCHEMA = 1
 """The schema of `lab.json`. It changes only when the meaning of a field does: new fields get defaults, and fields that

@@ -6,7 +6,6 @@ in there has left by ports that stay: so its packets are kept for as long as the
 
 from __future__ import annotations
 
-from testbed.lab.core.deploy.records.journal import writing_state
 import json
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from testbed.base.datapath.abi import CLASSES
 from testbed.base.files import write_atomically
-from testbed.lab.core.deploy.records.journal import state_error
+from testbed.lab.core.deploy.records.journal import writing_state
 
 if TYPE_CHECKING:
     from testbed.base.datapath.maps import LabMaps

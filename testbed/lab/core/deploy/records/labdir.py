@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from testbed.lab.core.deploy.records.journal import writing_state
 import contextlib
 import json
 import os
@@ -16,7 +15,7 @@ from typing import Any
 import yaml
 
 from testbed.base.names import namespace_name
-from testbed.lab.core.deploy.records.journal import Journal, state_error
+from testbed.lab.core.deploy.records.journal import Journal, writing_state
 from testbed.lab.core.model import Lab
 from testbed.lab.core.model.containers import CONTAINER_RUNTIMES
 from testbed.lab.core.plan.lab_plan import LabPlan

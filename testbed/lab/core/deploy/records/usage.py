@@ -5,16 +5,15 @@ A run holds the lab that it measures on for as long as it needs it; several may.
 
 from __future__ import annotations
 
-from testbed.lab.core.deploy.records.journal import writing_state
-from testbed.base.cleanup import closed_at_end
 import contextlib
 import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from testbed.base.cleanup import closed_at_end
 from testbed.base.errors import TestbedError
-from testbed.lab.core.deploy.records.journal import state_error
+from testbed.lab.core.deploy.records.journal import writing_state
 
 FILE_NAME = "in-use"
 """In a lab's state directory: empty, and locked by those who use the lab."""

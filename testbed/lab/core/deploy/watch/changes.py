@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from testbed.base.cleanup import on_failure
 import select
 import time
 from typing import ClassVar
 
+from testbed.base.cleanup import on_failure
 from testbed.base.errors import DriverError
 from testbed.base.linux import rtnetlink, syscalls
 from testbed.base.linux.namespaces import enter_namespace

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from testbed.base.cleanup import on_failure
 import contextlib
 import datetime
 import errno
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed.base.cleanup import on_failure
 from testbed.base.errors import LabNotFound
 from testbed.base.linux import rtnetlink, syscalls
 from testbed.base.linux.inotify import IN_CREATE, IN_MODIFY, DirectoryWatch

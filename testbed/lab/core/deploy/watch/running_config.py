@@ -6,7 +6,6 @@ it when a deploy has started them with it; whatever differs from that later was 
 
 from __future__ import annotations
 
-from testbed.lab.core.deploy.records.journal import writing_state
 import difflib
 import json
 import shutil
@@ -20,7 +19,7 @@ from pathlib import Path
 from testbed.base.errors import DriverError
 from testbed.base.linux import vty
 from testbed.lab.core.deploy.node_files import DIRECTORY
-from testbed.lab.core.deploy.records.journal import state_error
+from testbed.lab.core.deploy.records.journal import writing_state
 from testbed.lab.core.drivers.probing.machine import KNOWN_DAEMONS
 
 _AT_ONCE = 4

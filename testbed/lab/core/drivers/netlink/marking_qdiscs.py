@@ -38,9 +38,7 @@ def red_options(_port: InstallPort, item: ClassPlan) -> bytes:
     return options + attribute(TCA_RED_FLAGS, struct.pack("=II", flags, flags))  # value and mask
 
 
-MARKING_QDISCS: Mapping[MarkBy, Callable[[InstallPort, ClassPlan], bytes]] = MappingProxyType(
-    {MarkBy.RED: red_options}
-)
+MARKING_QDISCS: Mapping[MarkBy, Callable[[InstallPort, ClassPlan], bytes]] = MappingProxyType({MarkBy.RED: red_options})
 """The attributes in TCA_OPTIONS of each qdisc that marks, for a class with an ECN curve on a port."""
 
 

@@ -7,7 +7,6 @@ looked up: probing changes nothing that anybody sees. Others are loaded by askin
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end
 import ctypes
 import errno
 import fcntl
@@ -22,6 +21,7 @@ from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
 
+from testbed.base.cleanup import closed_at_end
 from testbed.base.datapath.markers import KERNEL_MARKERS
 from testbed.base.errors import DriverError
 from testbed.base.linux import rtnetlink, syscalls

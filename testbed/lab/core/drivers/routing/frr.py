@@ -10,7 +10,6 @@ configuration. There, daemons run in mount namespaces in which FRR's own directo
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end
 import contextlib
 import os
 import pwd
@@ -23,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from testbed.base.cleanup import closed_at_end
 from testbed.base.errors import CapabilityError, DriverError
 from testbed.base.linux import syscalls
 from testbed.base.linux.inotify import DirectoryWatch
@@ -309,7 +309,9 @@ class DaemonLauncher:
     def _start(self, frr: FrrInstallation, item: DaemonSet, daemon: str) -> None:
         """Start a daemon from the calling thread, which is not to be used for anything else."""
         enter_namespace(item.namespace)
-        with closed_at_end(os.open(item.directory / f"{daemon}.out", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)) as output:
+        with closed_at_end(
+            os.open(item.directory / f"{daemon}.out", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        ) as output:
             if frr.managed:
                 _see_own_directory(item.directory)
             if item.vrfs is not None:

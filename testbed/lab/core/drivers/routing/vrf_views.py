@@ -8,13 +8,13 @@ of its removal. The namespace must be empty when it comes: zebra takes no notice
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from testbed.base.cleanup import closed_at_end
 from testbed.base.errors import DriverError
 from testbed.base.linux import syscalls
 from testbed.base.linux.namespaces import NETNS_DIRECTORY

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from testbed.base.cleanup import on_failure
 import contextlib
 import secrets
 import subprocess
@@ -13,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from testbed.base.cleanup import on_failure
 from testbed.base.errors import CapabilityError, DriverError, TestbedError
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.node_files import HOSTS, hosts_path, libfabric_directory

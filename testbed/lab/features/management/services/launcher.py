@@ -7,7 +7,6 @@ it prints are in files of the service's directory.
 
 from __future__ import annotations
 
-from testbed.base.cleanup import closed_at_end
 import errno
 import grp
 import os
@@ -23,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from testbed.base.cleanup import closed_at_end
 from testbed.base.errors import CapabilityError, DriverError
 from testbed.base.files import write_atomically
 from testbed.base.installation import packages
