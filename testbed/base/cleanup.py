@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    import subprocess
 
 
 class Closing:
@@ -39,3 +42,9 @@ def on_failure(undo: Callable[..., object], *arguments: object) -> Iterator[None
     except BaseException:
         undo(*arguments)
         raise
+
+
+def end_at_once(process: subprocess.Popen[Any]) -> None:
+    """End a child by SIGKILL, and wait until it is gone."""
+    process.kill()
+    process.wait()

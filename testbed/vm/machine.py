@@ -23,7 +23,7 @@ from typing import Any
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from testbed.base.cleanup import closed_at_end
+from testbed.base.cleanup import closed_at_end, end_at_once
 from testbed.base.descriptors import wait_readable
 from testbed.base.files import cache_directory, write_atomically
 from testbed.lab.core.deploy.records.files import locked
@@ -219,8 +219,7 @@ class Machine:
             return wait_for_login(login, timeout_s=timeout_s, alive=lambda: process.poll() is None)
         except BaseException as error:
             ended = process.poll() is not None
-            process.kill()
-            process.wait()
+            end_at_once(process)
             if not isinstance(error, Exception):
                 raise
             words = self.last_words()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from testbed.base.cleanup import closed_at_end
+from testbed.base.cleanup import closed_at_end, end_at_once, on_failure
 from testbed.base.errors import DriverError
 from testbed.base.files import CHECKOUT
 from testbed.base.linux import syscalls
@@ -104,12 +104,8 @@ def launch_servers(
     """
     try:
         process = launch(module, arguments, log)
-        try:
+        with on_failure(end_at_once, process):
             status = process.wait(timeout_s)
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
     except (OSError, subprocess.TimeoutExpired) as error:
         raise DriverError(f"{what} not start: {error}", operation=module) from error
     if status:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from testbed.base.cleanup import end_at_once
 from testbed.base.errors import CapabilityError, DriverError
 from testbed.base.linux.processes import last_line, package_environment
 
@@ -91,8 +92,7 @@ class LineProcess:
         try:
             self.process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            end_at_once(self.process)
         os.close(self.pidfd)
         self._output.close()
 

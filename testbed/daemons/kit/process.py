@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from testbed.base.cleanup import closed_at_end
+from testbed.base.cleanup import closed_at_end, end_at_once
 from testbed.base.descriptors import wait_readable
 from testbed.base.errors import TestbedError
 from testbed.base.linux.processes import disown, launch, package_environment
@@ -57,8 +57,7 @@ def start_ready(start: Callable[[int], subprocess.Popen[bytes]], timeout_s: floa
         with closed_at_end(writer):
             process = start(writer)
         if not wait_readable(reader, timeout_s):
-            process.kill()
-            process.wait()
+            end_at_once(process)
             raise TimeoutError
         if not os.read(reader, len(_READY)):
             return process.pid, process.wait()

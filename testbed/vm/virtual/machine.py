@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from testbed.base.cleanup import end_at_once
 from testbed.base.files import cache_directory
 from testbed.vm import cache
 from testbed.vm.emulator import Emulator, environment
@@ -120,8 +121,7 @@ def run_job(
                     out()
                     err()
         finally:
-            process.kill()
-            process.wait()
+            end_at_once(process)
         outcome, archive = _read_outcome(disk)
         if outcome is None:
             words = _tail([scratch / "complaints", *files[:1]])

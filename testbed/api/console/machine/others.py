@@ -18,6 +18,7 @@ from testbed.api.console.answers import RefusedRequest, not_found
 from testbed.api.console.failures import PartFailures
 from testbed.api.console.machine.labs import LabRow
 from testbed.api.console.tethered import tethered_words
+from testbed.base.cleanup import end_at_once
 from testbed.base.errors import TestbedError
 from testbed.base.names import check_lab_name
 from testbed.vm.remote.ssh import SshSession
@@ -234,8 +235,7 @@ class _Forwarded:
         try:
             self.process.wait(START_S / 10)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            end_at_once(self.process)
 
 
 def answer_open(others: OtherMachines, body: dict[str, Any]) -> dict[str, str]:

@@ -386,13 +386,10 @@ class _TargetEnd:
         self._sockets: list[socket.socket] = []
         self._directory = tempfile.TemporaryDirectory(prefix="testbed-storage-", dir=traffic.protocol.directory)
         try:
-            self._start(addresses)
+            with on_failure(self.close):
+                self._start(addresses)
         except OSError as error:
-            self.close()
             raise TrafficError(f"storage cannot be served: {error}") from error
-        except BaseException:
-            self.close()
-            raise
 
     def _start(self, addresses: list[str]) -> None:
         traffic, directory = self._traffic, Path(self._directory.name)

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from testbed.base.cleanup import end_at_once, on_failure
 from testbed.base.datapath.pins import lab_directory
 from testbed.base.errors import TestbedError
 from testbed.base.linux import namespaces, processes
@@ -340,12 +341,8 @@ class RunningLab:
     ) -> subprocess.CompletedProcess[str]:
         """Run a command in a node to its end and capture what it prints."""
         process = self.spawn(node, argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        try:
+        with on_failure(end_at_once, process):
             out, err = process.communicate(timeout=timeout_s)
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
         return subprocess.CompletedProcess(list(argv), process.returncode, out.decode(), err.decode())
 
     def maps(self, *, writable: bool = False) -> LabMaps:

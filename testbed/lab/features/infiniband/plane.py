@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from testbed.base.cleanup import end_at_once, on_failure
 from testbed.base.datapath.build import compiled, source_texts
 from testbed.base.errors import CapabilityError, DriverError
 from testbed.base.files import write_atomically
@@ -163,12 +164,8 @@ class Plane:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        try:
+        with on_failure(end_at_once, process):
             out, error = process.communicate(given, timeout_s)
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
         if process.returncode:
             raise subprocess.CalledProcessError(process.returncode, list(argv), out, error)
         return out

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from testbed.base.cleanup import closed_at_end, on_failure
+from testbed.base.cleanup import closed_at_end, end_at_once, on_failure
 from testbed.base.descriptors import wait_readable
 from testbed.base.errors import DriverError
 from testbed.base.files import write_atomically
@@ -127,8 +127,7 @@ def start_beside(
         try:
             await_begun(manager, process, timeout_s)
         except ManagersStuck:
-            process.kill()
-            process.wait()
+            end_at_once(process)
             simulator.forget_dead()
             _note(plane, running)
             attempts -= 1

@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from testbed.base.cleanup import closed_at_end
+from testbed.base.cleanup import closed_at_end, end_at_once, on_failure
 from testbed.base.errors import DriverError
 from testbed.base.linux.inotify import IN_MODIFY, DirectoryWatch
 from testbed.base.linux.processes import has_ended, last_line
@@ -108,12 +108,8 @@ class Simulator:
                 process = self.plane.start(command, stdin=prompt, stdout=output, stderr=log, start_new_session=True)
         except OSError as error:
             raise DriverError(f"cannot start ibsim: {error}", operation="ibsim") from error
-        try:
+        with on_failure(end_at_once, process):
             self._await_ready(process, timeout_s)
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
         return process
 
     def _await_ready(self, process: subprocess.Popen[bytes], timeout_s: float) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from testbed.base.cleanup import end_at_once
 from testbed.base.datapath import pins
 from testbed.base.datapath.abi import BalancingMode
 from testbed.base.datapath.traffic_class import ClassPlan
@@ -338,7 +339,7 @@ def _overload(kernel: NetnsKernel) -> None:
     """Send as fast as the port lets us, with every CPU busy."""
     with ExitStack() as stack:
         for _ in os.sched_getaffinity(0):
-            stack.callback(_end, _spinner())
+            stack.callback(end_at_once, _spinner())
         sink = stack.enter_context(kernel.open_socket("b", socket.SOCK_DGRAM))
         sink.bind(_SINK)
         sender = stack.enter_context(kernel.open_socket("a", socket.SOCK_DGRAM))
@@ -359,11 +360,6 @@ def _spinner() -> subprocess.Popen[bytes]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
 
 
 def _pump(sender: socket.socket, ended: threading.Event) -> None:

@@ -10,6 +10,7 @@ import select
 import socket
 from collections.abc import Iterable, Iterator, Sequence
 
+from testbed.base.cleanup import on_failure
 from testbed.base.descriptors import wait_writable
 from testbed.base.errors import DriverError
 from testbed.base.linux import syscalls
@@ -45,13 +46,10 @@ class RawPorts:
         for node, interface in places:
             by_node.setdefault(node, []).append(interface)
         try:
-            syscalls.in_thread(lambda: self._open(lab, by_node))
+            with on_failure(self.close):
+                syscalls.in_thread(lambda: self._open(lab, by_node))
         except OSError as error:
-            self.close()
             raise DriverError(f"cannot open a packet socket: {error.strerror}", errno=error.errno or 0) from error
-        except BaseException:
-            self.close()
-            raise
 
     def _open(self, lab: str, by_node: dict[str, list[str]]) -> None:
         for node, interfaces in by_node.items():

@@ -23,6 +23,7 @@ from ipaddress import IPv6Address
 from pathlib import Path
 from typing import NamedTuple
 
+from testbed.base.cleanup import on_failure
 from testbed.base.errors import DriverError
 from testbed.base.linux import syscalls
 from testbed.base.linux.namespaces import enter_namespace
@@ -139,16 +140,11 @@ class UdpProber:
         make_room(len(wanted))
         self._epoll = select.epoll()
         try:
-            syscalls.in_thread(lambda: self._open_all(wanted))
-        except BaseException as error:
-            self.close()
-            if isinstance(error, OSError):
-                raise DriverError(
-                    f"cannot open a socket for probes{self._at}: {error.strerror}",
-                    operation="probe",
-                    errno=error.errno or 0,
-                ) from error
-            raise
+            with on_failure(self.close):
+                syscalls.in_thread(lambda: self._open_all(wanted))
+        except OSError as error:
+            message = f"cannot open a socket for probes{self._at}: {error.strerror}"
+            raise DriverError(message, operation="probe", errno=error.errno or 0) from error
         self.set_clock()
 
     def _open_all(self, ends: Sequence[ProbeEnd]) -> None:
