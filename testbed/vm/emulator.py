@@ -18,6 +18,7 @@ from typing import Any
 
 from testbed.base.errors import CapabilityError
 from testbed.base.files import cache_directory, write_atomically
+from testbed.base.programs import captured
 from testbed.lab.features.containers.images.debian_mirror import mirror
 from testbed.lab.features.containers.images.mmdebstrap import mmdebstrap_command, mmdebstrap_options
 from testbed.vm import cache
@@ -146,15 +147,7 @@ def _try_kvm(emulator: Emulator, image: VmImage) -> str:
         options += ["-kernel", str(image.kernel), "-initrd", str(image.initramfs)]
         options += ["-append", "console=ttyS0 quiet panic=-1 testbed.probe"]
         try:
-            done = subprocess.run(
-                [*emulator.program, *options],
-                env=environment(),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=KVM_PROBE_S,
-                check=False,
-            )
+            done = captured([*emulator.program, *options], KVM_PROBE_S, env=environment())
         except subprocess.TimeoutExpired:
             return f"a kernel did not start under KVM within {KVM_PROBE_S:.0f} s"
         if console.exists() and _ALIVE in console.read_text(errors="replace"):

@@ -23,6 +23,7 @@ from testbed.api.exercises.exercise import Exercise, Goal, load_exercise
 from testbed.api.scenarios import run_on_lab
 from testbed.base.errors import ExitCode, LabNotFound, TestbedError
 from testbed.base.files import write_atomically
+from testbed.base.programs import captured
 from testbed.lab.core.deploy.interruption import uninterrupted
 from testbed.lab.core.deploy.lifecycle import DEFAULT_TIMEOUT_S, DeployOptions, deploy_lab, destroy_lab
 from testbed.lab.core.deploy.live import RunningLab
@@ -206,14 +207,7 @@ class Attempt:
 
     def _started(self, line: str) -> subprocess.CompletedProcess[str]:
         places = {"TESTBED_STATE_DIR": str(self.state.state), "TESTBED_RUN_DIR": str(self.state.run)}
-        return subprocess.run(
-            [sys.executable, "-m", "testbed", *self._words(line)],
-            env=os.environ | places,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return captured([sys.executable, "-m", "testbed", *self._words(line)], env=os.environ | places)
 
     def _carry_out(self, line: str) -> None:
         done = self._started(line)

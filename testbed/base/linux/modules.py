@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import platform
 import shutil
-import subprocess
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
 from testbed.base.errors import CapabilityError
+from testbed.base.programs import captured
 
 _MODPROBE_TIMEOUT_S = 60
 
@@ -43,14 +43,7 @@ def load_module(name: str, *options: str, hint: str) -> None:
     program = shutil.which("modprobe") or shutil.which("modprobe", path="/usr/sbin:/sbin")
     if program is None:
         raise CapabilityError("modprobe is not installed", missing="modprobe", hint="apt-get install kmod")
-    done = subprocess.run(
-        [program, name, *options],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_MODPROBE_TIMEOUT_S,
-        check=False,
-    )
+    done = captured([program, name, *options], _MODPROBE_TIMEOUT_S)
     if done.returncode:
         raise CapabilityError(f"the module {name} does not load: {done.stderr.strip()}", missing=name, hint=hint)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import ScenarioError
 from testbed.base.linux.port_counters import PlainQueue, PortCounters
+from testbed.base.programs import captured
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.run.placed.lab import LiveLab
@@ -96,9 +97,7 @@ def hosts_of_job(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]
         )
     command = ["scontrol", "show", "hostnames", listed]
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=CLIENT_TIMEOUT_S, check=True
-        )
+        done = captured(command, CLIENT_TIMEOUT_S, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         raise ScenarioError(f"scontrol does not say which hosts the job has: {error}") from error
     return tuple(done.stdout.split())

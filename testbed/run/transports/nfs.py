@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from typing import ClassVar
 
 from testbed.base.errors import CapabilityError, ScenarioError
+from testbed.base.programs import captured
 from testbed.endpoints.storage.fio import LIST_OF_ENGINES, has_engine
 from testbed.endpoints.storage.ganesha import MOST_IO_BYTES, NFS_PORT
 from testbed.endpoints.worker.fio.settings import FioSettings
@@ -66,7 +66,7 @@ class Nfs(FioTransport):
 
 
 def _fio_speaks_nfs() -> bool:
-    listed = subprocess.run(LIST_OF_ENGINES, capture_output=True, text=True, check=False).stdout
+    listed = captured(LIST_OF_ENGINES).stdout
     return has_engine(listed, "nfs")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from testbed.base.errors import CapabilityError
 from testbed.base.files import cache_directory
+from testbed.base.programs import captured
 from testbed.vm import cache
 from testbed.vm.errors import ImageError
 
@@ -22,15 +23,7 @@ def run_tool(argv: Sequence[str], environment: Mapping[str, str], *, name: str =
     """
     name = name or Path(argv[0]).name
     try:
-        done = subprocess.run(
-            list(argv),
-            env={**os.environ, "LC_ALL": "C.UTF-8", **environment},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        done = captured(list(argv), TIMEOUT_S, env={**os.environ, "LC_ALL": "C.UTF-8", **environment})
     except FileNotFoundError as error:
         raise CapabilityError(f"{argv[0]} is not installed", missing=argv[0]) from error
     except subprocess.TimeoutExpired as error:

@@ -32,6 +32,7 @@ from pathlib import Path
 
 from testbed.base.cleanup import end_at_once
 from testbed.base.files import cache_directory
+from testbed.base.programs import captured
 from testbed.vm import cache
 from testbed.vm.emulator import Emulator, environment
 from testbed.vm.errors import JobUnfinished, MachineError
@@ -255,7 +256,7 @@ def taking_turns() -> Iterator[Turns]:
 def _refused(policy: tuple[str, ...]) -> str:
     """Why this machine does not schedule so: containers and users without CAP_SYS_NICE may not."""
     try:
-        done = subprocess.run([*policy, "true"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        done = captured([*policy, "true"])
     except FileNotFoundError:
         return "chrt is not installed"
     return "" if done.returncode == 0 else done.stderr.strip() or f"chrt ended with status {done.returncode}"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from testbed.base.program_errors import TrafficError
+from testbed.base.programs import captured
 from testbed.endpoints.storage.nbdkit import HELP_OF_RATE, NBD_PORT, NbdExport, can_limit_bursts
 from testbed.endpoints.worker.fio.settings import FioSettings
 from testbed.endpoints.worker.fio.traffic import FioTraffic
@@ -63,9 +63,7 @@ class NbdEnds:
         limited = False
         if medium["rate"]:
             try:
-                limited = can_limit_bursts(
-                    subprocess.run(HELP_OF_RATE, capture_output=True, text=True, check=False).stdout
-                )
+                limited = can_limit_bursts(captured(HELP_OF_RATE).stdout)
             except OSError as error:
                 raise TrafficError(f"nbdkit cannot be started: {error.strerror or error}") from error
         return export.arguments(can_limit_bursts=limited)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.base.errors import CapabilityError
+from testbed.base.programs import captured
 from testbed.lab.core.render import MANAGED_SINCE, FrrVersion
 
 FRR_DIRECTORIES = (Path("/usr/lib/frr"), Path("/usr/libexec/frr"), Path("/usr/local/sbin"), Path("/usr/sbin"))
@@ -144,15 +145,7 @@ def ask_frr(daemon: Path) -> tuple[tuple[int, ...], int | None]:
     the packaging system does not know an FRR built from source.
     """
     try:
-        answer = subprocess.run(
-            [str(daemon), "--version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_VERSION_TIMEOUT_S,
-            check=False,
-            encoding="utf-8",
-            errors="replace",
-        )
+        answer = captured([str(daemon), "--version"], _VERSION_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CapabilityError(
             f"{daemon} does not run: {error}", missing="frr", hint="apt-get install --reinstall frr"

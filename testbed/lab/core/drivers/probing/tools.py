@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.base.installation.packages import PROGRAMS, SYSTEM_PATH, KnownProgram
+from testbed.base.programs import captured
 
 _TIMEOUT_S = 5.0
 _SEARCH = os.pathsep.join((*SYSTEM_PATH, str(Path(sys.executable).parent)))
@@ -62,15 +63,7 @@ def _identity(path: str) -> str:
 
 def _ask(program: KnownProgram, item: Installed) -> Installed:
     try:
-        answer = subprocess.run(
-            [item.path, *(program.question or ())],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-            encoding="utf-8",
-            errors="replace",
-        )
+        answer = captured([item.path, *(program.question or ())], _TIMEOUT_S)
     except (OSError, subprocess.SubprocessError) as error:
         return Installed(name=item.name, path=item.path, identity=item.identity, error=f"does not run: {error}")
     return Installed(

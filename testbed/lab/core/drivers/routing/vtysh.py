@@ -13,6 +13,7 @@ import tempfile
 from dataclasses import dataclass
 
 from testbed.base.errors import CapabilityError, DriverError
+from testbed.base.programs import captured
 
 VTYSH = "vtysh"
 _TIMEOUT_S = 60.0
@@ -49,15 +50,7 @@ def check_commands(text: str) -> list[Complaint]:
         file.write(text)
         file.flush()
         try:
-            answer = subprocess.run(
-                [program, "--dryrun", "-f", file.name],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_TIMEOUT_S,
-                check=False,
-                encoding="utf-8",
-                errors="replace",
-            )
+            answer = captured([program, "--dryrun", "-f", file.name], _TIMEOUT_S)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise DriverError(f"{program} does not check configurations: {error}", operation="check") from error
     complaints = parse_complaints(answer.stderr)

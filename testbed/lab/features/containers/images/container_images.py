@@ -27,6 +27,7 @@ from testbed.base.files import CHECKOUT
 from testbed.base.installation.packages import DebianImage, packages_of
 from testbed.base.installation.wheels import WantedWheels
 from testbed.base.names import choice_hint
+from testbed.base.programs import captured
 from testbed.base.rows import column
 from testbed.base.units import ByteCount
 from testbed.base.version import __version__
@@ -201,7 +202,7 @@ def _docker_build(engine: ContainerEngine, recipe: Recipe, below: str, tell: Tel
 def _fetch(wheels: WantedWheels, directory: Path) -> list[Path]:
     """Fetch wheels with this machine's own pip and its settings. Raises `DriverError` with its last words."""
     for command in wheels.commands(directory):
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        done = captured(command)
         if done.returncode:
             said = "\n".join(done.stderr.strip().splitlines()[-5:])
             raise DriverError(f"pip could not fetch the Python packages: {said}", operation="pip download")
@@ -295,14 +296,8 @@ def _bootstrap(engine: ContainerEngine, suite: str, image: str) -> None:
     with tempfile.TemporaryDirectory(prefix="testbed-image-", dir="/var/tmp") as directory:
         root = Path(directory) / "root.tar"
         try:
-            subprocess.run(
-                [*mmdebstrap_command(), "--variant=apt", *mmdebstrap_options(), suite, str(root), mirror()],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=BOOTSTRAP_TIMEOUT_S,
-                check=True,
-            )
+            command = [*mmdebstrap_command(), "--variant=apt", *mmdebstrap_options(), suite, str(root), mirror()]
+            captured(command, BOOTSTRAP_TIMEOUT_S, check=True)
         except subprocess.CalledProcessError as error:
             said = "\n".join(error.stderr.strip().splitlines()[-5:])
             raise DriverError(f"mmdebstrap could not make {suite}: {said}", operation="mmdebstrap") from error
