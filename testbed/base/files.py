@@ -14,8 +14,6 @@ import os
 import re
 from pathlib import Path
 
-from testbed.base.cleanup import closed_at_end
-
 CHECKOUT = Path(os.path.realpath(__file__)).parents[2]
 """The directory that the package `testbed` is in: of a checkout, its root."""
 SHIPPED_FOLDERS = ("topologies", "scenarios")
@@ -78,8 +76,11 @@ def remains_of(path: Path) -> list[Path]:
 
 def _sync_directory(directory: Path) -> None:
     """Make the rename itself durable."""
-    with closed_at_end(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as descriptor:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def remove_remains(directory: Path) -> None:
