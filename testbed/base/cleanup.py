@@ -1,4 +1,4 @@
-"""What was opened is given back: at the end of a context, or where what is done in it fails."""
+"""Giving back what was opened: at the end of a context, or where what is done in it fails."""
 
 from __future__ import annotations
 
