@@ -56,21 +56,6 @@ class CaptureError(TestbedError):
 
 
 @dataclass(frozen=True, slots=True)
-class CapturedFrame:
-    """A frame as a capture has it."""
-
-    number: int
-    """From 1, as Wireshark counts."""
-    time_ns: int | None
-    """Since 1970; None where the file does not say (simple packet blocks)."""
-    link_type: int
-    """LINKTYPE_ number of what `data` begins with."""
-    data: bytes
-    length: int
-    """Bytes it had on the wire; more than `len(data)` where the capture was limited (snaplen)."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Interface:
     link_type: int
     snaplen: int

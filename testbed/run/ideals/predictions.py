@@ -27,7 +27,7 @@ from testbed.run.placed.placement import RankPlacement
 from testbed.run.schema.model import Scenario
 from testbed.run.transports.lab_transport import PathChoice
 from testbed.run.transports.registry import path_choice, transport_on
-from testbed.workload.metrics import CATALOGUE
+from testbed.record.catalogue import CATALOGUE
 from testbed.workload.oracles.ecmp import (
     place_flows,
     placed_metrics,

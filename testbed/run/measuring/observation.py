@@ -20,7 +20,7 @@ from testbed.lab.observe.dropped import Dropped, read_dropped
 from testbed.record.samples import MarkingCurve, PortLoad, Series
 from testbed.record.subnet_counters import SubnetLoad
 from testbed.run.machine.cpu import CpuTimes, CpuUse, cpu_use, read_cpu_times
-from testbed.run.measuring.scale_up_loads import watch_switches
+from testbed.run.scale_up.loads import watch_switches
 from testbed.run.placed.lab import LiveLab
 
 if TYPE_CHECKING:

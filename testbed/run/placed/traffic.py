@@ -15,9 +15,9 @@ from testbed.lab.core.model import BACKEND
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.placement import RankPlacement, place_ranks
-from testbed.run.placed.pool import check_regions
+from testbed.run.scale_up.pool import check_regions
 from testbed.run.placed.program import check_program
-from testbed.run.placed.scale_up import (
+from testbed.run.scale_up.domains import (
     check_in_switch,
     goes_by_packets,
     inside_domains,

@@ -18,7 +18,8 @@ from testbed.run.schema.point_names import last_word
 from testbed.run.schema.spec import ExpectationSpec
 from testbed.run.schema.transports import TRANSPORTS
 from testbed.run.schema.values import parse_bound, parse_tolerance
-from testbed.workload.metrics import BY_TENANT, CATALOGUE, Better, MetricUnit
+from testbed.base.metric import Better, MetricUnit
+from testbed.record.catalogue import BY_TENANT, CATALOGUE
 from testbed.workload.registry import WITH_BATCHES, WITH_COLLECTIVES, WITH_REQUESTS, workload_kind
 
 Matrix = Mapping[str, tuple[Scalar, ...]]

@@ -21,7 +21,7 @@ from testbed.run.schema.probes import ProbesField
 from testbed.run.schema.transport import TransportField, TransportName
 from testbed.run.schema.values import MatrixValue, MatrixValues
 from testbed.run.schema.workload import WorkloadField
-from testbed.workload.metrics import CATALOGUE
+from testbed.record.catalogue import CATALOGUE
 
 MAX_RUNS = 1000
 MAX_RETRIES = 5

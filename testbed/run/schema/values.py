@@ -14,7 +14,7 @@ from testbed.base.validation.fields import Checked, as_list, read_number
 from testbed.base.validation.model import refusal
 from testbed.base.yaml.paths import quote
 from testbed.run.schema.model import Scalar
-from testbed.workload.metrics import MetricUnit
+from testbed.base.metric import MetricUnit
 
 MAX_VALUES = 100
 """One key of a matrix has no more."""

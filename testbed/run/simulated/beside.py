@@ -17,7 +17,7 @@ from testbed.run.simulated.fabric import SimulatedFabric
 from testbed.run.simulated.faults import SimulatedFaults, SimulatedSite
 from testbed.run.simulated.faulty_links import FaultyLinks
 from testbed.run.simulated.probes import SimulatedProbes
-from testbed.run.simulated.scale_up import SimulatedDomains
+from testbed.run.scale_up.simulated import SimulatedDomains
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

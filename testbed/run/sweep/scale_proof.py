@@ -13,7 +13,8 @@ from testbed.base.errors import ScenarioError
 from testbed.record.record import Outcome, PointResult, Record, ScaleComparison, Verdict
 from testbed.run.schema.model import Scenario
 from testbed.run.sweep.points import SCALE_KEY, Point
-from testbed.workload.metrics import CATALOGUE, MetricUnit
+from testbed.base.metric import MetricUnit
+from testbed.record.catalogue import CATALOGUE
 
 LIMIT = 0.10
 """Scaled figures must agree within 5 to 10 % (workloads measured at k and 2k on two cores)."""

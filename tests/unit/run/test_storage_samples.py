@@ -12,7 +12,8 @@ from testbed.run.measuring.storage import computed_s, not_safe_text, storage_sam
 from testbed.run.placed.channels import plan_channels
 from testbed.run.placed.placed_workload import PlacedWorkload, compile_programs
 from testbed.workload.builder import StepBuilder
-from testbed.workload.metrics import RunSamples, measure_metrics
+from testbed.base.metric import RunSamples
+from testbed.record.catalogue import measure_metrics
 from testbed.workload.oracles.roofline import workload_roofline_s
 from testbed.workload.steps import FirstToken, Workload
 

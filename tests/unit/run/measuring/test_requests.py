@@ -20,7 +20,8 @@ from testbed.run.placed.placed_workload import PlacedWorkload, compile_programs
 from testbed.run.placed.traffic import make_traffic
 from testbed.run.schema.model import Ranks, Scenario, TopologyRef
 from testbed.run.schema.model import Workload as ScenarioWorkload
-from testbed.workload.metrics import RunSamples, measure_metrics
+from testbed.base.metric import RunSamples
+from testbed.record.catalogue import measure_metrics
 from testbed.workload.steps import Request, Workload
 
 _, PLAN = small_lab(segments=1, hosts=4, rails=2)

@@ -31,7 +31,7 @@ from testbed.run.sweep.points import Sweep
 from testbed.run.sweep.progress import Phase, Progress
 from testbed.run.sweep.runner import RecordOptions, ScenarioStopped
 from testbed.run.sweeps import read_sweep
-from testbed.workload.metrics import CATALOGUE
+from testbed.record.catalogue import CATALOGUE
 
 pytestmark = pytest.mark.process
 

@@ -14,7 +14,7 @@ from testbed.protocols.uet.packets.prologue import TYPES
 from testbed.protocols.uet.packets.ses_extensions import ATOMIC_OPCODES, RENDEZVOUS_OPCODES
 from testbed.protocols.uet.security.packet_cipher import ICV_BYTES
 from testbed.protocols.uet.security.tss_header import TssHeader, is_protected
-from testbed.record.captures.decoders.packet import (
+from testbed.protocols.captured.packet import (
     CUT,
     MALFORMED,
     CapturedPacket,
@@ -23,7 +23,7 @@ from testbed.record.captures.decoders.packet import (
     Refusal,
     error_fields,
 )
-from testbed.record.captures.layers.content import CapturedDatagram
+from testbed.protocols.captured.content import CapturedDatagram
 
 _REQUESTS: Final = frozenset({NextHeader.REQUEST_SMALL, NextHeader.REQUEST_MEDIUM, NextHeader.REQUEST_STD})
 _EXTENDED: Final = ATOMIC_OPCODES | RENDEZVOUS_OPCODES
