@@ -29,7 +29,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NotRequired, TypedDict, TypeVar, Unpack
 
-
 Kind = TypeVar("Kind")
 
 

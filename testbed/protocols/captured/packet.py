@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from testbed.protocols.errors import DecodeError
 from testbed.protocols.captured.content import CapturedDatagram, LinkFrame
+from testbed.protocols.errors import DecodeError
 
 Document = dict[str, object]
 

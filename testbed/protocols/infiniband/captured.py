@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv6Address
 from typing import ClassVar, Final
 
+from testbed.protocols.captured.content import CE, INFINIBAND, CapturedDatagram, LinkFrame
+from testbed.protocols.captured.packet import CapturedLink, Document
 from testbed.protocols.errors import DecodeError, truncated
 from testbed.protocols.infiniband.local_routing import (
     BTH_BYTES,
@@ -28,9 +30,7 @@ from testbed.protocols.infiniband.local_routing import (
     compute_vcrc,
     decode_local,
 )
-from testbed.protocols.captured.packet import CapturedLink, Document
 from testbed.protocols.roce.captured import RoceCapture, RoceDecoder
-from testbed.protocols.captured.content import CE, INFINIBAND, CapturedDatagram, LinkFrame
 
 NAME: Final = "InfiniBand"
 _PKEY_AT: Final = 2

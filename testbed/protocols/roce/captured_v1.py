@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv6Address
 from typing import ClassVar, Final
 
-from testbed.protocols.errors import DecodeError, truncated
-from testbed.protocols.captured.packet import ECN_NAMES, CapturedLink, Document
-from testbed.protocols.roce.captured import RoceCapture, RoceDecoder
 from testbed.protocols.captured.content import CapturedDatagram, LinkFrame
+from testbed.protocols.captured.packet import ECN_NAMES, CapturedLink, Document
+from testbed.protocols.errors import DecodeError, truncated
+from testbed.protocols.roce.captured import RoceCapture, RoceDecoder
 
 NAME: Final = "RoCEv1"
 ETHERTYPE: Final = 0x8915

@@ -10,6 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from testbed.protocols.captured.content import LinkFrame
+from testbed.protocols.captured.packet import (
+    CUT,
+    MALFORMED,
+    CapturedLink,
+    CapturedPacket,
+    Document,
+    Refusal,
+    error_fields,
+)
 from testbed.protocols.errors import DecodeError
 from testbed.protocols.scale_up.ctlos import (
     CTLOS_BYTES,
@@ -44,16 +54,6 @@ from testbed.protocols.scale_up.frames import (
     is_control,
 )
 from testbed.protocols.scale_up.headers import HeaderKind, command_of, destination_of, header_bytes, kind_of
-from testbed.protocols.captured.packet import (
-    CUT,
-    MALFORMED,
-    CapturedLink,
-    CapturedPacket,
-    Document,
-    Refusal,
-    error_fields,
-)
-from testbed.protocols.captured.content import LinkFrame
 
 NAME: Final = "scale-up"
 _SETS_END: Final = ETHERNET_BYTES + CTLOS_SLOTS * CTLOS_BYTES

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from testbed.base.metric import Better, MetricFamily, MetricUnit, as_measured
-from testbed.base.metric import known
+from testbed.base.metric import Better, MetricFamily, MetricUnit, as_measured, known
 
 SCALE_UP = MetricFamily()
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, NoReturn
 
 from testbed.base.errors import TestbedError
+from testbed.protocols.captured.content import CapturedFrame
 
 MAX_FRAME_BYTES = 262_144
 """The longest frame that tcpdump and Wireshark take."""

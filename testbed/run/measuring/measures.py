@@ -16,6 +16,9 @@ from statistics import harmonic_mean
 
 import numpy as np
 
+from testbed.base.metric import RunSamples
+from testbed.protocols.infiniband.metrics import SubnetCarried
+from testbed.record.catalogue import BY_TENANT, Selection, measure_metrics
 from testbed.record.samples import (
     Channel,
     NetworkLoad,
@@ -31,11 +34,8 @@ from testbed.run.ideals.point_ideals import PointIdeals, slowest_bps
 from testbed.run.measuring.flow_rates import first_done_after, goodput_curve, rates_together
 from testbed.run.measuring.measured import Measured
 from testbed.run.measuring.observation import Observation
-from testbed.run.scale_up.loads import carried_samples
 from testbed.run.placed.traffic import RunTraffic
-from testbed.base.metric import RunSamples
-from testbed.record.catalogue import BY_TENANT, Selection, measure_metrics
-from testbed.protocols.infiniband.metrics import SubnetCarried
+from testbed.run.scale_up.loads import carried_samples
 from testbed.workload.metrics.run_samples import (
     CheckedElements,
     CollectiveSpeed,

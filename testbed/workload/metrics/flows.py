@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from testbed.base.metric import Better, MetricFamily, MetricUnit
-from testbed.workload.metrics.sources import DRAFT, HPCC, HTSIM, JAIN, PERCENTILE_RULE
 from testbed.workload.metrics.run_samples import (
     CompletedMessages,
     FlowRates,
@@ -19,6 +18,7 @@ from testbed.workload.metrics.run_samples import (
     Retransmissions,
     VictimRates,
 )
+from testbed.workload.metrics.sources import DRAFT, HPCC, HTSIM, JAIN, PERCENTILE_RULE
 from testbed.workload.metrics.statistics import jain_index, percentile
 
 FLOWS = MetricFamily()

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Sequence
 
 from testbed.base.metric import Better, MetricFamily, MetricUnit, as_measured
-from testbed.workload.metrics.sources import DRAFT, PERCENTILE, PERCENTILE_RULE
 from testbed.workload.metrics.run_samples import ProgramBytes, ProgramExit, ProgramIdeal, ProgramSteps
+from testbed.workload.metrics.sources import DRAFT, PERCENTILE, PERCENTILE_RULE
 from testbed.workload.metrics.statistics import percentile
 
 PROGRAMS = MetricFamily()

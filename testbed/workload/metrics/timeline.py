@@ -12,8 +12,8 @@ from itertools import pairwise
 from statistics import median
 
 from testbed.base.metric import Better, MetricFamily, MetricUnit
-from testbed.workload.metrics.sources import DRAFT, FAILURE
 from testbed.workload.metrics.run_samples import Detection, FaultCurve, LostProbes
+from testbed.workload.metrics.sources import DRAFT, FAILURE
 from testbed.workload.metrics.statistics import percentile
 
 TIMELINE = MetricFamily()

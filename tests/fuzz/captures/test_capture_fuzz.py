@@ -21,8 +21,8 @@ from pfc_frames import encode_pfc
 from roce_samples import RoceSamples, roce_frame
 
 from testbed.protocols.captured.content import CapturedFrame
-from testbed.record.captures.decoders.flows import FlowAccounts
 from testbed.protocols.captured.packet import flatten
+from testbed.record.captures.decoders.flows import FlowAccounts
 from testbed.record.captures.decoders.registry import PacketFinder
 from testbed.record.captures.layers.walk import LINK_TYPES, MAX_HEADERS
 

@@ -23,10 +23,10 @@ from testbed.protocols.roce import captured as roce
 from testbed.protocols.roce.packets.headers import Bth, Reth
 from testbed.protocols.roce.packets.opcodes import LAYOUTS, UDP_PORT, Opcode
 from testbed.protocols.roce.packets.packet import RocePacket, decode_roce, describe
+from testbed.protocols.uet.captured import decode_datagram
 from testbed.protocols.uet.packets import packet as uet_packet
 from testbed.protocols.uet.packets.codes import UDP_PORT as UET_PORT
 from testbed.record.captures.decoders.registry import PacketFinder
-from testbed.protocols.uet.captured import decode_datagram
 from testbed.record.captures.layers.walk import find_datagram
 
 STATION = bytes.fromhex("020000000001")

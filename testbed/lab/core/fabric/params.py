@@ -25,10 +25,6 @@ def _count(description: str) -> Any:
     return key(description, None, low=1, high=MOST)
 
 
-def _cable(what: str) -> Any:
-    return key(f"Names the kind of cable{what}, for its price; sizing has a rule without it.", None)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NicParams:
     """`fabric.nic`."""
@@ -49,7 +45,7 @@ class NicParams:
         later={"evpn": "EVPN multihoming of dual-port NICs is not built yet; each port has a subnet of its own"},
     )
     rdma: Rdma | None = key("Gives each NIC port a soft RoCEv2 device (rxe, from Linux 7.1 on).", None)
-    cable: Cable | None = _cable(" to a switch")
+    cable: Cable | None = key("Names the kind of cable to a switch, for its price; sizing has a rule without it.", None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +68,7 @@ class UplinkParams:
     count: int | None = _count("Says how many parallel links there are between two switches.")
     delay: Delay | None = key("Gives the one-way delay: 500ns, or {value: 500ns, by: auto}.", None)
     loss: float | None = key("Gives the share of packets lost each way, such as 0.1%.", None, measure=SHARE, high=1)
-    cable: Cable | None = _cable("")
+    cable: Cable | None = key("Names the kind of cable, for its price; sizing has a rule without it.", None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

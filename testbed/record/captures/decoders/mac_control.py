@@ -11,9 +11,9 @@ import struct
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from testbed.protocols.errors import DecodeError, truncated
-from testbed.protocols.captured.packet import CUT, MALFORMED, CapturedLink, CapturedPacket, Document, error_fields
 from testbed.protocols.captured.content import LinkFrame
+from testbed.protocols.captured.packet import CUT, MALFORMED, CapturedLink, CapturedPacket, Document, error_fields
+from testbed.protocols.errors import DecodeError, truncated
 
 NAME: Final = "MAC control"
 ETHERTYPE: Final = 0x8808

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
-from testbed.record.captures import erf
 from testbed.protocols.captured.content import (
     INFINIBAND,
     CapturedDatagram,
@@ -26,6 +25,7 @@ from testbed.protocols.captured.content import (
     LeftAlone,
     LinkFrame,
 )
+from testbed.record.captures import erf
 from testbed.record.captures.layers.names import name_ethertype, name_protocol, name_tcp, name_udp
 
 UDP_HEADER_BYTES = 8

@@ -15,11 +15,11 @@ from tshark_output import pdml_packets, run_tshark
 
 from testbed.protocols.captured.content import CapturedFrame
 from testbed.protocols.scale_up import domain
+from testbed.protocols.scale_up.captured import ScaleUpCapture
 from testbed.protocols.scale_up.ctlos import CtlosType, Nack
 from testbed.protocols.scale_up.frames import ControlFrame, DataFrame, FrameCheck
 from testbed.protocols.scale_up.headers import HeaderKind, UaCommand, UaRequest
 from testbed.record.captures.decoders.registry import PacketFinder
-from testbed.protocols.scale_up.captured import ScaleUpCapture
 from testbed.record.captures.layers.walk import ETHERNET
 
 pytestmark = [pytest.mark.tshark, pytest.mark.process]

@@ -15,13 +15,13 @@ from roce_samples import FIRST, FIRST_V6, SECOND, SECOND_V6, RoceSamples, roce_f
 from tshark_output import pdml_packets, run_tshark
 
 from testbed.protocols.captured.content import CapturedFrame
+from testbed.protocols.captured.packet import CapturedPacket
+from testbed.protocols.roce.captured import RoceCapture
 from testbed.protocols.roce.packets.headers import Aeth
 from testbed.protocols.roce.packets.opcodes import UDP_PORT, Opcode
 from testbed.protocols.roce.packets.packet import RocePacket
 from testbed.protocols.roce.packets.syndrome import ack, kind_of
-from testbed.protocols.captured.packet import CapturedPacket
 from testbed.record.captures.decoders.registry import PacketFinder
-from testbed.protocols.roce.captured import RoceCapture
 from testbed.record.captures.layers.walk import ETHERNET
 
 pytestmark = [pytest.mark.tshark, pytest.mark.process]
