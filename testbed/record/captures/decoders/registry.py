@@ -26,7 +26,10 @@ LINKS: Final[Mapping[int, CapturedLink]] = MappingProxyType(
     {one.ethertype: one for one in (roce_v1.LINK, scale_up.LINK, mac_control.LINK, infiniband.LINK)}
 )
 """By the EtherType of their frames, or what stands for one."""
-NAMES: Final[tuple[str, ...]] = tuple(one.name for one in (*TRANSPORTS.values(), *LINKS.values()))
+NAMES: Final[tuple[str, ...]] = (
+    *(one.name for one in TRANSPORTS.values()),
+    *(one.name for one in LINKS.values()),
+)
 """The names of everything that is found."""
 
 
