@@ -34,6 +34,10 @@ class Key:
     high: float = 0
     """Bounds of a number, in what `measure` counts."""
     measure: Measure = COUNT
+    words: tuple[str | int, ...] = ()
+    """The words or numbers that it may have, where its type is no `StrEnum` of them."""
+    later: Mapping[str, str] = field(default_factory=dict)
+    """Words that are refused until they are built, with the reason."""
     noun: str = ""
     """The noun by which a message calls one of the words that the key may have."""
     word: str | bool | None = None

@@ -17,7 +17,7 @@ class Column:
     `title` is its key and heading where that is not its name, and `heading` that of a table alone. `in_table` and
     `in_csv` say where it is beside JSON, `hidden` that it is nowhere. `sparse` leaves it out of tables and CSV where no
     row has a value, `optional` out of JSON where this row has none. `value` makes its value of the row, and `text` what
-    a table has in its place.
+    a table has in its place. `unit` is that of a number, for pages, which scale it.
     """
 
     title: str = ""
@@ -29,6 +29,7 @@ class Column:
     optional: bool = False
     value: Callable[[Any], Any] | None = None
     text: Callable[[Any], str] | None = None
+    unit: str = ""
 
 
 PLAIN = Column()
@@ -50,6 +51,11 @@ def for_programs(**settings: Any) -> Any:
 def if_known() -> Any:
     """Declare a field that is None where nothing is known of it, and then left out of JSON."""
     return column(optional=True, default=None)
+
+
+def measured(unit: str, **shown: Any) -> Any:
+    """Declare a column of numbers that have a unit; None: nobody has measured it."""
+    return column(default=None, unit=unit, **shown)
 
 
 def column_of(item: Field[Any]) -> Column:

@@ -228,8 +228,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """One repeat. `metrics` maps names of `workload.metrics.CATALOGUE` to values, and
-    those of single networks and tenants, as `workload.metrics.Selection` makes them.
+    """One repeat. `metrics` maps names of `record.catalogue.CATALOGUE` to values, and
+    those of single networks and tenants, as `record.catalogue.Selection` makes them.
 
     Timed flows, those of iperf3, are `channels` without `transfers`.
     """

@@ -293,7 +293,7 @@ class RunEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """A curve: `values` at `at_s`, in `unit` (as `workload.metrics.MetricUnit` names it)."""
+    """A curve: `values` at `at_s`, in `unit` (as `base.metric.MetricUnit` names it)."""
 
     name: str
     """`goodput`, `queue:NODE:INTERFACE:CLASS`, `utilisation:NODE:INTERFACE`, `cpu`, ..."""

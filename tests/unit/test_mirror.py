@@ -21,7 +21,7 @@ def test_every_folder_of_unit_tests_is_a_package() -> None:
 
 
 def test_beside_the_folders_stand_tests_of_modules_that_have_none() -> None:
-    of_the_package = {"circles", "docstrings", "mirror", "names"}
+    of_the_package = {"circles", "docstrings", "features", "mirror", "names"}
     modules = {path.stem.removeprefix("test_") for path in UNIT.glob("test_*.py")} - of_the_package
     assert [name for name in sorted(modules) if not (ROOT / "testbed" / f"{name}.py").exists()] == []
 

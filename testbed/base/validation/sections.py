@@ -11,7 +11,7 @@ from pydantic import Field, create_model
 from pydantic.json_schema import JsonSchemaValue
 
 from testbed.base.keys import Key, keys_of, types_of
-from testbed.base.units import SHARE, Duration
+from testbed.base.units import SHARE, Duration, Rate
 from testbed.base.validation.fields import (
     DurationField,
     Flag,
@@ -19,6 +19,7 @@ from testbed.base.validation.fields import (
     Number,
     OneOf,
     OrShort,
+    RateField,
     Section,
     Share,
     Whole,
@@ -94,12 +95,13 @@ def written(kind: Any) -> Any:
 
 def _value(item: Key, kind: Any) -> Any:
     """Return the type of a key that holds one value."""
-    if issubclass(kind, StrEnum):
-        return Annotated[str, OneOf(tuple(kind), noun=item.noun)]
+    words = tuple(kind) if issubclass(kind, StrEnum) else item.words
+    if words:
+        return Annotated[int if kind is int else str, OneOf(words, later=item.later, noun=item.noun)]
     if kind is float:
         share = item.measure is SHARE
         return Annotated[float, Share(item.low, item.high) if share else Number(item.low, item.high)]
-    return {bool: Flag, Duration: DurationField, int: Annotated[int, whole(item)]}[kind]
+    return {bool: Flag, Duration: DurationField, Rate: RateField, int: Annotated[int, whole(item)]}[kind]
 
 
 def whole(item: Key) -> Whole:

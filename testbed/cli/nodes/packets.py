@@ -16,14 +16,15 @@ from testbed.base.errors import TestbedError
 from testbed.base.names import nearest
 from testbed.cli.options import Format
 from testbed.cli.output import emit, warn
+from testbed.protocols.captured.content import CapturedFrame
+from testbed.protocols.captured.packet import CapturedPacket, flatten
+from testbed.protocols.uet.captured import UetCapture
 from testbed.protocols.uet.packets.packet import Packet
 from testbed.protocols.uet.packets.pds import Ack, ControlPacket, Nack, Request
 from testbed.record.captures.decoders.flows import FlowAccount, FlowAccounts
-from testbed.record.captures.decoders.packet import CapturedPacket, flatten
 from testbed.record.captures.decoders.registry import NAMES, PacketFinder
-from testbed.record.captures.decoders.uet import UetCapture
 from testbed.record.captures.layers.walk import LINK_TYPES
-from testbed.record.captures.pcap import CapturedFrame, CaptureError, read_capture
+from testbed.record.captures.pcap import CaptureError, read_capture
 
 _BOOLEANS = {"yes": True, "true": True, "no": False, "false": False}
 

@@ -14,11 +14,11 @@ from testbed.base.errors import TestbedError
 from testbed.base.interrupt import Interrupt
 from testbed.cli.nodes.packets import text_line
 from testbed.cli.signals import nobody_reads
+from testbed.protocols.captured.content import CapturedFrame
 from testbed.protocols.infiniband.binding import vcrc
 from testbed.protocols.infiniband.local_routing import VCRC_BYTES
 from testbed.record.captures import erf
 from testbed.record.captures.decoders.registry import PacketFinder
-from testbed.record.captures.pcap import CapturedFrame
 from testbed.record.captures.pcapng_writer import PcapngWriter
 
 if TYPE_CHECKING:

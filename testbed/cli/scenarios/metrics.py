@@ -7,7 +7,7 @@ from testbed.cli import options
 from testbed.cli.command import argument, command
 
 if TYPE_CHECKING:
-    from testbed.workload.metrics import Metric
+    from testbed.base.metric import Metric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class MetricRow:
 def metrics(name: str | None, format: options.Format) -> None:
     """Define the metrics: unit, formula, source, and which way is better."""
     from testbed.cli.output import emit, emit_json
-    from testbed.workload.metrics import CATALOGUE, require_metric
+    from testbed.record.catalogue import CATALOGUE, require_metric
 
     if name is None:
         emit(

@@ -163,6 +163,7 @@ def backends(
     from testbed.base.errors import RecordError
     from testbed.cli.output import console, emit
     from testbed.cli.scenarios.steady import write_page
+    from testbed.record.catalogue import require_metric
     from testbed.record.report.comparison.backends import (
         METRICS,
         WITHIN,
@@ -174,7 +175,6 @@ def backends(
     )
     from testbed.record.report.comparison.expected import ExpectedRow, expected_markdown, expected_rows
     from testbed.record.store import RESULTS_DIRECTORY
-    from testbed.workload.metrics import require_metric
 
     if expected and metrics:
         raise RecordError("--expected compares what scenarios expect, and --metric what it names", hint="leave one out")

@@ -131,7 +131,7 @@ def _overlay_of_planes(document: Document, lab: Lab) -> Iterator[Problem]:
 def _beside_link_groups(document: Document, spec: LabSpec) -> Iterator[Problem]:
     """Keys of the back end that do not go with link groups of its NICs."""
     fabric = spec.fabric or FabricSpec()
-    if fabric.nic.multihoming != MLAG:
+    if document.get("fabric.nic.multihoming") != MLAG:
         return
     for key, written in (("overlay", fabric.overlay is not None), ("targets", bool(fabric.targets))):
         if written:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, NoReturn
 
 from testbed.base.errors import TestbedError
+from testbed.protocols.captured.content import CapturedFrame
 
 MAX_FRAME_BYTES = 262_144
 """The longest frame that tcpdump and Wireshark take."""
@@ -53,21 +54,6 @@ class CaptureError(TestbedError):
         super().__init__(f"at byte {offset} of the capture: {reason}", hint=hint)
         self.offset = offset
         self.reason = reason
-
-
-@dataclass(frozen=True, slots=True)
-class CapturedFrame:
-    """A frame as a capture has it."""
-
-    number: int
-    """From 1, as Wireshark counts."""
-    time_ns: int | None
-    """Since 1970; None where the file does not say (simple packet blocks)."""
-    link_type: int
-    """LINKTYPE_ number of what `data` begins with."""
-    data: bytes
-    length: int
-    """Bytes it had on the wire; more than `len(data)` where the capture was limited (snaplen)."""
 
 
 @dataclass(frozen=True, slots=True)

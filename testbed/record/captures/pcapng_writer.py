@@ -10,7 +10,7 @@ import struct
 from collections.abc import Sequence
 from typing import BinaryIO
 
-from testbed.record.captures.pcap import CapturedFrame
+from testbed.protocols.captured.content import CapturedFrame
 
 _SECTION, _INTERFACE, _PACKET = 0x0A0D0D0A, 1, 6
 _BYTE_ORDER = 0x1A2B3C4D

@@ -38,8 +38,8 @@ from testbed.run.measuring.storage import not_safe_text
 from testbed.run.placed.channels import ChannelPlan, join_channels
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload, choose_checked, compile_programs
-from testbed.run.placed.scale_up import carried_domains
 from testbed.run.placed.traffic_parts import TrafficPart, split_traffic
+from testbed.run.scale_up.domains import carried_domains
 from testbed.run.schema.model import Transport
 from testbed.run.sweep.progress import RankBehind
 from testbed.run.transports.lab_transport import LabTransport

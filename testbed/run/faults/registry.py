@@ -1,4 +1,4 @@
-"""All kinds of faults: the classes derived from `LabFault` in the modules of this package that are imported here."""
+"""All kinds of faults: the classes derived from `LabFault` in the modules that are imported here."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from types import MappingProxyType
 
 from testbed.base.errors import Finding
 from testbed.lab.core.model import Lab
-from testbed.run.faults import kills, links, loops, planes, scale_up, subnet  # noqa: F401  # for their classes
+from testbed.run.faults import kills, links, loops, planes, subnet  # noqa: F401  # for their classes
 from testbed.run.faults.lab_fault import LabFault
 from testbed.run.faults.overlaps import find_overlaps
+from testbed.run.scale_up import faults as scale_up  # noqa: F401  # for its classes
 from testbed.run.schema.model import Fault
 
 

@@ -21,8 +21,8 @@ from testbed.run.measuring.observation import Observation
 from testbed.run.measuring.reports import Ideals, put_together
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.placed_workload import PlacedWorkload
-from testbed.run.placed.scale_up import scale_up_domains
 from testbed.run.placed.traffic import RunTraffic
+from testbed.run.scale_up.domains import scale_up_domains
 from testbed.run.schema.model import Fault
 from testbed.run.simulated.execution import without_collector
 from testbed.run.transports.lab_transport import LabTransport, PathChoice

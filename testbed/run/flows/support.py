@@ -12,8 +12,8 @@ from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.run.flows.slowed_links import check_rate_fault
 from testbed.run.ideals.switch_choices import lab_choice
 from testbed.run.placed.lab import LiveLab, PlannedLab
-from testbed.run.placed.scale_up import goes_by_packets
 from testbed.run.placed.traffic import RunTraffic
+from testbed.run.scale_up.domains import goes_by_packets
 from testbed.run.schema.model import NO_TENANT, Scenario
 from testbed.run.simulated.fabric import planned_lab
 from testbed.run.simulated.time_scale import time_scale

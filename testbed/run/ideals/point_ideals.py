@@ -7,18 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from testbed.base.metric import Metric
 from testbed.lab.core.model.overlay import VXLAN_BYTES
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.link_delays import SMALLEST_FRAME_BYTES, WirePaths
+from testbed.record.catalogue import CATALOGUE, definition_of, selected_words
 from testbed.run.ideals.fabric_graph import fabric_graph
 from testbed.run.placed.lab import LiveLab
-from testbed.run.placed.pool import region_rates
-from testbed.run.placed.scale_up import ScaleUpDomains, scale_up_domains
 from testbed.run.placed.traffic import RunTraffic
+from testbed.run.scale_up.domains import ScaleUpDomains, scale_up_domains
+from testbed.run.scale_up.pool import region_rates
 from testbed.run.schema.model import Scenario, Transport
 from testbed.run.transports.lab_transport import LabTransport, PathChoice
 from testbed.run.transports.registry import path_choice, transport_on
-from testbed.workload.metrics import CATALOGUE, Metric, RunSummary, definition_of, selected_words, summarise_metrics
+from testbed.workload.metrics import RunSummary, summarise_metrics
 from testbed.workload.metrics.latency import LATENCY
 from testbed.workload.oracles.fabric_graph import UPLINKS, DirectedLink
 from testbed.workload.oracles.roofline import workload_roofline_s

@@ -18,6 +18,7 @@ from ipaddress import IPv4Address
 from testbed.base.datapath.flow_hash import FiveTuple
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.model import BalancingMode
+from testbed.record.catalogue import CATALOGUE
 from testbed.record.record import PredictedMetric
 from testbed.record.samples import Channel
 from testbed.run.ideals.fabric_graph import fabric_graph
@@ -27,7 +28,6 @@ from testbed.run.placed.placement import RankPlacement
 from testbed.run.schema.model import Scenario
 from testbed.run.transports.lab_transport import PathChoice
 from testbed.run.transports.registry import path_choice, transport_on
-from testbed.workload.metrics import CATALOGUE
 from testbed.workload.oracles.ecmp import place_flows, placed_metrics, predict_ecmp, random_choice
 from testbed.workload.oracles.fabric_graph import UPLINKS, FabricGraph
 from testbed.workload.oracles.max_min import usage_of

@@ -17,10 +17,10 @@ from testbed.run.ideals.predictions import Carried, predict_point
 from testbed.run.measuring.measured import Measured
 from testbed.run.measuring.measures import RunData, compute_metrics, network_metrics, tenant_metrics
 from testbed.run.measuring.network_loads import network_loads
-from testbed.run.measuring.scale_up_loads import scale_up_loads
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.probes.findings import probe_findings
+from testbed.run.scale_up.loads import scale_up_loads
 from testbed.run.schema.written import transport_as_run, workload_as_run
 from testbed.run.transports.registry import transport_on
 from testbed.workload.steps import Transfer, fabric_bytes

@@ -1,6 +1,6 @@
 """From what a run left behind (transfers, channels, counters, events) to the samples that metrics are computed from.
 
-No metric is named here: `workload.metrics` says which samples each metric needs. Pure arithmetic.
+No metric is named here: `record.catalogue` says which samples each metric needs. Pure arithmetic.
 
 A tenant of the workload has those that its own transfers, channels, collectives and requests say something about.
 Queues, links and the machine are everybody's, and so are ranks that two tenants have.
@@ -16,6 +16,9 @@ from statistics import harmonic_mean
 
 import numpy as np
 
+from testbed.base.metric import RunSamples
+from testbed.protocols.infiniband.metrics import SubnetCarried
+from testbed.record.catalogue import BY_TENANT, Selection, measure_metrics
 from testbed.record.samples import Channel, NetworkLoad, PortLoad, RunEvent, ScaleUpLoad, TenantLoad, Transfers
 from testbed.record.subnet_counters import SubnetLoad
 from testbed.run.faults.registry import FAULTS
@@ -23,9 +26,8 @@ from testbed.run.ideals.point_ideals import PointIdeals, slowest_bps
 from testbed.run.measuring.flow_rates import first_done_after, goodput_curve, rates_together
 from testbed.run.measuring.measured import Measured
 from testbed.run.measuring.observation import Observation
-from testbed.run.measuring.scale_up_loads import carried_samples
 from testbed.run.placed.traffic import RunTraffic
-from testbed.workload.metrics import BY_TENANT, RunSamples, Selection, measure_metrics
+from testbed.run.scale_up.loads import carried_samples
 from testbed.workload.metrics.run_samples import (
     CheckedElements,
     CollectiveSpeed,
@@ -57,7 +59,6 @@ from testbed.workload.metrics.run_samples import (
     QueueCounts,
     QueueDepths,
     Retransmissions,
-    SubnetCarried,
     UplinkLoads,
     VictimRates,
 )
@@ -360,7 +361,7 @@ def _detected_s(run: RunData, fault: RunEvent) -> float | None:
 
 
 Figures = dict[str, float | None]
-"""Metrics by name, as `workload.metrics.Selection` makes them."""
+"""Metrics by name, as `record.catalogue.Selection` makes them."""
 
 
 def network_metrics(networks: Sequence[NetworkLoad]) -> Figures:

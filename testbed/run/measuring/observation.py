@@ -20,8 +20,8 @@ from testbed.lab.observe.dropped import Dropped, read_dropped
 from testbed.record.samples import MarkingCurve, PortLoad, Series
 from testbed.record.subnet_counters import SubnetLoad
 from testbed.run.machine.cpu import CpuTimes, CpuUse, cpu_use, read_cpu_times
-from testbed.run.measuring.scale_up_loads import watch_switches
 from testbed.run.placed.lab import LiveLab
+from testbed.run.scale_up.loads import watch_switches
 
 if TYPE_CHECKING:
     from testbed.base.datapath.maps import LabMaps

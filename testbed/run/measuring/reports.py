@@ -21,7 +21,7 @@ from testbed.run.measuring.requests import RequestsMeasured, measure_requests
 from testbed.run.measuring.storage import computed_s, storage_samples
 from testbed.run.placed.placed_workload import PlacedWorkload, datatype_of
 from testbed.run.placed.placement import flow_end
-from testbed.run.placed.scale_up import DomainPackets, ScaleUpDomains
+from testbed.run.scale_up.domains import DomainPackets, ScaleUpDomains
 from testbed.workload.collectives.operation import CollectiveKind
 from testbed.workload.metrics.collectives import algbw, busbw
 from testbed.workload.oracles.roofline import NicLoad

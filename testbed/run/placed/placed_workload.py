@@ -21,7 +21,7 @@ from testbed.endpoints.worker.program import (
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.placed.channels import ChannelPlan
 from testbed.run.placed.rings import ranks_of, ring_parts, transfers_of, waits_by_worker
-from testbed.run.placed.scale_up import DomainPackets, ScaleUpDomains
+from testbed.run.scale_up.domains import DomainPackets, ScaleUpDomains
 from testbed.workload.builder import MAX_STEPS
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.collectives.operation import OUT_OF_PLACE

@@ -14,7 +14,7 @@ from testbed.base.names import all_names_hint, plane_letter
 from testbed.lab.core.fabric.forwarding.links import planes_apart
 from testbed.lab.core.model import BACKEND, Lab
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
-from testbed.run.placed.pool import region_ports
+from testbed.run.scale_up.pool import region_ports
 from testbed.run.schema.model import NO_TENANT, RankOrder, Ranks
 from testbed.workload.draws import draw_order
 from testbed.workload.kinds.kind import ranks_per_domain

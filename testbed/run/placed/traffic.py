@@ -15,16 +15,16 @@ from testbed.lab.core.model import BACKEND
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.placement import RankPlacement, place_ranks
-from testbed.run.placed.pool import check_regions
 from testbed.run.placed.program import check_program
-from testbed.run.placed.scale_up import (
+from testbed.run.placed.traffic_parts import TrafficPart, split_traffic
+from testbed.run.scale_up.domains import (
     check_in_switch,
     goes_by_packets,
     inside_domains,
     scale_up_domains,
     timeout_ms_of,
 )
-from testbed.run.placed.traffic_parts import TrafficPart, split_traffic
+from testbed.run.scale_up.pool import check_regions
 from testbed.run.schema.model import Parameter as Value
 from testbed.run.schema.model import Scenario
 from testbed.run.schema.transports import TRANSPORTS, TransportKind

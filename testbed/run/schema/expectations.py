@@ -9,16 +9,17 @@ from typing import Any, TypeVar, cast
 from pydantic_core import PydanticCustomError
 
 from testbed.base.errors import Problem
+from testbed.base.metric import Better, MetricUnit
 from testbed.base.names import choice_hint, known_names_hint
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, quote
 from testbed.lab.core.model import Lab, NodeKind, ScaleUpBy
+from testbed.record.catalogue import BY_TENANT, CATALOGUE
 from testbed.run.schema.model import Expectation, Scalar, Scenario, Within, is_point_of, same_value
 from testbed.run.schema.point_names import last_word
 from testbed.run.schema.spec import ExpectationSpec
 from testbed.run.schema.transports import TRANSPORTS
 from testbed.run.schema.values import parse_bound, parse_tolerance
-from testbed.workload.metrics import BY_TENANT, CATALOGUE, Better, MetricUnit
 from testbed.workload.registry import WITH_BATCHES, WITH_COLLECTIVES, WITH_REQUESTS, workload_kind
 
 Matrix = Mapping[str, tuple[Scalar, ...]]

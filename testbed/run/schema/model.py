@@ -250,9 +250,9 @@ class Within(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """`metric` (a name in `workload.metrics.CATALOGUE`), as the median over runs, within [`minimum`, `maximum`].
+    """`metric` (a name in `record.catalogue.CATALOGUE`), as the median over runs, within [`minimum`, `maximum`].
 
-    It is that of all that a run did, but where `network` or `tenant` select one, as `workload.metrics.Selection` says.
+    It is that of all that a run did, but where `network` or `tenant` select one, as `record.catalogue.Selection` says.
     `source` says where the band comes from: a formula, a figure of a paper, an oracle.
     """
 

@@ -14,6 +14,7 @@ from testbed.base.validation.fields import Entries, Name, OneOf, Section, Text, 
 from testbed.base.validation.model import SpecModel, refusal
 from testbed.base.yaml.paths import parse_path, quote
 from testbed.lab.assembly.spec import LabSpec
+from testbed.record.catalogue import CATALOGUE
 from testbed.run.schema.convergence import ConvergenceSpec
 from testbed.run.schema.faults import FaultSpec
 from testbed.run.schema.model import Scalar, Within
@@ -21,7 +22,6 @@ from testbed.run.schema.probes import ProbesField
 from testbed.run.schema.transport import TransportField, TransportName
 from testbed.run.schema.values import MatrixValue, MatrixValues
 from testbed.run.schema.workload import WorkloadField
-from testbed.workload.metrics import CATALOGUE
 
 MAX_RUNS = 1000
 MAX_RETRIES = 5

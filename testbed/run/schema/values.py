@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import PydanticCustomError
 
+from testbed.base.metric import MetricUnit
 from testbed.base.units import BYTES, COUNT, NUMBER, POINTS, RATE, SHARE, TIME, Measure, split_quantity
 from testbed.base.validation.fields import Checked, as_list, read_number
 from testbed.base.validation.model import refusal
 from testbed.base.yaml.paths import quote
 from testbed.run.schema.model import Scalar
-from testbed.workload.metrics import MetricUnit
 
 MAX_VALUES = 100
 """One key of a matrix has no more."""

@@ -11,13 +11,13 @@ from testbed.run.measuring.measured import Measured
 from testbed.run.placed.lab import LiveLab
 from testbed.run.probes.planning import ProbePlan
 from testbed.run.probes.traffic import THRESHOLD_S
+from testbed.run.scale_up.simulated import SimulatedDomains
 from testbed.run.schema.model import Fault
 from testbed.run.simulated.convergence import Convergence
 from testbed.run.simulated.fabric import SimulatedFabric
 from testbed.run.simulated.faults import SimulatedFaults, SimulatedSite
 from testbed.run.simulated.faulty_links import FaultyLinks
 from testbed.run.simulated.probes import SimulatedProbes
-from testbed.run.simulated.scale_up import SimulatedDomains
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,14 +28,14 @@ from testbed.run.measuring.reports import put_together, settle_digests
 from testbed.run.placed.channels import ChannelPlan
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload, choose_checked, compile_programs
-from testbed.run.placed.scale_up import carried_domains
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.placed.traffic_parts import TrafficPart, split_traffic
+from testbed.run.scale_up.domains import carried_domains
+from testbed.run.scale_up.simulated import SimulatedDomains
 from testbed.run.simulated.beside import NOTHING_BESIDE, Beside, Happening
 from testbed.run.simulated.counters import QueueSampler, count_fabric, count_ports, counted_since
 from testbed.run.simulated.endpoints import ProgramsWatch, SimulatedProgram
 from testbed.run.simulated.fabric import Hosts, SimulatedFabric, build_fabric
-from testbed.run.simulated.scale_up import SimulatedDomains
 from testbed.run.simulated.site import RunSite
 from testbed.run.simulated.time_scale import REAL_TIME
 from testbed.run.simulated.transport_registry import SimulatedTransport, simulated_transport

@@ -24,12 +24,12 @@ from testbed.run.faults.loops import RoutingLoop, ttl_of
 from testbed.run.faults.outcome import FaultOutcome
 from testbed.run.faults.planes import FabricPlaneDown
 from testbed.run.faults.registry import lab_fault
-from testbed.run.faults.scale_up import DomainKill
 from testbed.run.faults.subnet import CreditLeak
+from testbed.run.scale_up.faults import DomainKill
+from testbed.run.scale_up.simulated import SimulatedDomains
 from testbed.run.schema.model import AtStep, Fault
 from testbed.run.simulated.fabric import SimulatedFabric
 from testbed.run.simulated.faulty_links import FaultyLinks
-from testbed.run.simulated.scale_up import SimulatedDomains
 
 INSTEAD = "leave --backend out: emulation can"
 PAUSE_QUANTA = 65_535

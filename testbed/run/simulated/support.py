@@ -13,10 +13,10 @@ from testbed.lab.core.model.overlay import VXLAN_BYTES
 from testbed.lab.core.model.storage import ServedBy
 from testbed.lab.core.plan.user_space.uet import UDP_BYTES
 from testbed.protocols.scale_up.domain.build import build as build_domain
-from testbed.run.measuring.scale_up_loads import NOT_EMULATED
 from testbed.run.placed.lab import LiveLab, go_over_subnet, lab_of_transports
-from testbed.run.placed.scale_up import goes_by_packets
 from testbed.run.placed.traffic import lab_transports
+from testbed.run.scale_up.domains import goes_by_packets
+from testbed.run.scale_up.loads import NOT_EMULATED
 from testbed.run.schema.model import Scenario, Transport
 from testbed.run.schema.transports import TRANSPORTS
 from testbed.run.simulated.beside import convergence_of

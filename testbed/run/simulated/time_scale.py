@@ -16,7 +16,7 @@ from testbed.lab.core.model import Lab
 from testbed.run.faults.links import LinkSet
 from testbed.run.faults.registry import lab_fault
 from testbed.run.placed.lab import go_over_subnet
-from testbed.run.placed.scale_up import goes_by_packets
+from testbed.run.scale_up.domains import goes_by_packets
 from testbed.run.schema.model import Fault, Scenario
 
 REAL_TIME: Final = 1.0

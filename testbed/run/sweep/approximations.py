@@ -8,10 +8,10 @@ from testbed.base.datapath.markers import KERNEL_MARKERS
 from testbed.base.units import Duration
 from testbed.lab.core.model import DelayBy, HashEngine
 from testbed.lab.core.plan.qos.qos_plan import QosPlan
-from testbed.run.measuring.scale_up_loads import NOT_EMULATED
 from testbed.run.placed.lab import LiveLab
-from testbed.run.placed.scale_up import goes_by_packets
 from testbed.run.placed.traffic import lab_transports
+from testbed.run.scale_up.domains import goes_by_packets
+from testbed.run.scale_up.loads import NOT_EMULATED
 from testbed.run.schema.model import Scenario
 
 

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from testbed.base.errors import ScenarioError
+from testbed.base.metric import MetricUnit
+from testbed.record.catalogue import CATALOGUE
 from testbed.record.record import Outcome, PointResult, Record, ScaleComparison, Verdict
 from testbed.run.schema.model import Scenario
 from testbed.run.sweep.points import SCALE_KEY, Point
-from testbed.workload.metrics import CATALOGUE, MetricUnit
 
 LIMIT = 0.10
 """Scaled figures must agree within 5 to 10 % (workloads measured at k and 2k on two cores)."""

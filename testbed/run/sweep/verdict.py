@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from testbed.base.metric import Better, MetricUnit
+from testbed.record.catalogue import Selection, binding_limits, definition_of
 from testbed.record.record import NOT_SIMULATED, Backend, ExpectationResult, Outcome, PointResult, Verdict
 from testbed.run.schema.model import EXIT_METRIC, Expectation, Scalar, Within, is_point_of, names_key
 from testbed.run.sweep.points import HasValues
-from testbed.workload.metrics import Better, MetricUnit, Selection, binding_limits, definition_of
 
 _TRUSTED = {
     Backend.EMULATION: "the machine kept up",

@@ -19,11 +19,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import fmean
 
+from testbed.base.metric import Better
 from testbed.lab.core.fabric.queue_depths import frame_bytes
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.qos.shaping import burst_bytes
+from testbed.record.catalogue import definition_of, selected_words
 from testbed.record.record import Check, RunResult
-from testbed.workload.metrics import Better, definition_of, selected_words
 
 SHAPING_ERROR = 0.005
 """The share by which a port may be faster than its rate in the long run: a tenth of what the check `rate` allows over

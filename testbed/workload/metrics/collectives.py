@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from testbed.workload.metrics.metric import DRAFT, NCCL, PERCENTILE, PERCENTILE_RULE, Better, MetricFamily, MetricUnit
+from testbed.base.metric import Better, MetricFamily, MetricUnit
 from testbed.workload.metrics.run_samples import (
     CheckedElements,
     CollectiveSpeed,
@@ -18,6 +18,7 @@ from testbed.workload.metrics.run_samples import (
     JobTime,
     NicPeers,
 )
+from testbed.workload.metrics.sources import DRAFT, NCCL, PERCENTILE, PERCENTILE_RULE
 from testbed.workload.metrics.statistics import percentile
 
 COLLECTIVES = MetricFamily()

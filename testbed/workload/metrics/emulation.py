@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from testbed.workload.metrics.metric import Better, MetricFamily, MetricUnit, as_measured
+from testbed.base.metric import Better, MetricFamily, MetricUnit, as_measured
 from testbed.workload.metrics.run_samples import CpuShares
 
 EMULATION = MetricFamily()

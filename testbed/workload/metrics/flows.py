@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from testbed.workload.metrics.metric import DRAFT, HPCC, HTSIM, JAIN, PERCENTILE_RULE, Better, MetricFamily, MetricUnit
+from testbed.base.metric import Better, MetricFamily, MetricUnit
 from testbed.workload.metrics.run_samples import (
     CompletedMessages,
     FlowRates,
@@ -18,6 +18,7 @@ from testbed.workload.metrics.run_samples import (
     Retransmissions,
     VictimRates,
 )
+from testbed.workload.metrics.sources import DRAFT, HPCC, HTSIM, JAIN, PERCENTILE_RULE
 from testbed.workload.metrics.statistics import jain_index, percentile
 
 FLOWS = MetricFamily()

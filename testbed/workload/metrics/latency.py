@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from testbed.workload.metrics.metric import Better, MetricFamily, MetricUnit
+from testbed.base.metric import Better, MetricFamily, MetricUnit
 from testbed.workload.metrics.run_samples import Latencies
 from testbed.workload.metrics.statistics import percentile
 

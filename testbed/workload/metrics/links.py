@@ -12,18 +12,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from testbed.workload.metrics.metric import (
-    DRAFT,
-    JAIN,
-    MMR,
-    PAUSE,
-    PERCENTILE,
-    PERCENTILE_RULE,
-    Better,
-    MetricFamily,
-    MetricUnit,
-    as_measured,
-)
+from testbed.base.metric import Better, MetricFamily, MetricUnit, as_measured
 from testbed.workload.metrics.run_samples import (
     FabricBytes,
     MarkedPackets,
@@ -33,6 +22,7 @@ from testbed.workload.metrics.run_samples import (
     QueueDepths,
     UplinkLoads,
 )
+from testbed.workload.metrics.sources import DRAFT, JAIN, MMR, PAUSE, PERCENTILE, PERCENTILE_RULE
 from testbed.workload.metrics.statistics import (
     jain_index,
     max_mean_ratio,

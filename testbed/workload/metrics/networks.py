@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from testbed.workload.metrics.metric import DRAFT, PAUSE, Better, MetricFamily, MetricUnit, as_measured
-from testbed.workload.metrics.run_samples import NetworkCarried, known
+from testbed.base.metric import Better, MetricFamily, MetricUnit, as_measured, known
+from testbed.workload.metrics.run_samples import NetworkCarried
+from testbed.workload.metrics.sources import DRAFT, PAUSE
 
 NETWORKS = MetricFamily()
 

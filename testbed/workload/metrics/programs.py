@@ -5,16 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from testbed.workload.metrics.metric import (
-    DRAFT,
-    PERCENTILE,
-    PERCENTILE_RULE,
-    Better,
-    MetricFamily,
-    MetricUnit,
-    as_measured,
-)
+from testbed.base.metric import Better, MetricFamily, MetricUnit, as_measured
 from testbed.workload.metrics.run_samples import ProgramBytes, ProgramExit, ProgramIdeal, ProgramSteps
+from testbed.workload.metrics.sources import DRAFT, PERCENTILE, PERCENTILE_RULE
 from testbed.workload.metrics.statistics import percentile
 
 PROGRAMS = MetricFamily()

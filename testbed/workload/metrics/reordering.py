@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-from testbed.workload.metrics.metric import Better, MetricFamily, MetricUnit
+from testbed.base.metric import Better, MetricFamily, MetricUnit
 from testbed.workload.metrics.run_samples import LateArrivals
 
 REORDERING = MetricFamily()

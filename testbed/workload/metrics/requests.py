@@ -11,8 +11,9 @@ import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from testbed.workload.metrics.metric import PERCENTILE_RULE, Better, Compute, MetricFamily, MetricUnit
-from testbed.workload.metrics.run_samples import RequestCounts, RequestTimes, RunSamples
+from testbed.base.metric import Better, Compute, MetricFamily, MetricUnit, RunSamples
+from testbed.workload.metrics.run_samples import RequestCounts, RequestTimes
+from testbed.workload.metrics.sources import PERCENTILE_RULE
 from testbed.workload.metrics.statistics import percentile
 
 REQUESTS = MetricFamily()

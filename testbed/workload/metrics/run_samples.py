@@ -1,42 +1,15 @@
 """Samples of one run: plain numbers that metrics are computed from.
 
-`RunSamples` holds at most one value of each kind of sample below. A run that did not measure a kind (no probes were
-sent, the lab has no queues to look into) lacks it, and with it the metrics that need it. `run.measuring.measures` fills
-it; a metric takes what it needs: `run[FlowTimes].fct_s`.
+`testbed.base.metric.RunSamples` holds at most one value of each kind of sample below, and of those of protocols, which
+stand beside their metrics. A run that did not measure a kind (no probes were sent, the lab has no queues to look into)
+lacks it, and with it the metrics that need it. `run.measuring.measures` fills it; a metric takes what it needs:
+`run[FlowTimes].fct_s`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
-
-Kind = TypeVar("Kind")
-
-
-class NotMeasured(LookupError):
-    """The run has no samples of this kind."""
-
-
-def known(value: Kind | None) -> Kind:
-    """Return a value that may not be known of a run. Raises `NotMeasured` where it is not."""
-    if value is None:
-        raise NotMeasured
-    return value
-
-
-class RunSamples:
-    """The samples of one run, by their kind."""
-
-    def __init__(self, *samples: object) -> None:
-        self._by_kind = {type(sample): sample for sample in samples}
-
-    def __getitem__(self, kind: type[Kind]) -> Kind:
-        """Returns the run's samples of this kind. Raises `NotMeasured` where the run has none."""
-        found = self._by_kind.get(kind)
-        if not isinstance(found, kind):
-            raise NotMeasured(kind.__name__)
-        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -379,53 +352,3 @@ class CpuShares:
 
     busy: float
     steal: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubnetCarried:
-    """The load of an InfiniBand subnet; counts are of frames."""
-
-    xmit_wait_share: float
-    """The longest that a port had data and could not send it, over the time of the run."""
-    discards: int
-    """Frames that ports discarded instead of sending them (PortXmitDiscards)."""
-    lost: int
-    """Frames that went nowhere, for whatever cause."""
-    marked: int
-    """Frames that switches marked (FECN), over all hops."""
-    stuck: int
-    """Frames that wait for each other's buffers, so that none of them ever moves; 0 where there is no deadlock."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScaleUpCarried:
-    """The load of frames on the links of all scale-up domains, at both ends; counts, unless the name has a unit.
-
-    Times of transactions are in modelled round trips. None: not known.
-    """
-
-    frames: int
-    drops: int
-    wire_losses: int
-    request_drops: int
-    request_frames: int
-    request_line_bytes: int
-    payload_bytes: int
-    pool_bytes: int
-    replays: int
-    pauses: int
-    leaked_credits: int
-    buffer_peak_bytes: int
-    buffer_peak_share: float
-    plane_bytes: Sequence[float]
-    """Bytes by plane."""
-    transfers: int
-    failed: int
-    latency_p50_rtts: float | None
-    latency_p999_rtts: float | None
-    floor_share: float | None
-    stalled: bool
-    stall_s: float
-    progress_s: float | None
-    xmit_wait_share: float | None
-    """The longest that frames of a channel waited for leave at one end of a link, as a share of `progress_s`."""

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Sequence
 from functools import partial
 
-from testbed.workload.metrics.metric import Better, MetricFamily, MetricUnit
+from testbed.base.metric import Better, MetricFamily, MetricUnit
 from testbed.workload.metrics.run_samples import BatchTimes, IoJobs, JobTime
 from testbed.workload.metrics.statistics import percentile
 

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
-from testbed.workload.metrics.metric import DRAFT, FAILURE, Better, MetricFamily, MetricUnit
+from testbed.base.metric import Better, MetricFamily, MetricUnit
 from testbed.workload.metrics.run_samples import Detection, FaultCurve, LostProbes
+from testbed.workload.metrics.sources import DRAFT, FAILURE
 from testbed.workload.metrics.statistics import percentile
 
 TIMELINE = MetricFamily()

@@ -20,11 +20,11 @@ from packet_samples import PacketSamples
 from pfc_frames import encode_pfc
 from roce_samples import RoceSamples, roce_frame
 
+from testbed.protocols.captured.content import CapturedFrame
+from testbed.protocols.captured.packet import flatten
 from testbed.record.captures.decoders.flows import FlowAccounts
-from testbed.record.captures.decoders.packet import flatten
 from testbed.record.captures.decoders.registry import PacketFinder
 from testbed.record.captures.layers.walk import LINK_TYPES, MAX_HEADERS
-from testbed.record.captures.pcap import CapturedFrame
 
 CASES = int(os.environ.get("TESTBED_FUZZ_CASES", "20000"))
 STATION = bytes.fromhex("020000000001")

@@ -24,7 +24,7 @@ from testbed.endpoints.worker.transports.uet import UetSettings
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.placed.channels import CONNECTIONS, ChannelRules, plan_channels
 from testbed.run.placed.placed_workload import PlacedWorkload, choose_checked, compile_programs, datatype_of
-from testbed.run.placed.scale_up import DomainLinks, ScaleUpDomains
+from testbed.run.scale_up.domains import DomainLinks, ScaleUpDomains
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.correctness import make_input
 from testbed.workload.collectives.datatype import DataType

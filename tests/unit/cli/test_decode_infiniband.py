@@ -12,11 +12,11 @@ import pytest
 from decode_verb import Decode
 
 from testbed.endpoints.infiniband.adapter import UD_SEND_ONLY
+from testbed.protocols.captured.content import CapturedFrame
 from testbed.protocols.infiniband.local_routing import GLOBAL, LocalHeader, encode_frame
 from testbed.record.captures import erf
 from testbed.record.captures.decoders.registry import PacketFinder
 from testbed.record.captures.layers.walk import INFINIBAND_LINK
-from testbed.record.captures.pcap import CapturedFrame
 from testbed.record.captures.pcapng_writer import PcapngWriter
 
 TIME_NS = 1_700_000_000_123_456_789

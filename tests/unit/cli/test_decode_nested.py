@@ -18,16 +18,16 @@ from packet_samples import PacketSamples
 from pfc_frames import encode_pfc
 from roce_samples import RoceSamples, roce_frame
 
+from testbed.protocols.captured.content import CapturedFrame
+from testbed.protocols.roce import captured as roce
 from testbed.protocols.roce.packets.headers import Bth, Reth
 from testbed.protocols.roce.packets.opcodes import LAYOUTS, UDP_PORT, Opcode
 from testbed.protocols.roce.packets.packet import RocePacket, decode_roce, describe
+from testbed.protocols.uet.captured import decode_datagram
 from testbed.protocols.uet.packets import packet as uet_packet
 from testbed.protocols.uet.packets.codes import UDP_PORT as UET_PORT
-from testbed.record.captures.decoders import roce
 from testbed.record.captures.decoders.registry import PacketFinder
-from testbed.record.captures.decoders.uet import decode_datagram
 from testbed.record.captures.layers.walk import find_datagram
-from testbed.record.captures.pcap import CapturedFrame
 
 STATION = bytes.fromhex("020000000001")
 ARP = b"\xff" * 6 + STATION + b"\x08\x06" + bytes(46)

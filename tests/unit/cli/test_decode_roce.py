@@ -14,11 +14,11 @@ from roce_samples import FIRST, FIRST_V6, SECOND, SECOND_V6, RoceSamples, roce_f
 
 from testbed.cli.nodes.packets import print_flows
 from testbed.cli.options import Format
+from testbed.protocols.roce import captured as roce
 from testbed.protocols.roce.packets.headers import Aeth, Bth, Reth
 from testbed.protocols.roce.packets.opcodes import UDP_PORT, Opcode
 from testbed.protocols.roce.packets.packet import RocePacket, describe
 from testbed.protocols.roce.packets.syndrome import NakCode, nak, rnr_nak
-from testbed.record.captures.decoders import roce
 from testbed.record.captures.pcap import CaptureError
 
 CE = 26 << 2 | 3

@@ -22,7 +22,7 @@ from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.measuring.reports import Ideals, put_together, settle_digests
 from testbed.run.placed.channels import plan_channels
 from testbed.run.placed.placed_workload import PlacedWorkload, choose_checked, compile_programs, datatype_of
-from testbed.run.placed.scale_up import ScaleUpDomains
+from testbed.run.scale_up.domains import ScaleUpDomains
 from testbed.workload.builder import StepBuilder
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.datatype import DataType

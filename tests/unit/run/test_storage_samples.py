@@ -6,13 +6,14 @@ import pytest
 from fake_lab import small_lab
 
 from testbed.base.errors import ScenarioError
+from testbed.base.metric import RunSamples
 from testbed.endpoints.worker.transports.tcp import TcpSettings
 from testbed.lab.core.plan.lab_plan import PortPlan
+from testbed.record.catalogue import measure_metrics
 from testbed.run.measuring.storage import computed_s, not_safe_text, storage_samples
 from testbed.run.placed.channels import plan_channels
 from testbed.run.placed.placed_workload import PlacedWorkload, compile_programs
 from testbed.workload.builder import StepBuilder
-from testbed.workload.metrics import RunSamples, measure_metrics
 from testbed.workload.oracles.roofline import workload_roofline_s
 from testbed.workload.steps import FirstToken, Workload
 

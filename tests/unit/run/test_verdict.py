@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from run_rows import lab_summary, run_result
 
+from testbed.record.catalogue import binding_limits
 from testbed.record.record import (
     Backend,
     Check,
@@ -22,7 +23,6 @@ from testbed.run.machine.cpu import CpuUse
 from testbed.run.schema.model import Expectation, Within
 from testbed.run.sweep.verdict import decide_verdict, evaluate_expectations
 from testbed.run.trust.machine import check_machine
-from testbed.workload.metrics import binding_limits
 
 
 def summary(name: str, median: float | None) -> MetricSummary:

@@ -1,4 +1,4 @@
-"""The tables of a lab's nodes, of how they route, of tenants and of services: rows that `inspect` has, too."""
+"""The tables of a lab's nodes, of how they route, of GPUs, tenants and services: rows that the lab's views have."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from testbed.api.console.tables.table import Nodes, PageTable, TableQuery
 from testbed.base.rows import column
 from testbed.lab.features.management.services_apply import ServiceStatus, chosen_services
 from testbed.lab.features.overlay.view import TenantRow, tenant_rows
+from testbed.lab.features.scale_up.view import GpuRow, PlaneRow, gpu_rows, plane_rows
 from testbed.lab.observe.routing_rows import RouteRow, SessionRow, route_rows, session_rows
 
 
@@ -53,6 +54,14 @@ def _routes(source: Source, query: TableQuery, nodes: Nodes) -> Iterable[RouteRo
     return route_rows(source.lab, nodes)
 
 
+def _gpus(source: Source, query: TableQuery, nodes: Nodes) -> Iterable[GpuRow]:
+    return gpu_rows(source.shape.model, nodes)
+
+
+def _planes(source: Source, query: TableQuery, nodes: Nodes) -> Iterable[PlaneRow]:
+    return plane_rows(source.lab, nodes)
+
+
 def _tenants(source: Source, query: TableQuery, nodes: Nodes) -> Iterable[TenantRow]:
     return tenant_rows(source.lab.model, source.lab.plan, lambda _: True)  # the words may mean switches, or a tenant
 
@@ -89,6 +98,25 @@ ROUTES = PageTable(
     rows=_routes,
     place=lambda row: row.node,
     key=lambda row: f"node:{row.node}",
+)
+GPUS = PageTable(
+    name="gpus",
+    title="GPUs",
+    kind=GpuRow,
+    rows=_gpus,
+    place=lambda row: f"{row.host}:{row.nic}",
+    key=lambda row: f"port:{row.host}:{row.nic}",
+    of=lambda source: bool(source.shape.document["gpus"]),
+    moments=True,  # they are what they are
+)
+PLANES = PageTable(
+    name="planes",
+    title="Planes",
+    kind=PlaneRow,
+    rows=_planes,
+    place=lambda row: row.gpu.partition(".gpu")[0],
+    key=lambda row: f"gpu:{row.gpu.replace('.gpu', '/')}",
+    of=lambda source: source.live and bool(source.lab.plan.scale_up_domains),
 )
 TENANTS = PageTable(
     name="tenants",

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from testbed.api.console.counters.quantities import QUANTITIES
 from testbed.api.console.sources.source import Source
 from testbed.api.console.sources.state import LinkWord
 from testbed.api.console.tables.table import Nodes, PageTable, TableQuery
-from testbed.base.rows import Column, column
+from testbed.base.rows import column, measured
 from testbed.base.units import Rate
 from testbed.lab.observe.port_table import tabulate_ports
 from testbed.lab.observe.telemetry import queue_rows, take_snapshot
-
-
-def measured(unit: str, **settings: Any) -> Any:
-    """Declare a column of numbers that have a unit."""
-    return field(default=None, metadata={"unit": unit, "column": Column(**settings)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

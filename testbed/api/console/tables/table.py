@@ -177,7 +177,7 @@ def _heading(item: Field[Any], values: Sequence[Any]) -> dict[str, Any]:
         "heading": how.heading or _name(item).replace("_", " "),
         "numeric": bool(known)
         and all(isinstance(value, int | float) and not isinstance(value, bool) for value in known),
-        "unit": item.metadata.get("unit", ""),
+        "unit": how.unit,
     }
 
 

@@ -27,10 +27,11 @@ from testbed.api.console.tasks import command_text
 from testbed.api.console.tethered import tethered_words
 from testbed.api.console.view import View, ViewCall, get, post
 from testbed.api.console.views.targets import check_link, lab_of
-from testbed.record.captures.decoders.packet import CapturedPacket
+from testbed.protocols.captured.content import CapturedFrame
+from testbed.protocols.captured.packet import CapturedPacket
 from testbed.record.captures.decoders.registry import PacketFinder
 from testbed.record.captures.layers.walk import LINK_TYPES
-from testbed.record.captures.pcap import CapturedFrame, CaptureError, read_capture
+from testbed.record.captures.pcap import CaptureError, read_capture
 from testbed.record.captures.pcapng_writer import PcapngWriter
 
 if TYPE_CHECKING:

@@ -1,51 +1,74 @@
 """The words of a `fabric:` section as types: the input of every generator.
 
-None means "not written": the design's preset fills it, and a design refuses a value that contradicts
-one it fixes (`FabricError` with the dotted field).
+None means "not written": the design's preset fills it, and a design refuses a value that contradicts one it fixes
+(`FabricError` with the dotted field). The keys of NICs, rails and uplinks are declared here, and nowhere else
+(`testbed.base.keys`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from testbed.base.units import Rate
+from testbed.base.keys import key
+from testbed.base.units import SHARE, Rate
+from testbed.lab.core.fabric.figures.cables import Cable
+from testbed.lab.core.fabric.ports import PORT_MAPS
 from testbed.lab.core.model import Delay, Rdma, Role, Routing
+
+MOST = 1_000_000
+"""More than there is of anything."""
+
+
+def _count(description: str) -> Any:
+    return key(description, None, low=1, high=MOST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NicParams:
-    per: str | None = None
-    """"gpu": one NIC per GPU; "host": NICs shared by all GPUs of a host (`count` of them)."""
-    ports: int | None = None
-    rate: Rate | None = None
-    count: int | None = None
-    """NICs per host where `per` is "host"; default 1 (figure 13-1 has 2)."""
-    multihoming: str | None = None
-    """"subnets": each port has a subnet of its own; "mlag": two ports are one link group to two rail switches."""
-    rdma: Rdma | None = None
-    cable: str | None = None
-    """The kind of cable to a switch: "dac", "aoc" or "optics". Of no effect on a lab."""
+    """`fabric.nic`."""
+
+    per: str | None = key(
+        "Says whether each GPU has a NIC (gpu), or a host's GPUs share NICs (host).", None, words=("gpu", "host")
+    )
+    ports: int | None = key(
+        "Says how many ports a NIC has, each on a rail switch of its own; see planes.", None, words=(1, 2, 4, 8)
+    )
+    rate: Rate | None = key("Gives the rate of a port, such as 400G.", None)
+    count: int | None = _count("Says how many NICs a host has, with per: host.")
+    """The default is 1 (figure 13-1 has 2)."""
+    multihoming: str | None = key(
+        "Says how the ports of a NIC are joined: a subnet for each, or mlag, one link group of both.",
+        None,
+        words=("subnets", "mlag"),
+        later={"evpn": "EVPN multihoming of dual-port NICs is not built yet; each port has a subnet of its own"},
+    )
+    rdma: Rdma | None = key("Gives each NIC port a soft RoCEv2 device (rxe, from Linux 7.1 on).", None)
+    cable: Cable | None = key("Names the kind of cable to a switch, for its price; sizing has a rule without it.", None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RailParams:
-    per_switch: int | None = None
-    port_map: str | None = None
-    prefix_length: int | None = None
-    """Subnet of one rail on one switch; default /24, /25, /27, /28 for 1, 2, 4, 8 rails a switch."""
+    """`fabric.rails`."""
+
+    per_switch: int | None = key("Says how many rails are on a rail switch.", None, words=(1, 2, 4, 8))
+    port_map: str | None = key(
+        "Names the figure whose numbering of switch ports is used.", None, words=tuple(PORT_MAPS)
+    )
+    prefix_length: int | None = key("Gives the length of a rail's prefix on one switch.", None, low=8, high=30)
+    """The default is /24, /25, /27, /28 for 1, 2, 4, 8 rails a switch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UplinkParams:
-    rate: Rate | None = None
-    count: int | None = None
-    """Parallel links between each pair of switches of adjacent tiers."""
-    delay: Delay | None = None
-    loss: float | None = None
-    """Share of packets (0 to 1) that a link's wire loses, each way."""
-    cable: str | None = None
-    """The kind of cable, as of `NicParams`."""
+    """`fabric.uplink`, and `fabric.core_uplink`."""
+
+    rate: Rate | None = key("Gives the rate of a link, such as 400G.", None)
+    count: int | None = _count("Says how many parallel links there are between two switches.")
+    delay: Delay | None = key("Gives the one-way delay: 500ns, or {value: 500ns, by: auto}.", None)
+    loss: float | None = key("Gives the share of packets lost each way, such as 0.1%.", None, measure=SHARE, high=1)
+    cable: Cable | None = key("Names the kind of cable, for its price; sizing has a rule without it.", None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,6 @@ from testbed.base.validation.fields import (
     OneOf,
     OrShort,
     Quantity,
-    RateField,
     Share,
     TrueOrFalse,
     Whole,
@@ -30,21 +29,21 @@ from testbed.base.validation.fields import (
     switch_word,
 )
 from testbed.base.validation.model import SpecModel, refusal
-from testbed.lab.core.fabric import PORT_MAPS, UplinkParams
-from testbed.lab.core.fabric.figures.cables import Cable
+from testbed.base.validation.sections import Types, declared_by, written
+from testbed.lab.core.fabric import NicParams, RailParams, UplinkParams
 from testbed.lab.core.fabric.forwarding.next_hops import MAX_ECMP
+from testbed.lab.core.fabric.params import MOST
 from testbed.lab.core.model import Bfd, Delay, DelayBy, Protocol, Rdma, Role, Routing
 from testbed.lab.core.schema import foreign
 
 MTU_REASON = "IPv6, which unnumbered BGP runs on, needs links of at least 1280 bytes (RFC 8200 section 5)"
 
-Count = Annotated[int, Whole(0, 1_000_000)]
-Positive = Annotated[int, Whole(1, 1_000_000)]
+Count = Annotated[int, Whole(0, MOST)]
+Positive = Annotated[int, Whole(1, MOST)]
 Mtu = Annotated[int, Whole(1280, 9216, MTU_REASON, BYTES.counted_in("B").called("MTU", "9000B"))]
 
 
 RdmaKind = Annotated[str, OneOf(tuple(Rdma))]
-CableKind = Annotated[str, OneOf(tuple(Cable))]
 
 
 class DelaySpec(SpecModel):
@@ -89,51 +88,17 @@ DelayField = Annotated[DelaySpec, _OrDuration()]
 LossField = Annotated[float, Share()]
 
 
+_TYPES: Types = {Delay: lambda _: written(DelayField)}
+
+
+@declared_by(NicParams, _TYPES)
 class NicSpec(SpecModel):
     """`fabric.nic`: the NICs of a host."""
 
-    per: Written[Annotated[str, OneOf(("gpu", "host"))]] = Field(
-        default=None, description="Says whether each GPU has a NIC (gpu), or a host's GPUs share NICs (host)."
-    )
-    ports: Written[Annotated[int, OneOf((1, 2, 4, 8))]] = Field(
-        default=None, description="Says how many ports a NIC has, each on a rail switch of its own; see planes."
-    )
-    rate: Written[RateField] = Field(default=None, description="Gives the rate of a port, such as 400G.")
-    count: Written[Positive] = Field(default=None, description="Says how many NICs a host has, with per: host.")
-    multihoming: Written[
-        Annotated[
-            str,
-            OneOf(
-                ("subnets", "mlag"),
-                later={
-                    "evpn": "EVPN multihoming of dual-port NICs is not built yet; each port has a subnet of its own",
-                },
-            ),
-        ]
-    ] = Field(
-        default=None,
-        description="Says how the ports of a NIC are joined: a subnet for each, or mlag, one link group of both.",
-    )
-    rdma: Written[RdmaKind] = Field(
-        default=None, description="Gives each NIC port a soft RoCEv2 device (rxe, from Linux 7.1 on)."
-    )
-    cable: Written[CableKind] = Field(
-        default=None, description="Names the kind of cable to a switch, for its price; sizing has a rule without it."
-    )
 
-
+@declared_by(RailParams, _TYPES)
 class RailsSpec(SpecModel):
     """`fabric.rails`: how rails lie on rail switches."""
-
-    per_switch: Written[Annotated[int, OneOf((1, 2, 4, 8))]] = Field(
-        default=None, description="Says how many rails are on a rail switch."
-    )
-    port_map: Written[Annotated[str, OneOf(tuple(PORT_MAPS))]] = Field(
-        default=None, description="Names the figure whose numbering of switch ports is used."
-    )
-    prefix_length: Written[Annotated[int, Whole(8, 30)]] = Field(
-        default=None, description="Gives the length of a rail's prefix on one switch."
-    )
 
 
 class RadixSpec(SpecModel):
@@ -149,7 +114,7 @@ class RadixSpec(SpecModel):
         return {role: ports for role, ports in written.items() if ports is not None}
 
 
-_PORTS = Whole(1, 1_000_000)
+_PORTS = Whole(1, MOST)
 
 
 class _OrPorts(OrShort):
@@ -187,30 +152,17 @@ class _Hosts(Checked):
         return {"anyOf": [_COUNT.json_schema(), {"type": "array", "items": _COUNT.json_schema(), "minItems": 1}]}
 
 
-_COUNT = Whole(0, 1_000_000)
+_COUNT = Whole(0, MOST)
 HostsField = Annotated[int | tuple[int, ...], _Hosts()]
 
 
+@declared_by(UplinkParams, _TYPES)
 class UplinkSpec(SpecModel):
     """`fabric.uplink` (rail switch to spine, and above unless `core_uplink` differs) and `fabric.core_uplink`."""
 
-    rate: Written[RateField] = Field(default=None, description="Gives the rate of a link, such as 400G.")
-    count: Written[Positive] = Field(
-        default=None, description="Says how many parallel links there are between two switches."
-    )
-    delay: Written[DelayField] = Field(
-        default=None, description="Gives the one-way delay: 500ns, or {value: 500ns, by: auto}."
-    )
-    loss: Written[LossField] = Field(
-        default=None, description="Gives the share of packets lost each way, such as 0.1%."
-    )
-    cable: Written[CableKind] = Field(
-        default=None, description="Names the kind of cable, for its price; sizing has a rule without it."
-    )
-
     def params(self) -> UplinkParams:
-        delay = None if self.delay is None else self.delay.delay()
-        return UplinkParams(**dict(self) | {"delay": delay})
+        said = dict(self)
+        return UplinkParams(**said | {"delay": said["delay"] and said["delay"].delay()})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,18 @@
-"""The scale-up domains of a lab as `inspect` and `validate` show them.
+"""The scale-up domains of a lab as `inspect`, `validate` and the console show them.
 
 Everything is per direction. In lab units it is there for a deployed lab, or for a file that names its time scale.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from testbed.base.rows import column, measured
 from testbed.base.units import ByteCount, Duration, Rate
 from testbed.lab.core.fabric.sizing import SizingRow
-from testbed.lab.core.model import Credits, Lab, LinkRetry, ScaleUp, ScaleUpBy
+from testbed.lab.core.model import BACKEND, Credits, Lab, LinkRetry, ScaleUp, ScaleUpBy
 from testbed.lab.core.plan.domain_plan import ScaleUpPlan
 from testbed.lab.features.scale_up.plan.time_scale import (
     CARRIED_FRAMES_PER_S,
@@ -22,6 +24,7 @@ from testbed.lab.features.scale_up.plan.time_scale import (
 from testbed.lab.features.scale_up.sizing import ScaleUpSizing, measure_scale_up
 
 if TYPE_CHECKING:
+    from testbed.lab.core.deploy.live import RunningLab
     from testbed.lab.features.scale_up.apply import DomainState
 
 _UNSTATED = "the file says nothing: transfers inside a host take the rate of an H100's, and no latency"
@@ -35,6 +38,71 @@ class ScaleUpRow:
     real: str
     lab: str
     note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuRow:
+    """A NIC port of a host's GPUs in the back end, and the scale-up domain that the host is in."""
+
+    host: str
+    nic: str
+    gpus: int
+    rail: int
+    domain: str = column(sparse=True, default="")
+    switch: str
+    rate: str
+
+
+def gpu_rows(lab: Lab, wanted: Callable[[str], bool]) -> Iterator[GpuRow]:
+    """Yield the NIC ports of GPUs of the hosts that are wanted."""
+    domains = lab.host_domains if lab.scale_up.stated else {}
+    for link in lab.links:
+        if link.rail and link.network == BACKEND and wanted(link.a.node):
+            yield GpuRow(
+                host=link.a.node,
+                nic=link.a.interface,
+                gpus=lab.gpus_per_nic,
+                rail=link.rail,
+                domain=domains.get(link.a.node, ""),
+                switch=link.b.node,
+                rate=str(link.rate),
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaneRow:
+    """A link of a GPU to a plane of its scale-up domain, as the switch's end of it counts since the deploy."""
+
+    gpu: str
+    plane: int
+    domain: str
+    state: str
+    rate: str
+    sent: int | None = measured("B")
+    received: int | None = measured("B")
+    again: int | None = measured("frames", heading="sent again")
+    dropped: int | None = measured("frames")
+
+
+def plane_rows(lab: RunningLab, wanted: Callable[[str], bool]) -> Iterator[PlaneRow]:
+    """Yield the links of GPUs of the hosts that are wanted, as their switches count them now."""
+    from testbed.lab.features.scale_up.counters.reading import read_domains
+
+    scale_up = lab.model.scale_up
+    for reading in (one for domain in read_domains(lab) for one in domain.links):
+        link, counters = reading.link, reading.counters
+        if wanted(link.host):
+            yield PlaneRow(
+                gpu=link.gpu_name,
+                plane=link.plane,
+                domain=link.domain,
+                state="down" if reading.errors.down else "up",
+                rate=str(scale_up.plane_rate(link.plane)),
+                sent=counters["sent_bytes"],
+                received=counters["received_bytes"],
+                again=counters["llr_tx_replay"],
+                dropped=counters["dropped_frames"],
+            )
 
 
 def switch_document(state: DomainState) -> dict[str, Any]:

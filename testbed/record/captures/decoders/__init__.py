@@ -1,1 +1,1 @@
-"""Packets of our transports in captures: what they are, as a line and as a document, and what flows had of them."""
+"""Packets of our transports in captures: which protocols are found, and what flows had of them."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from testbed.record.captures.decoders.packet import MALFORMED, CapturedPacket, Refusal
+from testbed.protocols.captured.packet import MALFORMED, CapturedPacket, Refusal
 
 
 @dataclass(slots=True)

@@ -11,9 +11,9 @@ import struct
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from testbed.protocols.captured.content import LinkFrame
+from testbed.protocols.captured.packet import CUT, MALFORMED, CapturedLink, CapturedPacket, Document, error_fields
 from testbed.protocols.errors import DecodeError, truncated
-from testbed.record.captures.decoders.packet import CUT, MALFORMED, CapturedPacket, Document, error_fields
-from testbed.record.captures.layers.content import LinkFrame
 
 NAME: Final = "MAC control"
 ETHERTYPE: Final = 0x8808
@@ -130,3 +130,6 @@ def decode_frame(frame: LinkFrame) -> MacControlCapture:
     words = struct.unpack_from(f"!{max(min(len(data), needed) - at, 0) // 2}H", data, at) if len(data) >= at else ()
     vector = data[3] if opcode == PFC and len(data) >= 4 else None
     return MacControlCapture(seen, MacControl(opcode, vector, words))
+
+
+LINK: Final = CapturedLink(name=NAME, ethertype=ETHERTYPE, make_decoder=lambda: decode_frame)

@@ -16,10 +16,17 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
+from testbed.protocols.captured.content import (
+    INFINIBAND,
+    CapturedDatagram,
+    CapturedFrame,
+    Encapsulation,
+    Found,
+    LeftAlone,
+    LinkFrame,
+)
 from testbed.record.captures import erf
-from testbed.record.captures.layers.content import CapturedDatagram, Encapsulation, Found, LeftAlone, LinkFrame
 from testbed.record.captures.layers.names import name_ethertype, name_protocol, name_tcp, name_udp
-from testbed.record.captures.pcap import CapturedFrame
 
 UDP_HEADER_BYTES = 8
 MAX_HEADERS: Final = 16
@@ -35,9 +42,6 @@ RAW_IP = frozenset((12, 14, 101, 228, 229))
 INFINIBAND_LINK = 247
 LINK_TYPES = frozenset((ETHERNET, LINUX_COOKED, LINUX_COOKED_2, erf.LINK_TYPE, INFINIBAND_LINK)) | RAW_IP | LOOPBACK
 """The link types that are understood here."""
-
-INFINIBAND: Final = 0x1_0000
-"""Stands for the EtherType of a frame of InfiniBand, which has none: larger than any."""
 
 _IPV4, _IPV6, _BRIDGED = 0x0800, 0x86DD, 0x6558
 _TAGS = {0x8100: "VLAN", 0x88A8: "S-VLAN", 0x9100: "S-VLAN"}

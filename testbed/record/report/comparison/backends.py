@@ -16,10 +16,10 @@ from pathlib import Path
 
 from testbed.base.errors import RecordError
 from testbed.base.rows import column
+from testbed.record.catalogue import definition_of
 from testbed.record.record import Backend, PointResult, Record
 from testbed.record.report.comparison.compare import real_values
 from testbed.record.store import RECORD_FILE, load_record
-from testbed.workload.metrics import definition_of
 
 METRICS = ("jct", "tail_fct", "queue_p50", "queue_p99", "pause_frames", "pause_time")
 """The metrics that are compared where nothing else is asked for."""

@@ -22,8 +22,9 @@ from enum import StrEnum
 from typing import Any
 
 from testbed.base.errors import ExitCode, RecordError
+from testbed.base.metric import Better, MetricUnit
+from testbed.record.catalogue import definition_of, selected_words
 from testbed.record.record import Backend, Outcome, PointResult, Record
-from testbed.workload.metrics import Better, MetricUnit, definition_of, selected_words
 
 ALPHA = 0.05
 MIN_CHANGE = 0.01

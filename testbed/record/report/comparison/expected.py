@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from testbed.base.rows import column
+from testbed.record.catalogue import definition_of
 from testbed.record.record import Backend, ExpectationResult, Outcome, Record
 from testbed.record.report.comparison.backends import WITHIN, workload_of
 from testbed.record.report.comparison.compare import real_values
-from testbed.workload.metrics import definition_of
 
 LAB_TIMES = ("blackhole_time_loss", "blackhole_time_rate", "detection_time", "recovery_time")
 """Times that no scale changes: those by which a fault is noticed and made up for."""

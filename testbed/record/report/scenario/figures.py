@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from testbed.record.catalogue import definition_of, selected_words
 from testbed.record.record import (
     Check,
     ExpectationResult,
@@ -19,7 +20,6 @@ from testbed.record.record import (
     RunResult,
 )
 from testbed.record.samples import Channel
-from testbed.workload.metrics import definition_of, selected_words
 
 MISSING = "–"
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))

@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from testbed.base.rows import column
+from testbed.record.catalogue import binding_limits
 from testbed.record.record import ExpectationResult, Outcome
 from testbed.record.steady import Steadiness, SteadyRun
-from testbed.workload.metrics import binding_limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,8 @@ from collections.abc import Callable
 import capture_files as make
 import pytest
 
-from testbed.record.captures.layers.content import CapturedDatagram, LeftAlone, LinkFrame
+from testbed.protocols.captured.content import CapturedDatagram, CapturedFrame, LeftAlone, LinkFrame
 from testbed.record.captures.layers.walk import MAX_HEADERS, find_content
-from testbed.record.captures.pcap import CapturedFrame
 
 PAYLOAD = b"sixteen bytes..."
 INNER = make.ethernet(make.ipv4(make.udp(PAYLOAD), tos=0x2A))

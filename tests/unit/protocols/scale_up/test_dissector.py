@@ -13,14 +13,14 @@ from link_samples import LinkSamples
 from simulated_links import damaged
 from tshark_output import pdml_packets, run_tshark
 
+from testbed.protocols.captured.content import CapturedFrame
 from testbed.protocols.scale_up import domain
+from testbed.protocols.scale_up.captured import ScaleUpCapture
 from testbed.protocols.scale_up.ctlos import CtlosType, Nack
 from testbed.protocols.scale_up.frames import ControlFrame, DataFrame, FrameCheck
 from testbed.protocols.scale_up.headers import HeaderKind, UaCommand, UaRequest
 from testbed.record.captures.decoders.registry import PacketFinder
-from testbed.record.captures.decoders.scale_up import ScaleUpCapture
 from testbed.record.captures.layers.walk import ETHERNET
-from testbed.record.captures.pcap import CapturedFrame
 
 pytestmark = [pytest.mark.tshark, pytest.mark.process]
 

@@ -10,9 +10,9 @@ import tracemalloc
 import capture_files as make
 import pytest
 
-from testbed.record.captures.layers.content import CapturedDatagram
+from testbed.protocols.captured.content import CapturedDatagram, CapturedFrame
 from testbed.record.captures.layers.walk import find_datagram
-from testbed.record.captures.pcap import MAX_FRAME_BYTES, CapturedFrame, CaptureError, read_capture
+from testbed.record.captures.pcap import MAX_FRAME_BYTES, CaptureError, read_capture
 
 PAYLOAD = b"sixteen bytes..."
 

@@ -7,7 +7,8 @@ import struct
 
 import pytest
 
-from testbed.record.captures.pcap import CapturedFrame, read_capture
+from testbed.protocols.captured.content import CapturedFrame
+from testbed.record.captures.pcap import read_capture
 from testbed.record.captures.pcapng_writer import PcapngWriter
 
 PORTS = ("p1-s1-h1:rail1", "p1-s1-rail1:uplink1")

@@ -10,9 +10,11 @@ import pytest
 from fake_lab import small_lab
 
 from testbed.base.errors import ScenarioError
+from testbed.base.metric import RunSamples
 from testbed.base.units import Duration
 from testbed.endpoints.worker.program_json import decode_program, encode_program
 from testbed.endpoints.worker.transports.tcp import TcpSettings
+from testbed.record.catalogue import measure_metrics
 from testbed.record.samples import InferenceRequests
 from testbed.run.measuring.requests import measure_requests
 from testbed.run.placed.channels import plan_channels
@@ -20,7 +22,6 @@ from testbed.run.placed.placed_workload import PlacedWorkload, compile_programs
 from testbed.run.placed.traffic import make_traffic
 from testbed.run.schema.model import Ranks, Scenario, TopologyRef
 from testbed.run.schema.model import Workload as ScenarioWorkload
-from testbed.workload.metrics import RunSamples, measure_metrics
 from testbed.workload.steps import Request, Workload
 
 _, PLAN = small_lab(segments=1, hosts=4, rails=2)

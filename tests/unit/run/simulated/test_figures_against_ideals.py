@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import pytest
 
+from testbed.base.metric import Better
+from testbed.record.catalogue import definition_of
 from testbed.record.record import PointResult, RunResult
 from testbed.run.simulated.sweep import run_simulated
 from testbed.run.sweep.runner import RecordOptions
 from testbed.run.sweeps import read_sweep
-from testbed.workload.metrics import Better, definition_of
 from testbed.workload.registry import KINDS
 
 pytestmark = pytest.mark.process

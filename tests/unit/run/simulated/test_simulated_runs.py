@@ -15,6 +15,7 @@ import pytest
 from testbed.base.errors import ScenarioError, SpecError, TestbedError
 from testbed.base.interrupt import Interrupt
 from testbed.protocols.simulation.events import Ended
+from testbed.record.catalogue import CATALOGUE
 from testbed.record.journal import JOURNAL_FILE
 from testbed.record.record import Backend, Outcome, Record
 from testbed.record.report import write_report_files
@@ -31,7 +32,6 @@ from testbed.run.sweep.points import Sweep
 from testbed.run.sweep.progress import Phase, Progress
 from testbed.run.sweep.runner import RecordOptions, ScenarioStopped
 from testbed.run.sweeps import read_sweep
-from testbed.workload.metrics import CATALOGUE
 
 pytestmark = pytest.mark.process
 

@@ -14,15 +14,15 @@ import pytest
 from roce_samples import FIRST, FIRST_V6, SECOND, SECOND_V6, RoceSamples, roce_frame
 from tshark_output import pdml_packets, run_tshark
 
+from testbed.protocols.captured.content import CapturedFrame
+from testbed.protocols.captured.packet import CapturedPacket
+from testbed.protocols.roce.captured import RoceCapture
 from testbed.protocols.roce.packets.headers import Aeth
 from testbed.protocols.roce.packets.opcodes import UDP_PORT, Opcode
 from testbed.protocols.roce.packets.packet import RocePacket
 from testbed.protocols.roce.packets.syndrome import ack, kind_of
-from testbed.record.captures.decoders.packet import CapturedPacket
 from testbed.record.captures.decoders.registry import PacketFinder
-from testbed.record.captures.decoders.roce import RoceCapture
 from testbed.record.captures.layers.walk import ETHERNET
-from testbed.record.captures.pcap import CapturedFrame
 
 pytestmark = [pytest.mark.tshark, pytest.mark.process]
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from testbed.protocols.captured.content import CapturedDatagram
 from testbed.protocols.errors import DecodeError
 from testbed.protocols.roce.packets.headers import BTH_BYTES
 from testbed.protocols.roce.packets.icrc import ICRC_BYTES, check_icrc, compute_icrc
 from testbed.protocols.roce.packets.opcodes import UDP_PORT, Opcode
 from testbed.protocols.roce.packets.packet import RocePacket, decode_roce
 from testbed.protocols.roce.packets.syndrome import NAK, RNR_NAK, NakCode, ack, kind_of, nak
-from testbed.record.captures.layers.content import CapturedDatagram
 from testbed.record.captures.layers.walk import find_datagram
 from testbed.record.captures.pcap import read_capture
 

@@ -7,21 +7,17 @@ import json
 import pytest
 
 from testbed.base.errors import TestbedError
+from testbed.base.metric import Better, MetricFamily, MetricUnit, NotMeasured, RunSamples
 from testbed.cli.scenarios.metrics import metrics
-from testbed.workload.metrics import (
+from testbed.record.catalogue import (
     BY_TENANT,
     CATALOGUE,
-    Better,
-    MetricFamily,
-    MetricUnit,
-    NotMeasured,
-    RunSamples,
+    FAMILIES,
     Selection,
     definition_of,
     measure_metrics,
     selected_words,
 )
-from testbed.workload.metrics.catalogue import FAMILIES
 from testbed.workload.metrics.run_samples import FlowTimes, JobTime, MarkedPackets
 
 TIMES = ("ttft", "tpot", "itl", "e2el")

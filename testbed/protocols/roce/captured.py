@@ -16,13 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from testbed.protocols.errors import DecodeError
-from testbed.protocols.roce.packets.headers import BTH_BYTES, PSN_MASK
-from testbed.protocols.roce.packets.icrc import ICRC_BYTES, check_icrc
-from testbed.protocols.roce.packets.opcodes import LAYOUTS, UDP_PORT, Layout, Opcode, Operation
-from testbed.protocols.roce.packets.packet import RocePacket, decode_roce, describe, describe_syndrome
-from testbed.protocols.roce.packets.syndrome import NAK, RNR_NAK, kind_of
-from testbed.record.captures.decoders.packet import (
+from testbed.protocols.captured.content import CapturedDatagram
+from testbed.protocols.captured.packet import (
     CUT,
     MALFORMED,
     CapturedPacket,
@@ -31,7 +26,12 @@ from testbed.record.captures.decoders.packet import (
     Refusal,
     error_fields,
 )
-from testbed.record.captures.layers.content import CapturedDatagram
+from testbed.protocols.errors import DecodeError
+from testbed.protocols.roce.packets.headers import BTH_BYTES, PSN_MASK
+from testbed.protocols.roce.packets.icrc import ICRC_BYTES, check_icrc
+from testbed.protocols.roce.packets.opcodes import LAYOUTS, UDP_PORT, Layout, Opcode, Operation
+from testbed.protocols.roce.packets.packet import RocePacket, decode_roce, describe, describe_syndrome
+from testbed.protocols.roce.packets.syndrome import NAK, RNR_NAK, kind_of
 
 REMEMBERED_PSNS: Final = 1 << 16
 """The latest PSNs of each flow are remembered; a packet that is repeated later than that counts as new."""

@@ -5,16 +5,50 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
-from testbed.workload.metrics.metric import Better, MetricFamily, MetricUnit, as_measured
-from testbed.workload.metrics.run_samples import ScaleUpCarried, known
+from testbed.base.metric import Better, MetricFamily, MetricUnit, as_measured, known
 
 SCALE_UP = MetricFamily()
 
 _CBFC = "Ultra Ethernet 1.0 section 5.2 (CBFC); OCP SAI, SAI-Credit_Based_Flow_Control.md"
 _LLR = "Ultra Ethernet 1.0 section 5.1 (LLR); OCP SAI, SAI-Link_Layer_Retry.md"
 _RTTS = "in round trips of a smallest transaction as the topology has it (fabric.scale_up.rtt)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleUpCarried:
+    """The load of frames on the links of all scale-up domains, at both ends; counts, unless the name has a unit.
+
+    Times of transactions are in modelled round trips. None: not known.
+    """
+
+    frames: int
+    drops: int
+    wire_losses: int
+    request_drops: int
+    request_frames: int
+    request_line_bytes: int
+    payload_bytes: int
+    pool_bytes: int
+    replays: int
+    pauses: int
+    leaked_credits: int
+    buffer_peak_bytes: int
+    buffer_peak_share: float
+    plane_bytes: Sequence[float]
+    """Bytes by plane."""
+    transfers: int
+    failed: int
+    latency_p50_rtts: float | None
+    latency_p999_rtts: float | None
+    floor_share: float | None
+    stalled: bool
+    stall_s: float
+    progress_s: float | None
+    xmit_wait_share: float | None
+    """The longest that frames of a channel waited for leave at one end of a link, as a share of `progress_s`."""
 
 
 def scale_up_share(part: float, whole: float) -> float | None:

@@ -25,10 +25,10 @@ from testbed.protocols.scale_up.domain.link import LinkErrors
 from testbed.record.report.scenario.networks import SCALE_UP_COLUMNS, latency_notes, scale_up_rows
 from testbed.record.samples import ScaleUpLoad
 from testbed.run.measuring.reports import inside_flows
-from testbed.run.measuring.scale_up_loads import carried_samples, scale_up_loads
 from testbed.run.placed.channels import plan_channels
 from testbed.run.placed.placed_workload import PlacedWorkload, compile_programs
-from testbed.run.placed.scale_up import carried_domains, inside_domains
+from testbed.run.scale_up.domains import carried_domains, inside_domains
+from testbed.run.scale_up.loads import carried_samples, scale_up_loads
 from testbed.run.schema.model import Transport, TransportKind
 from testbed.run.trust.ports import check_domains
 from testbed.workload.collectives.algorithms import generate_collective

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv6Address
 from typing import ClassVar, Final
 
+from testbed.protocols.captured.content import CE, INFINIBAND, CapturedDatagram, LinkFrame
+from testbed.protocols.captured.packet import CapturedLink, Document
 from testbed.protocols.errors import DecodeError, truncated
 from testbed.protocols.infiniband.local_routing import (
     BTH_BYTES,
@@ -28,9 +30,7 @@ from testbed.protocols.infiniband.local_routing import (
     compute_vcrc,
     decode_local,
 )
-from testbed.record.captures.decoders.packet import Document
-from testbed.record.captures.decoders.roce import RoceCapture, RoceDecoder
-from testbed.record.captures.layers.content import CE, CapturedDatagram, LinkFrame
+from testbed.protocols.roce.captured import RoceCapture, RoceDecoder
 
 NAME: Final = "InfiniBand"
 _PKEY_AT: Final = 2
@@ -78,7 +78,7 @@ class InfinibandDecoder:
         self._routing = b""
         """LRH and GRH of the frame in hand."""
 
-    def find(self, frame: LinkFrame) -> InfinibandCapture | None:
+    def __call__(self, frame: LinkFrame) -> InfinibandCapture | None:
         """Return what a frame is; None for a raw one, which has no BTH."""
         seen = frame.seen
         data = seen.payload
@@ -124,3 +124,6 @@ def _wrong_length(local: LocalHeader, begin: int, end: int) -> DecodeError | Non
     if local.words * 4 != end:
         return DecodeError(4, f"the LRH announces {local.words * 4} bytes, and {end} were on the wire")
     return None
+
+
+LINK: Final = CapturedLink(name=NAME, ethertype=INFINIBAND, make_decoder=InfinibandDecoder)

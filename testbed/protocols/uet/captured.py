@@ -6,15 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
-from testbed.protocols.errors import DecodeError
-from testbed.protocols.uet.packets.codes import UDP_PORT, NextHeader, Opcode, PdsType
-from testbed.protocols.uet.packets.packet import Packet, decode_packet, describe, summary
-from testbed.protocols.uet.packets.pds import Ack, ControlPacket, Nack, Request, RudiPacket, Uud, decode_pds
-from testbed.protocols.uet.packets.prologue import TYPES
-from testbed.protocols.uet.packets.ses_extensions import ATOMIC_OPCODES, RENDEZVOUS_OPCODES
-from testbed.protocols.uet.security.packet_cipher import ICV_BYTES
-from testbed.protocols.uet.security.tss_header import TssHeader, is_protected
-from testbed.record.captures.decoders.packet import (
+from testbed.protocols.captured.content import CapturedDatagram
+from testbed.protocols.captured.packet import (
     CUT,
     MALFORMED,
     CapturedPacket,
@@ -23,7 +16,14 @@ from testbed.record.captures.decoders.packet import (
     Refusal,
     error_fields,
 )
-from testbed.record.captures.layers.content import CapturedDatagram
+from testbed.protocols.errors import DecodeError
+from testbed.protocols.uet.packets.codes import UDP_PORT, NextHeader, Opcode, PdsType
+from testbed.protocols.uet.packets.packet import Packet, decode_packet, describe, summary
+from testbed.protocols.uet.packets.pds import Ack, ControlPacket, Nack, Request, RudiPacket, Uud, decode_pds
+from testbed.protocols.uet.packets.prologue import TYPES
+from testbed.protocols.uet.packets.ses_extensions import ATOMIC_OPCODES, RENDEZVOUS_OPCODES
+from testbed.protocols.uet.security.packet_cipher import ICV_BYTES
+from testbed.protocols.uet.security.tss_header import TssHeader, is_protected
 
 _REQUESTS: Final = frozenset({NextHeader.REQUEST_SMALL, NextHeader.REQUEST_MEDIUM, NextHeader.REQUEST_STD})
 _EXTENDED: Final = ATOMIC_OPCODES | RENDEZVOUS_OPCODES

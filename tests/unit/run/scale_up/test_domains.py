@@ -10,7 +10,7 @@ from testbed.base.errors import ScenarioError
 from testbed.lab.core.fabric import generate_fabric
 from testbed.lab.core.fabric.params import FabricParams
 from testbed.lab.core.model import SCALE_UP_PRESETS, Lab
-from testbed.run.placed.scale_up import check_in_switch, scale_up_domains
+from testbed.run.scale_up.domains import check_in_switch, scale_up_domains
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.operation import CollectiveOperation
 from testbed.workload.steps import Workload

@@ -1,7 +1,8 @@
 """A metric: one object that holds its name, unit, formula, source, direction and functions.
 
-A module of this package holds one family of metrics. It creates a `MetricFamily` and declares each metric above the
-function that computes it, so that the words and the arithmetic of a metric stand together and nowhere else:
+A module of `testbed.workload.metrics`, or `metrics` of a protocol, holds one family of metrics. It creates a
+`MetricFamily` and declares each metric above the function that computes it, so that the words and the arithmetic of a
+metric stand together and nowhere else:
 
     FLOWS = MetricFamily()
 
@@ -16,7 +17,8 @@ function that computes it, so that the words and the arithmetic of a metric stan
     def tail_fct(fct_s: Sequence[float]) -> float | None:
         return max(fct_s, default=None)
 
-`catalogue` lists the families. The command `metrics`, the keys of `expect:`, records and reports take it from there.
+`testbed.record.catalogue` lists the families. The command `metrics`, the keys of `expect:`, records and reports take it
+from there.
 """
 
 from __future__ import annotations
@@ -27,7 +29,33 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NotRequired, TypedDict, TypeVar, Unpack
 
-from testbed.workload.metrics.run_samples import NotMeasured, RunSamples
+Kind = TypeVar("Kind")
+
+
+class NotMeasured(LookupError):
+    """The run has no samples of this kind."""
+
+
+def known(value: Kind | None) -> Kind:
+    """Return a value that may not be known of a run. Raises `NotMeasured` where it is not."""
+    if value is None:
+        raise NotMeasured
+    return value
+
+
+class RunSamples:
+    """The samples of one run, by their kind."""
+
+    def __init__(self, *samples: object) -> None:
+        self._by_kind = {type(sample): sample for sample in samples}
+
+    def __getitem__(self, kind: type[Kind]) -> Kind:
+        """Returns the run's samples of this kind. Raises `NotMeasured` where the run has none."""
+        found = self._by_kind.get(kind)
+        if not isinstance(found, kind):
+            raise NotMeasured(kind.__name__)
+        return found
+
 
 Compute = Callable[..., float | None]
 ComputeT = TypeVar("ComputeT", bound=Compute)
@@ -83,7 +111,7 @@ class Metric:
     emulation: bool = False
     """It is about the emulation itself and not about the fabric."""
     by_network: bool = False
-    """It is of one network of the lab, and there is one for each (`catalogue.Selection`)."""
+    """It is of one network of the lab, and there is one for each (`testbed.record.catalogue.Selection`)."""
     proves_scale: bool = False
     """`run --prove-scale` compares it wherever it was measured: a share or ratio that carries over to the real fabric
     and is steady from run to run."""
@@ -170,17 +198,3 @@ class MetricFamily:
 def as_measured(value: float) -> float:
     """Return a value that the run has measured as it is."""
     return value
-
-
-NCCL = "nccl-tests doc/PERFORMANCE.md"
-DRAFT = "draft-calabria-bmwg-ai-fabric-training-bench-04 (individual Internet-Draft, 2026-08-12)"
-HPCC = "HPCC (SIGCOMM 2019), analysis/fct_analysis.py"
-JAIN = "Jain, Chiu, Hawe 1984 (DEC-TR-301)"
-HTSIM = "uet-htsim, validate.py"
-MMR = "Gangidi et al., SIGCOMM 2024; " + DRAFT
-PERCENTILE_RULE = "RFC 2330 section 11.3 for the percentile"
-FAILURE = "RFC 6412, RFC 6413"
-PAUSE = "IEEE 802.1Q clause 36; " + DRAFT
-
-PERCENTILE = "percentile: the smallest sample that the stated share of all samples do not exceed"
-"""The words that explain a percentile in a formula."""

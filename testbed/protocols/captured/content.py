@@ -1,13 +1,29 @@
-"""The innermost thing that a captured frame carries: a datagram, a frame of a link protocol, or what is left alone."""
+"""A captured frame, and the innermost thing in it: a datagram, a frame of a link protocol, or what is left alone."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-
-from testbed.record.captures.pcap import CapturedFrame
+from typing import Final
 
 CE = 3
 """Congestion experienced (RFC 3168), of the two bits of the ECN field."""
+INFINIBAND: Final = 0x1_0000
+"""Stands for the EtherType of a frame of InfiniBand, which has none: larger than any."""
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedFrame:
+    """A frame as a capture has it."""
+
+    number: int
+    """From 1, as Wireshark counts."""
+    time_ns: int | None
+    """Since 1970; None where the file does not say (simple packet blocks)."""
+    link_type: int
+    """LINKTYPE_ number of what `data` begins with."""
+    data: bytes
+    length: int
+    """Bytes it had on the wire; more than `len(data)` where the capture was limited (snaplen)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

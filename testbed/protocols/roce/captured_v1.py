@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv6Address
 from typing import ClassVar, Final
 
+from testbed.protocols.captured.content import CapturedDatagram, LinkFrame
+from testbed.protocols.captured.packet import ECN_NAMES, CapturedLink, Document
 from testbed.protocols.errors import DecodeError, truncated
-from testbed.record.captures.decoders.packet import ECN_NAMES, Document
-from testbed.record.captures.decoders.roce import RoceCapture, RoceDecoder
-from testbed.record.captures.layers.content import CapturedDatagram, LinkFrame
+from testbed.protocols.roce.captured import RoceCapture, RoceDecoder
 
 NAME: Final = "RoCEv1"
 ETHERTYPE: Final = 0x8915
@@ -94,3 +94,6 @@ def _has_icrc(_identification: int, seen: CapturedDatagram) -> bool:
     covered = covered[:_VARIANT_AT] + b"\xff" + covered[_VARIANT_AT + 1 :]
     right = zlib.crc32(b"\xff" * 8 + grh + addresses + covered)
     return right == int.from_bytes(seen.payload[-4:], "little")
+
+
+LINK: Final = CapturedLink(name=NAME, ethertype=ETHERTYPE, make_decoder=RoceV1Decoder)

@@ -14,19 +14,18 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from testbed.base.errors import TestbedError
+from testbed.base.metric import Better, Metric, NotMeasured, RunSamples
+from testbed.protocols.infiniband.metrics import INFINIBAND
+from testbed.protocols.scale_up.metrics import SCALE_UP
 from testbed.workload.metrics.collectives import COLLECTIVES
 from testbed.workload.metrics.emulation import EMULATION
 from testbed.workload.metrics.flows import FLOWS
-from testbed.workload.metrics.infiniband import INFINIBAND
 from testbed.workload.metrics.latency import LATENCY
 from testbed.workload.metrics.links import LINKS
-from testbed.workload.metrics.metric import Better, Metric
 from testbed.workload.metrics.networks import NETWORKS
 from testbed.workload.metrics.programs import PROGRAMS
 from testbed.workload.metrics.reordering import REORDERING
 from testbed.workload.metrics.requests import REQUESTS
-from testbed.workload.metrics.run_samples import NotMeasured, RunSamples
-from testbed.workload.metrics.scale_up import SCALE_UP
 from testbed.workload.metrics.storage import IO, STORAGE
 from testbed.workload.metrics.timeline import TIMELINE
 

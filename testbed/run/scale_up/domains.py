@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.model import Lab, ScaleUp, ScaleUpBy
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
-from testbed.run.placed.pool import is_region
+from testbed.run.scale_up.pool import is_region
 from testbed.run.schema.model import SCALE_UP_TIMEOUT_MS, Transport
 from testbed.run.schema.transports import TRANSPORTS
 from testbed.workload.steps import FoldedRing, Transfer, Workload
@@ -64,7 +64,7 @@ class DomainPackets:
         self, regions: Mapping[int, PoolPlace], workload: Workload, ranks: Sequence[PortPlan]
     ) -> dict[int, PoolPlace]:
         """Return these regions, by their ranks, with what the workload needs of each."""
-        from testbed.run.placed.pool_grants import pool_needs
+        from testbed.run.scale_up.pool_grants import pool_needs
 
         gpu_of = {
             number: gpu.gpu

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from testbed.workload.metrics.metric import Better, MetricFamily, MetricUnit, as_measured
-from testbed.workload.metrics.run_samples import SubnetCarried
+from testbed.base.metric import Better, MetricFamily, MetricUnit, as_measured
 
 INFINIBAND = MetricFamily()
 _IBTA = "InfiniBand Architecture Specification volume 1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubnetCarried:
+    """The load of an InfiniBand subnet; counts are of frames."""
+
+    xmit_wait_share: float
+    """The longest that a port had data and could not send it, over the time of the run."""
+    discards: int
+    """Frames that ports discarded instead of sending them (PortXmitDiscards)."""
+    lost: int
+    """Frames that went nowhere, for whatever cause."""
+    marked: int
+    """Frames that switches marked (FECN), over all hops."""
+    stuck: int
+    """Frames that wait for each other's buffers, so that none of them ever moves; 0 where there is no deadlock."""
 
 
 def _value(

@@ -10,6 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from testbed.protocols.captured.content import LinkFrame
+from testbed.protocols.captured.packet import (
+    CUT,
+    MALFORMED,
+    CapturedLink,
+    CapturedPacket,
+    Document,
+    Refusal,
+    error_fields,
+)
 from testbed.protocols.errors import DecodeError
 from testbed.protocols.scale_up.ctlos import (
     CTLOS_BYTES,
@@ -28,6 +38,7 @@ from testbed.protocols.scale_up.frames import (
     CONTROL_FRAME_BYTES,
     CTLOS_SLOTS,
     ETHERNET_BYTES,
+    ETHERTYPE,
     FCS_BYTES,
     LEAST_BYTES,
     OTHER_USERS,
@@ -43,8 +54,6 @@ from testbed.protocols.scale_up.frames import (
     is_control,
 )
 from testbed.protocols.scale_up.headers import HeaderKind, command_of, destination_of, header_bytes, kind_of
-from testbed.record.captures.decoders.packet import CUT, MALFORMED, CapturedPacket, Document, Refusal, error_fields
-from testbed.record.captures.layers.content import LinkFrame
 
 NAME: Final = "scale-up"
 _SETS_END: Final = ETHERNET_BYTES + CTLOS_SLOTS * CTLOS_BYTES
@@ -229,13 +238,13 @@ def describe_set(item: Ctlos) -> str:
 
 
 class ScaleUpDecoder:
-    """Finds the frames of scale-up links in one capture: call `find` with its frames, in their order."""
+    """Finds the frames of scale-up links in one capture: it is called with its frames, in their order."""
 
     def __init__(self) -> None:
         self._highest: dict[tuple[bytes, bytes], int] = {}
         """The number that is furthest on, by source and destination."""
 
-    def find(self, frame: LinkFrame) -> ScaleUpCapture | None:
+    def __call__(self, frame: LinkFrame) -> ScaleUpCapture | None:
         """The frame with what is in it; None: it is none of a scale-up link."""
         if frame.ethernet is None or frame.ethernet.data[:6] == OTHER_USERS:
             return None
@@ -303,3 +312,6 @@ def _decode_cut(data: bytes, length: int) -> Frame | CutFrame | DecodeError:
 def _is_certain(error: DecodeError, captured: int, length: int) -> bool:
     """Tell whether the rest of the frame, which the capture has not, could not have mended it."""
     return error.offset < captured or error.offset >= length - FCS_BYTES
+
+
+LINK: Final = CapturedLink(name=NAME, ethertype=ETHERTYPE, make_decoder=ScaleUpDecoder)

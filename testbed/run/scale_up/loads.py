@@ -17,9 +17,9 @@ from testbed.lab.features.scale_up.counters.reading import DomainReading, LinkRe
 from testbed.lab.features.scale_up.watch_switches import domain_switch
 from testbed.protocols.scale_up.credits import spacing_ns
 from testbed.protocols.scale_up.domain.link import LinkSettings
+from testbed.protocols.scale_up.metrics import ScaleUpCarried
 from testbed.record.samples import PlaneLoad, ScaleUpLoad
 from testbed.run.placed.lab import LiveLab
-from testbed.workload.metrics.run_samples import ScaleUpCarried
 from testbed.workload.metrics.statistics import weighted_percentile
 
 _NS = 1e9

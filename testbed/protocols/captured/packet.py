@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
+from testbed.protocols.captured.content import CapturedDatagram, LinkFrame
 from testbed.protocols.errors import DecodeError
-from testbed.record.captures.layers.content import CapturedDatagram
 
 Document = dict[str, object]
 
@@ -142,6 +142,8 @@ def error_fields(error: DecodeError) -> Document:
 
 
 Decoder = Callable[[CapturedDatagram], CapturedPacket]
+LinkDecoder = Callable[[LinkFrame], CapturedPacket | None]
+"""Return what a frame is; None for one that is none of the protocol after all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +155,16 @@ class CapturedTransport:
     """The UDP port of its packets."""
     make_decoder: Callable[[], Decoder]
     """For one capture: a decoder may remember what it has seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedLink:
+    """A link protocol that is found in captures, by the EtherType of its frames, or what stands for one."""
+
+    name: str
+    ethertype: int
+    make_decoder: Callable[[], LinkDecoder]
+    """For one capture, as that of `CapturedTransport`."""
 
 
 def flatten(document: Document, above: str = "") -> Iterator[tuple[str, object]]:

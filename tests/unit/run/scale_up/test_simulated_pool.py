@@ -10,7 +10,7 @@ from testbed.base.errors import ScenarioError, SpecError
 from testbed.endpoints.worker import inside_packets
 from testbed.record.record import RunResult
 from testbed.run.placed.placement import place_ranks
-from testbed.run.placed.pool import check_regions
+from testbed.run.scale_up.pool import check_regions
 from testbed.run.simulated.fabric import planned_lab
 from testbed.run.simulated.outlook import foresee_simulated
 from testbed.run.simulated.sweep import run_simulated

@@ -98,7 +98,7 @@ def check_regions(
                 hint='ranks: {hosts: ["p1-s1-*"]}, those of one domain',
             )
     _check_work(workload, regions)
-    from testbed.run.placed.pool_grants import check_account, pool_needs
+    from testbed.run.scale_up.pool_grants import check_account, pool_needs
 
     for region, needs in sorted(pool_needs(workload, regions).items()):
         domain = next(one for one in plan.scale_up_domains if one.wires[0].host == nics[region].node)
