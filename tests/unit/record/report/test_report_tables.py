@@ -230,21 +230,12 @@ def loads() -> list[NetworkLoad]:
     quiet = NetworkLoad(
         name="backend",
         ports=4,
-        sent_bytes=0,
-        entered_bytes=0,
-        delivered_bytes=0,
-        utilisation=0.0,
-        peak_utilisation=None,
-        busiest_port="",
-        busiest_utilisation=0.0,
-        busiest_peak_utilisation=None,
-        queue_max_bytes=None,
-        queue_port="",
-        queue_class="",
+        **dict.fromkeys(("sent_bytes", "entered_bytes", "delivered_bytes"), 0),
+        **dict.fromkeys(("utilisation", "busiest_utilisation"), 0.0),
+        **dict.fromkeys(("busiest_port", "queue_port", "queue_class"), ""),
+        **dict.fromkeys(("peak_utilisation", "busiest_peak_utilisation", "queue_max_bytes"), None),  # type: ignore[arg-type]
+        **dict.fromkeys(("ce_packets", "pause_frames", "paused_s"), None),  # type: ignore[arg-type]
         drops={},
-        ce_packets=None,
-        pause_frames=None,
-        paused_s=None,
     )
     busy = replace(
         quiet,

@@ -190,19 +190,13 @@ def dual_homed(homing: str, fault: str) -> Sweep:
     return read_sweep(shipped.replace(dies, fault), {}, {"homing": homing})
 
 
-def test_a_host_that_speaks_bgp_leaves_the_port_whose_session_is_gone() -> None:
-    sweep = dual_homed("routed", "node: fe-leaf1, daemon: bgpd, kill: true")
-    [point] = run_simulated(sweep, RecordOptions(), processes=1).record.points
-    lost = point.runs[0].metrics["blackhole_time_loss"]
-    assert lost is not None and lost < 0.3, "not the four seconds for which bgpd is dead"
-
-
-def test_a_host_that_speaks_bgp_is_reached_by_its_other_leaf_when_one_has_lost_its_link() -> None:
-    sweep = dual_homed("routed", "link: 'fe-leaf1:down1', down: true")
+@pytest.mark.parametrize("fault", ["node: fe-leaf1, daemon: bgpd, kill: true", "link: 'fe-leaf1:down1', down: true"])
+def test_a_host_that_speaks_bgp_is_reached_by_its_other_leaf(fault: str) -> None:
+    sweep = dual_homed("routed", fault)
     check_supported(sweep)
     [point] = run_simulated(sweep, RecordOptions(), processes=1).record.points
     lost = point.runs[0].metrics["blackhole_time_loss"]
-    assert lost is not None and lost < 0.3, "not the four seconds for which the link is down"
+    assert lost is not None and lost < 0.3, "not the four seconds for which bgpd is dead, or the link down"
 
 
 def test_a_packet_that_waits_in_a_full_queue_without_classes_is_not_lost() -> None:

@@ -126,11 +126,6 @@ def test_a_switch_that_is_a_container_has_no_vrfs() -> None:
     assert set(refused(text)) == {"not-built"}
 
 
-def test_a_host_in_two_tenants_needs_prefixes_that_differ() -> None:
-    text = TENANTS.replace('"p1-s1-h2:rail1"', '"p1-s1-h2:rail1"').replace("10.1.1.0/24", "10.1.0.128/25")
-    assert "overlap" in refused(f"{HEAD}  overlay: evpn\n{text}")
-
-
 FRONTEND = """
 networks:
   frontend: {design: leaf-spine, leaves: 2, nic: {per: host, ports: 2, rate: 100G}, overlay: evpn}
