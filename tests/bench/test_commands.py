@@ -38,7 +38,6 @@ def cpu_s(*argv: str, cwd: Path = ROOT) -> float:
         process = subprocess.Popen(
             argv, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
-        assert process.stderr is not None
         said = process.stderr.read()
         process.stderr.close()
         _, status, used = os.wait4(process.pid, 0)

@@ -221,7 +221,6 @@ def test_overload_into_a_lossless_class(tmp_path: Path, senders: int, saturated:
         overshoot = lab.overshoot(RDMA)
         reaction = lab.running.pause_agent.status().labs[lab.running.name].reaction
         qos = lab.running.plan.qos
-        assert qos is not None
         trusted, planned_ms = reaction.max_ns <= qos.reaction_ns, qos.reaction_ns / 1e6
         hosts = [lab.number(f"h{number}", "eth1") for number in range(1, senders + 1)]
         doubt = doubt_about(lab, late)

@@ -29,7 +29,6 @@ def context(browser: Any) -> Iterator[Any]:
     """A browser that has logged in, and has been there once."""
     command = [sys.executable, str(SUPPORT / "fake_console.py"), str(TOPOLOGY)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as console:
-        assert console.stdout is not None
         link = console.stdout.readline().strip()
         found = browser.new_context(viewport={"width": 1280, "height": 720})
         try:

@@ -71,7 +71,6 @@ class Prey:
 def prey(browser: Any, guard: str) -> Iterator[Prey]:
     command = [sys.executable, str(SUPPORT / "guarded_app.py"), guard]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         port, cookie = process.stdout.readline().split()
         context = browser.new_context()
         context.add_cookies([

@@ -32,7 +32,6 @@ HOSTS = "p1-s1-h1", "p1-s1-h2"
 
 def address(lab: RunningLab, host: str) -> str:
     found = lab.port(host, "rail1").address
-    assert found is not None
     return str(found.ip)
 
 

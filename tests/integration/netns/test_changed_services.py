@@ -71,7 +71,6 @@ def pids(lab: RunningLab) -> dict[tuple[str, str], dict[str, int]]:
 
 
 def address(lab: RunningLab, node: str) -> IPv4Address:
-    assert lab.plan.management is not None
     return lab.plan.management.addresses[node].ip
 
 

@@ -57,7 +57,6 @@ def _active(lab: Any, node: str) -> list[str]:
 def _reason(lab: Any, leaf: str) -> str:
     """Why a leaf has left its groups."""
     pair = _status(lab, leaf).pair
-    assert pair is not None
     return pair.reason
 
 

@@ -87,7 +87,6 @@ def wire_records(lab: RunningLab) -> list[tuple[int, ...]]:
 def arrived(lab: RunningLab, count: int = 100) -> int:
     """How many of so many requests are answered (ping of iputils)."""
     address = lab.port(*OTHER.split(":")).address
-    assert address is not None
     argv = ["ping", "-q", "-c", str(count), "-i", "0.002", "-W", "1", str(address.ip)]
     said = lab.run("p1-s1-h1", argv, timeout_s=60).stdout
     return int(next(line for line in said.splitlines() if "received" in line).split(",")[1].split()[0])

@@ -65,7 +65,6 @@ def known(lab: RunningLab, hops: Sequence[NextHop]) -> list[bool]:
 
 def udp_socket(lab: RunningLab, nic: PortPlan) -> socket.socket:
     def make() -> socket.socket:
-        assert nic.address is not None
         item = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         item.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
         item.bind((str(nic.address.ip), PORT))

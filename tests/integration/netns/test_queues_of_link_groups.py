@@ -76,7 +76,6 @@ def priority(lab: PortLab) -> dict[str, int]:
 
 def _address(lab: PortLab, host: str) -> str:
     nic = next(nic for item in lab.running.plan.hosts for nic in item.nics if (nic.node, nic.name) == (host, "fe0"))
-    assert nic.address is not None
     return str(nic.address.ip)
 
 

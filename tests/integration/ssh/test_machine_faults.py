@@ -140,7 +140,6 @@ def test_its_files_are_nobody_elses_and_its_keys_are_new_each_time(image: VmImag
 def test_it_is_told_to_listen_on_the_loopback_alone(image: VmImage) -> None:
     machine = start(image)
     record = machine.record
-    assert record is not None
     options = Path(f"/proc/{record.pid}/cmdline").read_bytes().decode().split("\0")
     assert [word for word in options if "hostfwd" in word] == [f"user,id=net,hostfwd=tcp:127.0.0.1:{record.port}-:22"]
     (qmp,) = (word for word in options if word.startswith("unix:"))

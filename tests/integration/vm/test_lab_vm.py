@@ -34,7 +34,6 @@ def test_it_is_up_and_says_how(lab_vm: LabVm) -> None:
 
 def test_it_listens_on_the_loopback_alone(lab_vm: LabVm) -> None:
     record = lab_vm.machine.record
-    assert record is not None
     listening = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     addresses = {words[1].split(":")[0] for words in listening if int(words[1].split(":")[1], 16) == record.port}
     assert addresses == {"0100007F"}
@@ -173,10 +172,8 @@ class TestKilled:
                 stderr=subprocess.PIPE,
                 text=True,
             )
-            assert process.stdout is not None
             assert process.stdout.readline() == "on\n"
             record = machine.record
-            assert record is not None
             os.kill(record.pid, signal.SIGKILL)
             _, errors = process.communicate(timeout=300)
             assert process.returncode == 2

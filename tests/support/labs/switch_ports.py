@@ -155,7 +155,6 @@ class PortLab:
 
     def address(self, node: str, interface: str = "eth1") -> str:
         port = self.running.port(node, interface)
-        assert port.address is not None
         return str(port.address.ip)
 
     def inside(self, node: str, function: Callable[[], _T]) -> _T:

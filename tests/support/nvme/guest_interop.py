@@ -225,7 +225,6 @@ class Writer:
 
     def admin(self, sqe: Sqe) -> HostRequest:
         controller = self.initiator.paths[0].controller
-        assert controller is not None
         request = HostRequest(sqe)
         controller.queues[0].submit(request)
         self.wait(0.5)

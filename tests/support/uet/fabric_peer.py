@@ -38,7 +38,6 @@ class FabricPeer:
         words += [] if tag is None else [str(tag), source]
         self.address = address
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
         assert self.process.stdout.readline() == "ready\n"
 
     def __enter__(self) -> Self:
@@ -51,7 +50,6 @@ class FabricPeer:
 
     async def ended(self) -> dict[str, Any]:
         """The next operation that has ended there: its status, length, tag, source and the SHA-256 of its data."""
-        assert self.process.stdout is not None
         line = await asyncio.to_thread(self.process.stdout.readline)
         found: dict[str, Any] = json.loads(line)
         return found

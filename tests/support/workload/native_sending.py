@@ -36,7 +36,6 @@ def native_sending() -> Any:
         done = subprocess.run([compiler, *words], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         spec = importlib.util.spec_from_file_location(NAME, target, loader=ExtensionFileLoader(NAME, target))
-        assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         sys.modules.pop(NAME, None)  # other tests have what a build has

@@ -169,7 +169,6 @@ def test_size_font_and_grey(results: Path, tmp_path: Path) -> None:
     root = ElementTree.fromstring(text)
     assert root.get("width") == "88.00mm"
     style = root.find(f"{SVG}style")
-    assert style is not None and style.text is not None
     assert ".chart { font-size: " in style.text and '"Times New Roman"' in style.text
     width = float((root.get("viewBox") or "").split()[2])
     found = re.search(r"\.chart \{ font-size: ([\d.]+)px", style.text)

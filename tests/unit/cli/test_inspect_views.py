@@ -108,7 +108,6 @@ def test_help_names_every_view() -> None:
     with pytest.raises(TestbedError) as refused:
         show_view("nosuch", None, None, None, chosen_nodes(None), Format.TABLE)
     what = show.params[0].metavar
-    assert refused.value.hint is not None and what is not None
     assert set(refused.value.hint.removeprefix("one of ").split(", ")) == set(what.strip("[]").split("|"))
 
 
@@ -120,7 +119,6 @@ def test_a_view_that_is_no_table_has_a_function() -> None:
 @pytest.mark.parametrize("view", [view for view, table in VIEWS.items() if table is not None])
 def test_the_rows_of_a_view_are_where_it_says(view: str) -> None:
     table = VIEWS[view]
-    assert table is not None
     module = import_module(f"testbed.lab.{table.module}")
     assert is_dataclass(getattr(module, table.kind))
     assert table.kind in str(inspect.signature(getattr(module, table.rows)).return_annotation)
@@ -201,7 +199,6 @@ def test_domains_that_a_file_states_are_in_the_view_of_all_networks() -> None:
     stated = load_topology_text(text, file="views.yml")
     assert (scale_up_line(plain), scale_up_summary(plain)) == ("", None)
     found = scale_up_summary(stated)
-    assert found is not None
     assert {key: found[key] for key in ("domains", "gpus", "planes", "links", "by")} == {
         "domains": 2,
         "gpus": 8,

@@ -227,7 +227,6 @@ def test_where_flows_stay_for_a_while_no_oracle_knows(keys: dict[str, object]) -
 
 def test_the_fields_of_the_hash_are_followed() -> None:
     model = load_topology(TOPOLOGY, overrides={"qos.load_balancing.mode": "flow"})
-    assert model.qos is not None
     (profile, *rest) = model.qos.profiles
     found = {}
     for fields in (FIVE_TUPLE, (HashField.PROTOCOL,), tuple(HashField)):

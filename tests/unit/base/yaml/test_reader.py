@@ -132,7 +132,6 @@ def test_syntax_errors_come_after_what_was_found_before() -> None:
 def test_unprintable_characters_have_a_position(text: str) -> None:
     ((code, position),) = refused("# first line\n" + text)
     assert code == "control-character"
-    assert position is not None
     assert position.line == 2
 
 

@@ -61,7 +61,6 @@ def mad(attribute: int, port: int = 1, *, method: int = GET, select: int = 0, mo
 
 def asked(agent: PerformanceAgent, lid: int, question: bytes) -> bytes:
     found = agent.answer(lid, question)
-    assert found is not None
     assert len(found) == MAD_BYTES
     assert (found[1], found[3], found[8:16]) == (4, 0x81, b"transact")
     return found

@@ -123,7 +123,6 @@ def test_what_is_lost_is_sent_where_a_probe_has_nothing_to_send() -> None:
     # the line was busy, and the last segment has arrived before the probe could leave
     sender.on_ack(1, ((1001, 4001),), due + 1, marked=False, echoed_ns=-1, dup=True)
     again = sender.next_segment(due + 2)
-    assert again is not None
     assert again.first == 1
     assert sender.retransmitted_segments == 1
 

@@ -152,7 +152,6 @@ def test_damage_is_named_with_its_place(data: bytes, offset: int, reason: str) -
 def test_a_compressed_capture_comes_with_advice() -> None:
     with pytest.raises(CaptureError) as raised:
         frames(b"\x1f\x8b\x08\x00")
-    assert raised.value.hint is not None
     assert "gunzip -c" in raised.value.hint
 
 

@@ -351,7 +351,6 @@ def test_ranks_end_with_the_launch(tmp_path: Path, confined: bool, number: signa
     words = [str(tmp_path), str(confined), mark, *python(f"{DAEMON}\n{WAITS}")]
     code = LAUNCHER.format(path=[path for path in sys.path if path])
     with subprocess.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
         assert [process.stdout.readline() for _ in range(4)] == [b"up\n"] * 4
         assert len(marked(mark)) == 8
         process.send_signal(number)

@@ -297,7 +297,6 @@ def test_a_loop_that_no_packet_of_the_run_can_come_by_is_none(there: bool) -> No
     [point] = sweep.points
     ports = {f"{port.node}:{port.name}": port for port in planned_lab(sweep.lab_of(point), 20_000.0).plan.ports}
     nic = ports[NIC].address
-    assert nic is not None
     ways = {UPLINK: ("p1-s1-rail1", "p1-spine1"), "p1-spine1:down1": ("p1-spine1", "p1-s1-rail1")}
     diverted: list[Any] = []
     network = SimpleNamespace(nics={str(nic.ip): SimpleNamespace(ttl=64)}, divert=lambda *way: diverted.append(way))
@@ -322,7 +321,6 @@ def test_of_two_loops_at_once_the_one_that_is_left_keeps_its_ways_and_its_ttl(fi
     [point] = sweep.points
     ports = {f"{port.node}:{port.name}": port for port in planned_lab(sweep.lab_of(point), 20_000.0).plan.ports}
     own = ports[NIC].address
-    assert own is not None
     nic, now = SimpleNamespace(ttl=64), dict[tuple[str, str], list[str]]()
     address = str(own.ip)
     network = SimpleNamespace(nics={address: nic}, divert=lambda node, to, lines: now.update({(node, to): lines}))

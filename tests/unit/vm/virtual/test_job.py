@@ -27,7 +27,6 @@ def written(tmp_path: Path, *arguments: str) -> tuple[dict[str, object], list[st
     virtual._write_job(disk, job_of(tmp_path, *arguments, TESTBED_RUN_REPEAT="2"))
     with tarfile.open(disk) as tar:
         content = tar.extractfile(JOB)
-        assert content is not None
         return json.loads(content.read()), tar.getnames()
 
 

@@ -59,7 +59,6 @@ def test_both_leaves_of_a_pair_have_the_address_and_the_router_of_one_vtep(plan:
 
 
 def test_evpn_brings_nothing_of_the_own_pair_and_of_another_what_either_leaf_announces(plan: LabPlan) -> None:
-    assert plan.overlay is not None
     entries = plan.overlay.expected["fe-leaf1-red"]
     assert {vtep for entry in entries for vtep in entry.vteps} == {FAR_VTEP}
     (flood,) = (entry for entry in entries if entry.kind is EntryKind.FLOOD)
@@ -186,7 +185,6 @@ def test_every_nic_of_the_back_end_has_a_link_group_to_the_two_switches_of_its_r
     lab = load_topology_text(RAILS, file="rails.yml")
     plan = plan_lab(lab, k=100)
     groups = plan.link_groups
-    assert groups is not None
     assert [(one.node, one.nic, [member.name for member in one.members]) for one in groups.hosts] == [
         (f"p1-s1-h{host}", f"rail{rail}", [f"rail{rail}a", f"rail{rail}b"]) for rail in (1, 2) for host in (1, 2)
     ]

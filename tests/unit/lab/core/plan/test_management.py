@@ -30,7 +30,6 @@ def ports(plan: LabPlan) -> list[PortPlan]:
 
 def test_the_server_and_every_node_have_an_address_in_order(lab: Lab, plan: LabPlan) -> None:
     management = plan.management
-    assert management is not None
     assert (management.server, management.switch, management.port) == ("mgmt1", "mgmt-sw1", "mgmt0")
     assert management.server_address == IPv4Interface("192.168.250.1/24")
     assert management.nodes == tuple(node.name for node in lab.nodes if node.network != "management")
@@ -68,7 +67,6 @@ def test_paths_of_data_lead_over_no_management_switch(plan: LabPlan) -> None:
 
 def test_each_node_is_guarded_before_its_port_is_up_and_its_port_on_the_switch_is_isolated(plan: LabPlan) -> None:
     management = plan.management
-    assert management is not None
     guards = [item for item in plan.operations if isinstance(item, GuardManagement)]
     assert {item.node for item in guards} == set(management.addresses)
     isolated = [item for item in plan.operations if isinstance(item, SetBridgePort)]
@@ -91,7 +89,6 @@ def test_each_node_is_guarded_before_its_port_is_up_and_its_port_on_the_switch_i
 
 def test_its_ports_have_no_ipv6_and_bgp_does_not_announce_its_prefix(plan: LabPlan) -> None:
     management = plan.management
-    assert management is not None
     ends = [end for item in plan.operations if isinstance(item, CreateVeth) for end in (item.a, item.b)]
     assert {end.ipv6 for end in ends if end.name == "mgmt0"} == {False}
     announced = [net for speaker in plan.speakers for net in (*speaker.networks, *speaker.aggregates)]

@@ -399,12 +399,10 @@ def test_a_buffer_smaller_than_its_reserves_is_an_error_that_says_what_to_do() -
     with pytest.raises(PlanError, match=r"p1-s1-rail1: 4 ports need 4\.\d+ MB of buffer at k = 100") as caught:
         plan_qos(lab, 100)
     assert (caught.value.code, caught.value.field) == ("buffer-too-small", "qos.buffer.shared")
-    assert caught.value.hint is not None
     assert "raise scale.time" in caught.value.hint
     lossy = replace(PROFILE, classes=(BULK,), buffer=Buffer(shared_bytes=10_000))
     with pytest.raises(PlanError, match=r"36\.112 kB") as caught:
         plan_qos(fabric(lossy), 1000)
-    assert caught.value.hint is not None
     assert "scale" not in caught.value.hint
 
 

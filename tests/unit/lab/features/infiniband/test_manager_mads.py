@@ -79,7 +79,6 @@ class Manager:
         )
 
     def send(self, one: bytes) -> None:
-        assert self._process.stdin is not None
         self._process.stdin.write(one)
         self._process.stdin.flush()
 
@@ -90,7 +89,6 @@ class Manager:
         return self._read(self._sent, HEAD + MAD, timeout_s)
 
     def received(self, timeout_s: float = PATIENCE_S) -> bytes | None:
-        assert self._process.stdout is not None
         return self._read(self._process.stdout.fileno(), 1 + HEAD + MAD, timeout_s)
 
     @staticmethod

@@ -99,7 +99,6 @@ def test_a_port_is_delayed_in_order_and_undone_without_its_own_program() -> None
 
 def test_classes_read_back_as_they_were_made() -> None:
     line = wire.parse_class(body_of(traffic.new_htb_line_class(9, 400_000_000, 25_000, 1500)))
-    assert line is not None
     assert (line.handle, line.parent) == (0x10001, 0x10000)
     assert (line.rate, line.ceil, line.quantum, line.rank) == (50_000_000, 50_000_000, 1514, 0)
     assert line.buffer == line.cbuffer == 500_000 >> 6, "500 us in ticks of 64 ns"
@@ -110,7 +109,6 @@ def test_classes_read_back_as_they_were_made() -> None:
             )
         )
     )
-    assert item is not None
     assert (item.handle, item.rate, item.ceil, item.quantum, item.rank) == (0x10013, 1, 50_000_000, 4000, 1)
     assert (item.buffer, item.cbuffer) == (0, 500_000 >> 6), "it saves up nothing that the line has no tokens for"
 

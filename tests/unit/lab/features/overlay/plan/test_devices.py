@@ -143,7 +143,6 @@ def test_wires_lead_from_table_to_table(devices: LabPlan) -> None:
 
 
 def test_what_evpn_brings_and_what_hosts_have_is_the_same(devices: LabPlan, namespaces: LabPlan) -> None:
-    assert devices.overlay is not None and namespaces.overlay is not None
     assert devices.overlay.expected == namespaces.overlay.expected
     assert devices.overlay.nics == namespaces.overlay.nics
     assert devices.hosts == namespaces.hosts

@@ -80,7 +80,6 @@ def test_its_port_is_in_the_vrf_of_a_leaf_that_has_no_nic_of_the_tenant(plan: La
 
 def test_what_is_believed_and_told(plan: LabPlan) -> None:
     peer = vrf(plan, f"{BORDER}-red").external
-    assert peer is not None
     assert (peer.asn, peer.accepts, peer.announces) == (64999, (OUTSIDE, PAIR), (WEB, DB))
     assert vrf(plan, f"{FAR}-red").external is None
     (router,) = plan.routers

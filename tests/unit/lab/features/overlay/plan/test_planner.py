@@ -172,7 +172,6 @@ def test_a_vni_of_more_than_16_bits_gets_a_number_in_route_distinguishers() -> N
 
 def test_what_evpn_must_bring_into_a_vrf() -> None:
     planned = plan()
-    assert planned.overlay is not None
     entries = planned.overlay.expected[f"{FAR}-red"]
     near, web = vrf(planned, f"{LEAF}-red"), vrf(planned, f"{FAR}-red").l2[0]
     vtep = IPv4Address("172.18.0.1")
