@@ -69,9 +69,6 @@ def pair() -> Iterator[Pair]:
         yield pair
 
 
-# --- beside UET ---------------------------------------------------------------------------------------
-
-
 class TestBesideUet:
     pytestmark = BESIDE
 
@@ -109,9 +106,6 @@ def test_cpu_of_a_packet() -> None:
     )
 
 
-# --- queue pairs that nobody uses ---------------------------------------------------------------------
-
-
 def test_state_of_a_queue_pair() -> None:
     for account in ("traced", "resident"):
         found = json.loads(finished(subprocess.Popen([sys.executable, str(PEERS), account, "1000"], **PIPES)))
@@ -123,9 +117,6 @@ def test_state_of_a_queue_pair() -> None:
 def test_cpu_of_idle_queue_pairs() -> None:
     percent = float(finished(subprocess.Popen([sys.executable, str(PEERS), "idle", str(IDLE_QPS), "5"], **PIPES)))
     judge(Figure("RoCE: CPU of 1,024 idle QPs over 5 s", percent, at_most=1, unit="%"))
-
-
-# --- the codec ----------------------------------------------------------------------------------------
 
 
 def test_headers_per_second() -> None:

@@ -234,9 +234,6 @@ def test_an_interrupt_ends_the_checks(tmp_path: Path, monkeypatch: pytest.Monkey
     until(lambda: is_over(sleeping), "what a check has started ends")
 
 
-# --- what is asked for -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("words", "tiers"),
     [
@@ -266,8 +263,6 @@ def test_a_tier_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -
     listed = capsys.readouterr().out
     assert all(f"  {name} " in listed for name in BY_NAME)
 
-
-# --- which tier has which tests ----------------------------------------------------------------------
 
 MARKS = (
     "process",

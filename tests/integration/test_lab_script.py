@@ -91,9 +91,6 @@ def test_scripts_are_executable_bash() -> None:
         assert subprocess.run(["bash", "-n", str(path)], check=False).returncode == 0
 
 
-# --- finding Python ----------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def bare(copy: Path) -> Path:
     """Without an environment, and with a PATH (`bin` beside the checkout) that has no Python."""
@@ -133,9 +130,6 @@ def test_a_python_that_cannot_be_had_is_told(bare: Path, apt: str, told: str) ->
     assert done.returncode == 3
     assert "installing python3 python3-venv" in done.stderr
     assert told in done.stderr
-
-
-# --- what is started ---------------------------------------------------------------------------------
 
 
 def test_other_arguments_go_to_the_command_line_in_the_callers_directory(copy: Path, tmp_path: Path) -> None:

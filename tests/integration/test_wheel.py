@@ -137,9 +137,6 @@ def test_two_compiled_builds_are_equal_to_the_byte(tmp_path: Path) -> None:
     assert one.read_bytes() == two.read_bytes()
 
 
-# --- the quick start without root --------------------------------------------------------------------
-
-
 def test_the_page_is_what_is_tested() -> None:
     """The commands below are those of the page."""
     text = "\n".join(block.text for block in read_blocks(ROOT / "docs/start/install.md"))

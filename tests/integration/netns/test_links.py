@@ -214,8 +214,6 @@ def test_a_change_outlives_the_process_that_made_it(sandbox: Any) -> None:
     sandbox.destroy()
 
 
-# ------------------------------------------------------------------ delay
-
 # A kernel without netem cannot delay, but it can send arrivals through the ifb, which is most of what could go wrong.
 # With netem the same messages delay; that is tried where such a kernel is at hand (the virtual machine's).
 

@@ -181,9 +181,6 @@ def test_a_node_without_power_is_made_anew_without(lab: RunningLab) -> None:
     until(lambda: check_lab(fresh(lab)).exit_code == 0, "the lab is whole again")
 
 
-# ------------------------------------------------------------------ killed
-
-
 KILLED_AT: dict[str, tuple[Any, str, int]] = {
     "before anything is made": (NetnsKernel, "create_nodes", 0),
     "before the new namespace has a name": (NetnsKernel, "publish", 0),

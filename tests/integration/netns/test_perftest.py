@@ -97,9 +97,6 @@ def test_a_namespace_without_a_way_to_the_server(transport: str) -> None:
     assert result.stderr == f"{transport}_write_bw: no way to 10.78.0.2: Network is unreachable\n"
 
 
-# --- a lab -------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def hosts(request: pytest.FixtureRequest, shared_sandbox: Any) -> Iterator[tuple[Side, Side]]:
     """Hosts of a lab whose switches are set for a transport."""

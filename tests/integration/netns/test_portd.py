@@ -127,9 +127,6 @@ def gone(pid: int) -> bool:
         return True
 
 
-# --- pausing -----------------------------------------------------------------------------------------
-
-
 def test_lossless_classes_lose_nothing_over_two_hops(agent: PauseAgent, run: Path) -> None:
     """2:1 into 20 Mbit/s in two lossless priorities: pause spreads to both senders, and all is let go of after."""
     with attached(agent, run) as lab, lab.packets("a", "to-s1") as tap:
@@ -226,9 +223,6 @@ def test_storm_pauses_the_peer_until_it_ends(agent: PauseAgent, run: Path) -> No
             agent.storm(lab.name, 1, 3, -5)
 
 
-# --- deaths ------------------------------------------------------------------------------------------
-
-
 def test_killed_agent_fails_open_and_its_successor_resumes(agent: PauseAgent, run: Path) -> None:
     with attached(agent, run) as lab, flood(lab, "a", 3):
         gate = Gate(lab, "a", "s1")
@@ -281,9 +275,6 @@ def test_terminated_agent_opens_its_gates_first(agent: PauseAgent, run: Path) ->
         os.kill(agent.status().pid, signal.SIGTERM)
         until(lambda: not gate.closed, "opened")
         until(lambda: "portd-resumed" in kinds(lab), "another agent takes over")
-
-
-# --- labs come and go --------------------------------------------------------------------------------
 
 
 def test_agent_and_guard_end_with_the_last_lab(agent: PauseAgent, run: Path) -> None:
@@ -430,9 +421,6 @@ def _no_buffer() -> BufferPlan:
         gap_ns=0,
         seed=1,
     )
-
-
-# --- the control socket ------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager

@@ -160,9 +160,6 @@ def test_jobs_of_a_workload_over_nfs(lab: RunningLab) -> None:
     assert 65536 <= result.transfers.size_bytes[3] < 16 << 20
 
 
-# --- contents, over the loopback interface of the machine ------------------------------------------------
-
-
 class Heard:
     """What a worker is told of transfers."""
 

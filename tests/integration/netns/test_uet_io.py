@@ -236,9 +236,6 @@ def test_a_slow_port_holds_the_sender_back(link: Link, cleanup: ExitStack) -> No
     assert took_s > 0.9 * 500 * 4202 * 8 / 100e6
 
 
-# --- trimming ----------------------------------------------------------------------------------------
-
-
 def send_raw(link: Link, remote: str, tos: int, udp: bytes) -> None:
     """An IP packet from a to `remote` whose content is `udp`."""
     ipv6 = ":" in remote

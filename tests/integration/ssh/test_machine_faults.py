@@ -122,9 +122,6 @@ def command_line(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-# --- on the wall clock -------------------------------------------------------------------------------
-
-
 def test_its_files_are_nobody_elses_and_its_keys_are_new_each_time(image: VmImage) -> None:
     machine = start(image)
     assert stat.S_IMODE(machine.directory.stat().st_mode) == 0o700
@@ -305,9 +302,6 @@ def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("it did not come to that")
 
 
-# --- in virtual time ---------------------------------------------------------------------------------
-
-
 def run_job(image: VmImage, tmp_path: Path, *, timeout_s: float = TIMEOUT_S) -> tuple[virtual.JobOutcome, bytes]:
     said, warned = bytearray(), bytearray()
     work = tmp_path / "work"
@@ -360,9 +354,6 @@ def test_no_room_for_results(image: VmImage, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(virtual.workplace, "unpack", full)
     with pytest.raises(ImageError, match=rf"no space left on the disk of {tmp_path / 'results'}"):
         run_job(image, tmp_path)
-
-
-# --- QEMU and KVM ------------------------------------------------------------------------------------
 
 
 def qemu(directory: Path) -> str:
@@ -424,9 +415,6 @@ class TestKvm:
         monkeypatch.setattr(emulator, "KVM_PROBE_S", 0.5)
         fault("silent")
         assert "did not start under KVM within" in kvm_lacks(FAKE, image, device=device)
-
-
-# --- the box -----------------------------------------------------------------------------------------
 
 
 def copying(image: VmImage) -> Emulator:

@@ -110,9 +110,6 @@ def test_limits_decide_what_is_goodput() -> None:
     assert easy.counts.within_limits == easy.counts.answered
 
 
-# --- peers that misbehave --------------------------------------------------------------------------------
-
-
 class Heard:
     """What traffic tells its owner."""
 

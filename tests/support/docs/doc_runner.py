@@ -86,8 +86,6 @@ class PageRun:
         """Destroy the labs that the page left up."""
         self.lab("destroy", "--all", "--yes")
 
-    # --- files ---------------------------------------------------------------------------------------
-
     def save(self, block: Block, text: str) -> None:
         if block.file:
             path = self.directory / block.file
@@ -127,8 +125,6 @@ class PageRun:
             assert block.bad in codes, f"{block.place}: refused:\n{error}"
         else:
             assert not block.bad, f"{block.place}: nothing is wrong with it, though the page says {block.bad}"
-
-    # --- commands ------------------------------------------------------------------------------------
 
     def shell(self, block: Block) -> None:
         for command in block.commands():

@@ -80,8 +80,6 @@ class TcpWire:
         self._opened: dict[str, list[TcpConnection]] = {address: [] for address in self.stacks}
         self.listener = self.stacks[THERE].listen(PORT, congestion_control)
 
-    # --- the application ---------------------------------------------------------------------------------
-
     def connect(self, port: int = 20_000) -> TcpConnection:
         found = self.stacks[HERE].connect(port, THERE, PORT, self.congestion_control)
         self._opened[HERE].append(found)
@@ -108,8 +106,6 @@ class TcpWire:
                     while data := connection.receiver.read(1 << 16):
                         self.received[address] += data
                     stack.on_read(connection, self.now)
-
-    # --- the clock ---------------------------------------------------------------------------------------
 
     def run(self, until_ns: int, stop: Callable[[], bool] = lambda: False) -> None:
         """Go on up to a time, or until `stop` is true."""
@@ -172,8 +168,6 @@ class TcpWire:
     def _wake(self, address: str, at_ns: int, incoming: Incoming | None = None) -> None:
         self._number += 1
         heappush(self._events, (at_ns, self._number, address, incoming))
-
-    # --- looking -----------------------------------------------------------------------------------------
 
     def data_segments(self, source: str = HERE) -> list[Sent]:
         return [one for one in self.sent if one.source == source and one.segment.payload]

@@ -70,9 +70,6 @@ def differ(state: StateDirectory, file: Path) -> Differ:
     return differ
 
 
-# --- the file ---------------------------------------------------------------------------------------
-
-
 def test_without_a_file_it_is_the_one_that_the_lab_came_from(state: StateDirectory, file: Path) -> None:
     file.write_text(TEXT.replace("hosts: 2", "hosts: 3"))
     for name in (None, "one"):
@@ -151,9 +148,6 @@ def test_text_of_standard_input(state: StateDirectory, file: Path) -> None:
     lab = read_target("<stdin>", state=state, text=TEXT.replace("hosts: 2", "hosts: 3"))
     (key,) = changes_to(lab, state).keys
     assert str(key) == "fabric.hosts: 2 -> 3 (<stdin>)"
-
-
-# --- what differs, and why --------------------------------------------------------------------------
 
 
 def test_nothing_differs_of_what_it_came_from(differ: Differ) -> None:

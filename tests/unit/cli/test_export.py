@@ -138,9 +138,6 @@ def test_parquet_without_pyarrow_says_how_to_get_it(
     assert "testbed[data]" in (caught.value.hint or "") and list(tmp_path.iterdir()) == [results]
 
 
-# --- figures -----------------------------------------------------------------------------------------
-
-
 def figures(results: Path, directory: Path, *words: object) -> list[Path]:
     run(report, results, "--figures", directory, *words)
     return sorted(directory.iterdir())

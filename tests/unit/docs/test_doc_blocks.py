@@ -38,9 +38,6 @@ def test_blocks_that_need_no_root(page: Path, tmp_path: Path) -> None:
     PageRun(page, work, environment).run("unit")
 
 
-# --- what is a block ---------------------------------------------------------------------------------
-
-
 def blocks(tmp_path: Path, text: str) -> list[Block]:
     page = tmp_path / "page.md"
     page.write_text(text)
@@ -88,9 +85,6 @@ def test_mistakes(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(DocError, match=r"page\.md:") as caught:
         blocks(tmp_path, text)
     assert said in str(caught.value)
-
-
-# --- how it is run -----------------------------------------------------------------------------------
 
 
 @pytest.fixture

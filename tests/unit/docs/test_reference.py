@@ -122,9 +122,6 @@ def test_every_shipped_file_is_there(folder: str, pages: dict[str, str]) -> None
     assert [name for name in names if f"## `{name}`\n\n" not in pages[folder]] == []
 
 
-# --- error codes -------------------------------------------------------------------------------------
-
-
 @cache
 def codes_in_the_code() -> set[str]:
     """Every text that is given as the code of a problem somewhere in the package, but in the console, which refuses its

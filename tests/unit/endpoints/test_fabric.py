@@ -85,9 +85,6 @@ def pattern(size: int) -> bytes:
     return Random(size).randbytes(size)
 
 
-# --- operations ----------------------------------------------------------------------------------------
-
-
 @RELIABLE
 @pytest.mark.parametrize("how", SendKind)
 @pytest.mark.parametrize("size", [0, 1, SIZE])
@@ -190,9 +187,6 @@ async def test_peers_are_named_by_address_or_text(pair: Pair) -> None:
         await receiving
 
 
-# --- errors --------------------------------------------------------------------------------------------
-
-
 @with_pair()
 async def test_a_failure_raises_with_name_number_and_meaning_of_the_return_code(pair: Pair) -> None:
     with pytest.raises(CompletionError) as caught:
@@ -227,9 +221,6 @@ async def test_what_can_never_work_raises_at_once_and_takes_no_room(pair: Pair) 
 async def test_a_peer_that_is_not_there(pair: Pair) -> None:
     with pytest.raises(CompletionError, match="UNDELIVERABLE"):
         await pair.a.send(own_address(), b"x")
-
-
-# --- cancellation and room -----------------------------------------------------------------------------
 
 
 @with_pair()
@@ -305,9 +296,6 @@ async def test_posting_without_room_raises_until_completions_are_read(pair: Pair
 async def test_depths_must_be_positive(pair: Pair) -> None:
     with pytest.raises(UsageError):
         pair.near.endpoint(job_id=JOB, pid_on_fep=1, receive_depth=0)
-
-
-# --- rest and end --------------------------------------------------------------------------------------
 
 
 @pytest.mark.interpreted
@@ -417,9 +405,6 @@ async def test_a_fault_of_the_transport_ends_what_waits(pair: Pair, monkeypatch:
     await pair.fabric.close()
     async with Fabric() as another:
         another.open(pair.to_b, CONFIG)  # its sockets are closed
-
-
-# --- many idle contexts --------------------------------------------------------------------------------
 
 
 def _exchange(here: Fep, there: Fep, now: int) -> None:

@@ -383,9 +383,6 @@ def test_what_was_trimmed_does_not_hold_up_what_came_before_it(clock: list[int])
     close_port(loop, sockets)
 
 
-# --- room --------------------------------------------------------------------------------------------
-
-
 class FullSockets:
     """Takes `room` datagrams and then waits for a descriptor to become writable."""
 

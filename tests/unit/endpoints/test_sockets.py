@@ -290,9 +290,6 @@ def test_what_the_kernel_drops_for_want_of_room_is_known(open_group: Opener) -> 
     assert receiver.counters.received + receiver.overflows == 100
 
 
-# --- backpressure ------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """What the next sends fail with."""

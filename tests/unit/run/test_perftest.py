@@ -111,9 +111,6 @@ def bandwidth(node: str, argv: Sequence[str]) -> Sequence[str]:
     return ("printf", "%s", TABLE)
 
 
-# ------------------------------------------------------------------ for a duration
-
-
 def test_flows_become_channels_as_those_of_iperf3_do(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = iter(range(10_000))
     counts = {"rcvd_bytes": 1000, "completer_retry_err": 1}
@@ -216,9 +213,6 @@ def test_time_spent_looking_is_no_work() -> None:
     (cpu, _) = check_machine(busy, 0.3)
     assert cpu.ok and cpu.value == pytest.approx(0.68) and cpu.limit == MAX_CPU_BUSY
     assert "30% looking for completions" in cpu.message
-
-
-# ------------------------------------------------------------------ latency
 
 
 def test_every_message_of_every_pair_is_kept() -> None:
@@ -382,9 +376,6 @@ def test_an_expectation_may_point_at_the_ideal() -> None:
     assert record.expectations[0].minimum == pytest.approx(0.75 * predicted.mean)
 
 
-# ------------------------------------------------------------------ ideals
-
-
 def ends(lab: FakeLab, *, same_leaf: bool) -> tuple[PortPlan, PortPlan]:
     nics = {host.node: host.nics[0] for host in lab.plan.hosts}
     return nics["p1-s1-h1"], nics["p1-s1-h2" if same_leaf else "p1-s2-h1"]
@@ -421,9 +412,6 @@ def test_packets_of_a_large_message_follow_each_other() -> None:
     assert ideal_latency_s(transport, PerftestTest.SEND_LAT, a, b, 4 * 4096) == pytest.approx(expected, rel=1e-4)
     more = 74 * 4 * 8 / NIC_BPS + 8 * 8 / NIC_BPS  # the request, and an AETH in the first and the last packet
     assert ideal_latency_s(transport, PerftestTest.READ_LAT, a, b, 4 * 4096) == pytest.approx(expected + more, rel=1e-4)
-
-
-# ------------------------------------------------------------------ reports
 
 
 def test_the_console_has_a_row_for_each_pair() -> None:

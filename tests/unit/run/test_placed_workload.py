@@ -172,9 +172,6 @@ def test_a_transfer_beyond_all_limits() -> None:
         programs(generate_point_to_point(ranks=2, size_bytes=1 << 32))
 
 
-# --- results ---------------------------------------------------------------------------------------------
-
-
 def report(**changes: Any) -> dict[str, Any]:
     empty: dict[str, Any] = {
         "steps_left": 0,

@@ -76,8 +76,6 @@ def test_what_the_lab_does_not_have(choice: dict[str, object], words: str) -> No
         placed(**choice)
 
 
-# --- several networks --------------------------------------------------------------------------------
-
 TWO_NETWORKS = """
 name: two
 fabric: {design: rail-optimized, segments: 1, hosts: 3, gpus: 2, spines: 1, nic: {rate: 400G}}
@@ -182,8 +180,6 @@ def test_nobody_sends_from_one_network_to_another() -> None:
     with pytest.raises(ScenarioError, match=r"rank 0 \(p1-s1-h1:rail1\) is in network backend, and rank 7"):
         two_networks(across)
 
-
-# --- tenants of the topology -------------------------------------------------------------------------
 
 IN_TENANTS = """
 name: two
@@ -361,8 +357,6 @@ networks: {storage: {targets: {tape: {}}}}
     per_rail = place_ranks(lab, plan, Ranks(targets=("flash*",)), seed=1).rails
     assert per_rail == ((0, 2, 4, 6), (1, 3, 5, 7)), "a rail's hosts, then the NICs that targets have on it"
 
-
-# --- planes ------------------------------------------------------------------------------------------
 
 TWO_PLANES = """name: planes
 scale: {time: 1000}

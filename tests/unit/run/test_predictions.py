@@ -183,9 +183,6 @@ def test_ways_over_links_of_other_delays_are_not_the_same() -> None:
     assert len({_way_class(first, second), _way_class(first, slow), _way_class(slow, first)}) == 3
 
 
-# --- how switches choose ----------------------------------------------------------------------------------
-
-
 def balanced(**keys: object) -> PlannedLab:
     settings = {"fabric.segments": 2, "fabric.hosts": 4, "fabric.gpus": 1, "fabric.spines": 4}
     settings |= {f"qos.load_balancing.{name}": value for name, value in keys.items()}

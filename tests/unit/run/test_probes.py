@@ -80,9 +80,6 @@ def certain(one: Scenario, on: FakeLab | None = None, *, seed: int = 1, cpus: in
     return found
 
 
-# --- which -----------------------------------------------------------------------------------------------
-
-
 def test_a_fault_that_may_lose_packets_is_timed_over_many_ports() -> None:
     found = certain(scenario(SILENT))
     assert (found.rate_pps, found.train) == (RATE_PPS, 1)
@@ -188,9 +185,6 @@ def test_a_wire_whose_delay_varies_may_reorder() -> None:
     assert not is_single_path(scenario(), lab(model, plan_lab(model, slot=0, k=1000.0)))
 
 
-# --- in the file -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("written", "meant", "kept"),
     [
@@ -205,9 +199,6 @@ def test_the_section(written: str, meant: Probes, kept: dict[str, object]) -> No
     found = load_scenario_text(text, file="s.yml").scenario
     assert found.probes == meant
     assert scenario_as_run(found).probes == kept
-
-
-# --- what is made of them --------------------------------------------------------------------------------
 
 
 def stream(number: int, *, lost_s: tuple[float, ...] = (), arrived: int = 60, inversions: int = 0) -> StreamResult:

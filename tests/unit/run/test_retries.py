@@ -130,9 +130,6 @@ def test_without_retries_nothing_runs_again() -> None:
     assert plan_retries(points, results_of(points, 0.99, 0.99, 0.99, 0.99), (), any_k) == []
 
 
-# --- in a sweep ---------------------------------------------------------------------------------------
-
-
 class Labs:
     """Brings up a lab that is not there; `larger_k` says whether its time scale can be changed."""
 

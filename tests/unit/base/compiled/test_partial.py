@@ -408,8 +408,6 @@ def test_many_tries_do_not_push_out_the_build_that_they_are_taken_from(tree: Pat
     assert whole in directories and len(directories) == 1 + builder.KEPT_BUILDS
 
 
-# --- the real thing ----------------------------------------------------------------------------------
-
 CONTROLLER_MODULES = sorted(
     f"testbed.protocols.{path.relative_to(CHECKOUT / 'testbed/protocols').with_suffix('').as_posix().replace('/', '.')}"
     for folder in ("congestion", "uet/congestion")

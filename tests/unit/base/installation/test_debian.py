@@ -144,9 +144,6 @@ def test_without_systemd_what_has_started_is_stopped(
     assert log.ran[1:] == [f"{tmp_path}/chrony stop"]
 
 
-# --- the line that `doctor --install-line` prints -----------------------------------------------------
-
-
 def test_the_line_installs_what_is_missing_and_nothing_is_run(
     log: RecordedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,9 +105,6 @@ def kinds(actions: Sequence[object]) -> list[str]:
     return [action.kind.value if isinstance(action, Report) else type(action).__name__ for action in actions]
 
 
-# --- an ingress account ------------------------------------------------------------------------------
-
-
 def test_crossing_xoff_sends_the_longest_pause_and_xon_ends_it() -> None:
     bench = Bench()
     bench.xoff()
@@ -205,9 +202,6 @@ def test_events_of_nothing_we_know_are_counted_and_harmless() -> None:
     assert bench.core.strays.unknown == 4
 
 
-# --- an egress queue ---------------------------------------------------------------------------------
-
-
 def test_frame_closes_the_gate_and_a_zero_opens_it() -> None:
     bench = Bench()
     bench.pfc({3: MAX_QUANTA})
@@ -301,8 +295,6 @@ def test_gate_that_is_closed_again_before_it_has_opened_stays_closed_in_the_map(
     assert bench.pauses(SENDER)["closed"] == 1, "the guard must know of it"
 
 
-# --- the watchdog ------------------------------------------------------------------------------------
-
 GUARDED = (
     port(SENDER, RECEIVER, watchdog_detect_ns=200 * MS, watchdog_restore_ns=300 * MS),
     port(RECEIVER, SENDER, watchdog_detect_ns=200 * MS, watchdog_restore_ns=300 * MS),
@@ -373,9 +365,6 @@ def test_watchdog_of_one_priority_leaves_the_other_alone() -> None:
     assert bench.flush() == [CloseGate(SENDER, 1 << 4)]
 
 
-# --- a storm -----------------------------------------------------------------------------------------
-
-
 def test_storm_asks_for_pause_until_it_ends() -> None:
     bench = Bench()
     bench.core.storm(RECEIVER, 3, 2 * FULL_NS, bench.now)
@@ -403,9 +392,6 @@ def test_storm_that_ends_over_a_full_account_leaves_the_pause() -> None:
 def test_storm_that_nobody_would_obey_is_refused(at: int, priority: int) -> None:
     with pytest.raises(LookupError):
         Bench().core.storm(at, priority, MS, 0)
-
-
-# --- ends and beginnings -----------------------------------------------------------------------------
 
 
 def test_stop_resumes_the_peers_and_opens_all_gates() -> None:
@@ -462,9 +448,6 @@ def test_next_agent_forgets_a_port_that_is_gone() -> None:
 def test_ports_beyond_the_maps_are_refused() -> None:
     with pytest.raises(ValueError, match="port 9"):
         DrivenCore([port(9, 0)], maps_in_memory(8))
-
-
-# --- what is measured --------------------------------------------------------------------------------
 
 
 def test_reaction_is_from_the_crossing_to_the_closed_gate() -> None:

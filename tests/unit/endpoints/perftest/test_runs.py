@@ -196,9 +196,6 @@ def test_over_ipv6() -> None:
         assert process.returncode == 130
 
 
-# --- what goes wrong ---------------------------------------------------------------------------------
-
-
 def fails(process: subprocess.Popen[str], words: str, code: int = 1) -> str:
     out, problem = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == code, problem

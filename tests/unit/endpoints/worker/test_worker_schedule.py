@@ -123,9 +123,6 @@ def test_a_collective_on_hosts_that_see_only_their_own(seed: int, algorithm: str
     assert all(host.left == 0 for host in hosts)
 
 
-# --- curves ----------------------------------------------------------------------------------------------
-
-
 def test_long_curves_are_thinned_evenly() -> None:
     curves = Curves(10)
     for at_ns in range(0, 10 * (MOST_SAMPLES + 1), 10):

@@ -72,8 +72,6 @@ class FakeRunningLab:
     def port(self, node: str, interface: str) -> Any:
         return self._ports[f"{node}:{interface}"]
 
-    # --- the kernel -------------------------------------------------------------------------------------
-
     def route(self, place: str, packet: FiveTuple) -> RouteAnswer:
         """The route of a node's packet, or of one that it forwards."""
         host = next((host for host in self.plan.hosts if host.node == place), None)

@@ -172,9 +172,6 @@ def test_the_text_is_the_librarys_to_the_letter(ports: FakePorts) -> None:
     assert encode_text(collector.collect()) == generate_latest(registry)
 
 
-# --- the server ------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def served(readings: Sequence[LabReading]) -> Iterator[int]:
     server = open_server("127.0.0.1", 0, lambda: render_metrics(lambda: readings))

@@ -25,9 +25,6 @@ def test_controllers_of_all_transports_are_of_one_kind() -> None:
     assert issubclass(Nscc, CongestionWindow) and issubclass(CongestionWindow, CongestionControl)
 
 
-# --- TIMELY (SIGCOMM 2015, algorithm 1) -------------------------------------------------------------------
-
-
 def timely(**changes: float) -> Timely:
     flow = Timely(TimelyParameters(**changes), SETTINGS)  # type: ignore[arg-type]
     flow.rate_bps = LINE / 2
@@ -50,9 +47,6 @@ def test_the_rate_of_timely_after_round_trips(rtts: list[float], rate: float) ->
     for now, rtt in enumerate(rtts):
         flow.on_ack(now, 0, False, round(rtt * RTT))
     assert flow.rate_bps == pytest.approx(rate * LINE)
-
-
-# --- Swift (SIGCOMM 2020, algorithm 1) --------------------------------------------------------------------
 
 
 def swift(window: float) -> Swift:
@@ -103,9 +97,6 @@ def test_a_window_of_swift_below_one_packet_is_a_rate() -> None:
 def test_parameters_that_cannot_work_are_refused(name: str, value: float) -> None:
     with pytest.raises(UsageError, match=name):
         TimelyParameters(**{name: value})  # type: ignore[arg-type]
-
-
-# --- another path (PLB, SIGCOMM 2022) ---------------------------------------------------------------------
 
 
 def rounds(flow: Swift, count: int, rtt_ns: int, begin: int = 0) -> int:

@@ -48,9 +48,6 @@ def termination_in(stream: bytes, kind: PduType) -> tuple[int, int]:
     return struct.unpack_from("<HI", last, 8)
 
 
-# --- hosts ------------------------------------------------------------------------------------------------
-
-
 def h2c(ttag_offset: int = 0, offset: int = 0, length: int = LENGTH, cid: int = CID, flags: int = 4) -> bytes:
     return data_pdu(PduType.H2C_DATA, TransferHeader(cid, 1 + ttag_offset, offset, length), flags=flags)
 
@@ -159,9 +156,6 @@ def test_termination_by_the_peer_is_not_answered() -> None:
         assert sink.finished and sink.terminated is not None and sink.terminated.information == 4
         assert sink.take_to_send() == b""
     assert pair.target.counts["terminated by hosts"] == 1
-
-
-# --- controllers ------------------------------------------------------------------------------------------
 
 
 def c2h(offset: int = 0, length: int = LENGTH, cid: int = 0, flags: int = 4) -> bytes:

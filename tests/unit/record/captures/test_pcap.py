@@ -32,9 +32,6 @@ def found(data: bytes, link_type: int = make.ETHERNET, length: int | None = None
     return seen
 
 
-# --- files -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("order", "<>")
 @pytest.mark.parametrize(("ns", "unit"), [(True, 1), (False, 1000)])
 def test_pcap_of_both_byte_orders_and_resolutions(order: str, ns: bool, unit: int) -> None:
@@ -237,9 +234,6 @@ def test_any_bytes_give_frames_or_one_error(seed: int) -> None:
                 find_datagram(frame, make.UET_PORT)
         except CaptureError as error:
             assert 0 <= error.offset <= len(data)
-
-
-# --- datagrams ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

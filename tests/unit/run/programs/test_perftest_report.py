@@ -193,9 +193,6 @@ def test_any_text_is_read_without_a_crash(text: str) -> None:
         parse_report(PerftestTest.WRITE_BW, text, text)
 
 
-# ------------------------------------------------------------------ complaints
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -219,9 +216,6 @@ def test_a_completion_with_error_is_explained() -> None:
     assert said.startswith("Completion with error at client; Failed status 12: wr_id 0 syndrom 0x81; a work request")
     assert "status 12 (the peer did not acknowledge in time" in said
     assert complaint("Failed status 99: wr_id 0").endswith("ended with status 99")
-
-
-# ------------------------------------------------------------------ jobs
 
 
 def job(test: PerftestTest, **settings: Any) -> PerftestJob:

@@ -96,9 +96,6 @@ def test_flows_of_0_bytes_are_left_out(tmp_path: Path) -> None:
     assert "what has 0 bytes moves nothing and is left out: 1" in one.notes
 
 
-# --- Chakra -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("names", "asked"),
     [
@@ -161,9 +158,6 @@ def test_a_wait_for_a_node_before_the_first_is_over(tmp_path: Path) -> None:
     data = trace(node(2, COMP, us=1), node(4, COMP, us=1, after=(3,)))
     with pytest.raises(SpecError, match="unknown-node"):
         load(tmp_path, data, name="hole.0.et")
-
-
-# --- SimAI ------------------------------------------------------------------------------------------------
 
 
 def test_aicbs_file_has_the_ranks_of_the_lab(tmp_path: Path) -> None:
@@ -237,9 +231,6 @@ def test_a_customized_file_has_a_policy_in_every_row() -> None:
         decode_workload(
             f"HYBRID_CUSTOMIZED\n1\n{row} ODD\n", FileFormat.SIMAI, file="w", name="w", options=ImportOptions(ranks=2)
         )
-
-
-# --- recognition ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -145,9 +145,6 @@ def test_overlapping_networks_are_refused_by_name() -> None:
         check_overlap([Net(128, 25, "b"), Net(0, 24, "a")])
 
 
-# ---------------------------------------------------------------------- AS numbers
-
-
 def test_as_numbers_do_not_change_with_the_name_or_the_slot_of_a_lab() -> None:
     lab = generate_fabric(FabricParams(design="rail-optimized", pods=2, gpus=2, hosts=1, spines=2), name="x")
     other = replace(lab, name="quite-another")
@@ -207,9 +204,6 @@ def test_two_neighbours_of_one_as_are_refused() -> None:
     with pytest.raises(PlanError, match="no eBGP session"):
         plan_lab(Lab(name="x", nodes=nodes, links=(link,)), k=1)
     assert plan_lab(Lab(name="x", nodes=nodes, links=(link,), routing=Routing(protocol=Protocol.IBGP)), k=1)
-
-
-# ---------------------------------------------------------------------- interfaces
 
 
 def test_generated_names_have_indexes_of_their_own() -> None:

@@ -104,9 +104,6 @@ def test_bfdd_runs_only_where_bfd_does() -> None:
         assert {op.daemons for op in plan.operations if isinstance(op, StartRouting)} == {daemons}
 
 
-# ---------------------------------------------------------------------- hand-written links
-
-
 def test_a_routed_link_gets_a_subnet_that_the_switch_announces() -> None:
     lab = with_probe(small(), link("probe1:eth1", "p1-s1-rail1:extra1"))
     plan = plan_lab(lab, k=1000)
@@ -169,9 +166,6 @@ def test_a_hand_written_host_on_a_rail_takes_a_free_address() -> None:
     assert address is not None and address.network == IPv4Network("10.0.1.0/24")
     assert address.ip not in {IPv4Address("10.0.1.1"), IPv4Address("10.0.1.2"), IPv4Address("10.0.1.3")}
     assert found["probe1:eth1"].gateway == IPv4Address("10.0.1.1")
-
-
-# ---------------------------------------------------------------------- what a model cannot be
 
 
 def test_an_interface_used_twice_is_refused() -> None:

@@ -82,9 +82,6 @@ def installs(plan: LabPlan) -> list[InstallPort]:
     return [operation for operation in plan.operations if isinstance(operation, InstallPort)]
 
 
-# ---------------------------------------------------------------------- thresholds
-
-
 def test_depths_are_of_the_real_rate_and_the_real_base_rtt_at_every_scale() -> None:
     lab = fabric(with_rdma(ecn=EcnCurve(kmin=bdp(0.2), kmax=bdp(0.8), pmax=0.5)))
     for k in (100, 1000, 20_000):
@@ -186,9 +183,6 @@ def test_an_automatic_xon_is_below_xoff_and_above_nothing(xoff: Depth) -> None:
     assert item.xon_bytes > 0 or item.xoff_bytes == 1
 
 
-# ---------------------------------------------------------------------- scheduling
-
-
 def test_dscps_find_their_class_and_all_others_the_default() -> None:
     table = class_of_dscp((BULK, RDMA, CONTROL))
     assert {code_point: priority for code_point, priority in enumerate(table) if priority} == {26: 3, 48: 6}
@@ -222,9 +216,6 @@ def test_control_is_where_cs6_is_and_trimmed_packets_go_first(
     assert (profile.control_class, profile.trimmed_class) == (control, trimmed)
 
 
-# ---------------------------------------------------------------------- NICs
-
-
 def test_a_nic_waits_instead_of_dropping_and_does_nothing_of_a_switch() -> None:
     profile = nic_profile(
         fabric(replace(with_rdma(ecn=EcnCurve(kmin=bdp(0.2), kmax=bdp(1)), limit=None), trimming=True))
@@ -234,9 +225,6 @@ def test_a_nic_waits_instead_of_dropping_and_does_nothing_of_a_switch() -> None:
         assert (item.alpha, item.kmin_bytes, item.xoff_bytes, item.headroom_bytes) == (0.0, None, 0, 0)
     assert not profile.trimming
     assert bulk(profile).quantum_bytes == FRAME
-
-
-# ---------------------------------------------------------------------- buffers and load balancing
 
 
 def test_a_buffer_for_each_switch_and_none_for_nics() -> None:
@@ -324,9 +312,6 @@ def test_the_hash_is_the_kernels_only_where_the_file_says_so() -> None:
     assert settings(same) == settings(same, "p1-s1-rail1") != kernel
 
 
-# ---------------------------------------------------------------------- the plan
-
-
 def test_ports_are_numbered_in_the_order_of_the_plan_and_know_their_peers() -> None:
     plan = plan_lab(fabric(), k=1000)
     assert plan.qos is not None
@@ -390,9 +375,6 @@ def test_every_preset_fits_a_switch_of_64_ports(name: str, k: float) -> None:
     plan_qos(lab, k)
 
 
-# ---------------------------------------------------------------------- errors
-
-
 def test_a_buffer_smaller_than_its_reserves_is_an_error_that_says_what_to_do() -> None:
     lab = fabric(replace(PROFILE, buffer=Buffer(shared_bytes=1_000_000)))
     plan_qos(lab, 1000)
@@ -416,9 +398,6 @@ def test_thresholds_that_cross_once_resolved_are_errors() -> None:
 def test_a_lab_without_qos_has_no_qos_plan() -> None:
     with pytest.raises(PlanError, match="no qos"):
         plan_qos(replace(fabric(), qos=None), 1000)
-
-
-# ---------------------------------------------------------------------- cost
 
 
 def test_planning_the_ports_of_a_thousand_nics_is_cheap() -> None:

@@ -101,8 +101,6 @@ def test_a_fabric_too_large_for_the_machine_keeps_a_megabit_a_port() -> None:
     assert "would stay within" in choice.reason
 
 
-# --- transports in user space ------------------------------------------------------------------------
-
 SHAPED = MachineProfile(cores=2, forwarding_bps=2 * 36_000 / 35e-6, mtu_bytes=4500)
 """35 us of CPU for a hop of a packet of 4500 bytes."""
 LINE_RATE = 400e9 / 8 / 4194
@@ -160,9 +158,6 @@ def test_endpoints_that_hold_packets_have_a_round_trip_that_they_can_keep() -> N
 def test_no_port_is_made_slower_than_a_megabit_for_packets_either() -> None:
     choice = choose_packet_scale(fabric(hosts=4, gpus=1, mtu=4500), SHAPED, demand(800, 800))
     assert choice.k == 200_000 and not choice.fits
-
-
-# --- beside others ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -143,9 +143,6 @@ def test_words_that_no_program_knows_are_a_change_all_the_same() -> None:
     assert subnet_change(running, lab, cast(Any, SimpleNamespace(k=1.0))) is None
 
 
-# --- carrying it out ------------------------------------------------------------------------------
-
-
 class Acts:
     """The programs of a subnet, which note what is done to them."""
 

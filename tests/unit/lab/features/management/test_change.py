@@ -123,9 +123,6 @@ def test_a_secret_that_is_made_for_the_change_is_a_difference(state: StateDirect
     assert ("ssh", SWITCH) not in rows(changes, Effect.RESTARTED)
 
 
-# ------------------------------------------------------------------ carrying out
-
-
 def running(lab: Lab, state: StateDirectory) -> RunningLab:
     deployed(lab, state)
     found = SimpleNamespace(

@@ -103,9 +103,6 @@ def frame(data: bytes, chance: Random, length: int | None = None) -> bytes:
     return make.ethernet(packet)
 
 
-# --- what the codec says, in the dissector's names -------------------------------------------------------------------
-
-
 def flatten(described: dict[str, object], prefix: str = "") -> Shown:
     shown: Shown = {}
     for name, value in described.items():
@@ -236,9 +233,6 @@ def ignored(packet: Packet, data: bytes, shown: Shown) -> Shown:
 
 def refused(shown: Shown) -> bool:
     return bool({"malformed", "unknown"} & shown.keys())
-
-
-# --- tests -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", [1, 2])

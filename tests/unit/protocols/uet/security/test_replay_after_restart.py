@@ -269,9 +269,6 @@ def test_the_next_pdc_of_an_initiators_pdcid_is_told_another_start_psn() -> None
     assert abs(psn_distance(second.start_psn, first.start_psn)) >= 1 << 16
 
 
-# --- what an initiator believes ----------------------------------------------------------------------
-
-
 def demand(psn: int, dpdcid: int, start_psn: int) -> Outgoing:
     """A NACK that demands a Start_PSN, as it was before it was sealed."""
     nack = Nack(PdsType.NACK, 0, NackCode.NEW_START_PSN, 0, psn, 0, dpdcid, start_psn)

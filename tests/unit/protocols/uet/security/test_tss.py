@@ -276,9 +276,6 @@ def test_another_spelling_of_the_source_address_has_no_other_window() -> None:
     assert refusal(receiver, sealed, "2001:0db8:0::0001", B6) is SecurityReason.REPLAY
 
 
-# --- IVs that somebody else uses, too ------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("mode", "source", "destination"),
     [(SecurityMode.DIRECT, A, B), (SecurityMode.DIRECT, A6, B6), (SecurityMode.CLUSTER, A, B)],

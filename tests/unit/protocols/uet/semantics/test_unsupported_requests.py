@@ -157,9 +157,6 @@ def test_header_data_comes_with_the_first_packet_alone() -> None:
     assert received.ok and received.header_data == 17
 
 
-# --- RUDI ------------------------------------------------------------------------------------------------------------
-
-
 def rudi(next_header: NextHeader, data: bytes, payload: bytes = b"") -> Outgoing:
     """A RUDI request to `b`: packet 77."""
     head = RudiPacket(PdsType.RUDI_REQ, next_header, 0, 77).encode()

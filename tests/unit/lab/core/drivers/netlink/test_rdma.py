@@ -112,9 +112,6 @@ def test_names_fit_and_stay_apart() -> None:
     assert device_name("l" * 24, "n" * 32, "rail1") == f"{'l' * 24}-{'n' * 32}-rail1"
 
 
-# ------------------------------------------------------------------ netlink
-
-
 def test_messages_name_the_device_its_kind_and_its_interface() -> None:
     ((kind, flags, _, body),) = messages(rdma.new_rxe_device("lab-h1-rail1", "rail1"))
     assert (kind, flags & 1) == (5 << 10 | 3, 1)
@@ -128,9 +125,6 @@ def test_messages_name_the_device_its_kind_and_its_interface() -> None:
         5 << 10 | 4,
         [(1, b"\x07\0\0\0")],
     )
-
-
-# ------------------------------------------------------------------ the machine
 
 
 def test_an_older_kernel_is_refused_with_the_reason() -> None:
@@ -166,9 +160,6 @@ def test_a_lab_without_rdma_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) ->
     require_rdma(generated())
     with pytest.raises(AssertionError, match="not asked for"):
         require_rdma(generated(rdma=Rdma.RXE))
-
-
-# ------------------------------------------------------------------ the fake kernel
 
 
 def realise(machine: FakeMachine, plan: LabPlan) -> tuple[FakeKernel, dict[str, int]]:

@@ -36,9 +36,6 @@ def machine_with(*, programs: tuple[str, ...] | None = None, **answers: str) -> 
     return Capabilities(answers=ANSWERS | named, programs=found, libbpf="1.1", kernel="6.12.0")
 
 
-# ------------------------------------------------------------------ mechanisms
-
-
 def test_a_machine_with_everything() -> None:
     found = choose_mechanisms(machine_with(), frr=FRR, docker="")
     assert {item.status for item in found} == {Status.OK}
@@ -99,9 +96,6 @@ def test_without_frr_docker_or_programs() -> None:
     for feature in ("BGP", "BFD", "docker nodes", "lab VM", "virtual time"):
         assert found[feature].status is Status.MISSING
         assert "apt-get install" in found[feature].remedy
-
-
-# ------------------------------------------------------------------ keeping
 
 
 @pytest.fixture
@@ -198,9 +192,6 @@ def test_others_than_root_keep_nothing(tmp_path: Path, counted: list[str], monke
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     probe_capabilities(tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-# ------------------------------------------------------------------ programs, modules, devices
 
 
 def program(directory: Path, name: str, says: str) -> Path:

@@ -58,9 +58,6 @@ def bdp(value: float) -> Depth:
     return Depth(value, DepthUnit.BDP)
 
 
-# ---------------------------------------------------------------------- the whole section
-
-
 def test_without_the_section_ports_are_plain() -> None:
     assert load_topology_text(FABRIC, file="t.yml").qos is None
 
@@ -165,9 +162,6 @@ def test_the_files_classes_are_all_where_no_preset_is_named() -> None:
     assert set(by_name(profile(" {classes: {x: {default: true}, y: {dscp: [10]}}}"))) == {"x", "y"}
 
 
-# ---------------------------------------------------------------------- classes
-
-
 def test_a_class_of_the_preset_is_changed_key_by_key() -> None:
     before = by_name(profile(" {preset: cisco}"))["rdma"]
     after = by_name(profile(" {preset: cisco, classes: {rdma: {ecn: {pmax: 0.5}, dscp: [24]}}}"))["rdma"]
@@ -215,9 +209,6 @@ def test_strict_classes_alone_need_no_weight() -> None:
 def test_a_preset_class_made_strict_loses_its_weight_and_made_lossy_its_pauses() -> None:
     found = by_name(profile(" {preset: cisco, classes: {rdma: {strict: true, lossless: false}, bulk: {weight: 100}}}"))
     assert (found["rdma"].weight, found["rdma"].pfc) == (0, None)
-
-
-# ---------------------------------------------------------------------- layers
 
 
 def test_the_later_layer_wins_key_by_key() -> None:
@@ -331,9 +322,6 @@ def test_automatic_thresholds_take_back_those_of_outer_layers() -> None:
     assert found.of("p1-s1-rail1").classes[0].pfc == PfcThresholds(xoff=Depth(100_000))
 
 
-# ---------------------------------------------------------------------- problems
-
-
 def test_a_fault_of_the_fabric_is_told_once_however_many_layers_inherit_it() -> None:
     error = refused(
         """
@@ -374,9 +362,6 @@ def test_a_buffer_that_holds_its_reserves_exactly_is_enough() -> None:
     error = refused(text.format(four_ports - 1))
     assert error.problems[0].code == "buffer-too-small"
     assert "36.112 kB at least" in error.problems[0].message
-
-
-# ---------------------------------------------------------------------- writing
 
 
 def test_a_written_topology_reads_back_with_its_qos() -> None:

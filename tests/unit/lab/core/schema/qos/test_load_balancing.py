@@ -80,9 +80,6 @@ def test_the_kernel_is_told_its_fields() -> None:
     assert said == {"3"}
 
 
-# --- what is planned of it --------------------------------------------------------------------------------
-
-
 def multi_pod(mode: str) -> tuple[Lab, LabPlan]:
     lab = load_topology(MULTI_POD, overrides={"qos.preset": "uec", "qos.load_balancing.mode": mode})
     return lab, plan_lab(lab, k=1)
