@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,6 +123,13 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ran
 
 
+def edit_kept(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change what is kept of the probes."""
+    kept = json.loads((directory / FILE_NAME).read_text())
+    change(kept)
+    (directory / FILE_NAME).write_text(json.dumps(kept))
+
+
 def test_probed_once_and_again_on_request(tmp_path: Path, counted: list[str]) -> None:
     first = probe_capabilities(tmp_path)
     assert probe_capabilities(tmp_path) == first
@@ -134,8 +143,7 @@ def test_probed_again_after_a_reboot_or_with_another_libbpf(
     tmp_path: Path, counted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     probe_capabilities(tmp_path)
-    kept = json.loads((tmp_path / FILE_NAME).read_text())
-    (tmp_path / FILE_NAME).write_text(json.dumps(kept | {"key": "another boot"}))
+    edit_kept(tmp_path, lambda kept: kept.update(key="another boot"))
     probe_capabilities(tmp_path)
     monkeypatch.setattr(ebpf_probe, "libbpf_version", lambda: "1.5")
     probe_capabilities(tmp_path)
@@ -144,18 +152,14 @@ def test_probed_again_after_a_reboot_or_with_another_libbpf(
 
 def test_programs_that_did_not_load_are_tried_again(tmp_path: Path, counted: list[str]) -> None:
     probe_capabilities(tmp_path)
-    kept = json.loads((tmp_path / FILE_NAME).read_text())
-    kept["answers"]["ebpf.port programs"] = "linux/types.h: file not found"
-    (tmp_path / FILE_NAME).write_text(json.dumps(kept))
+    edit_kept(tmp_path, lambda kept: kept["answers"].update({"ebpf.port programs": "linux/types.h: file not found"}))
     assert probe_capabilities(tmp_path).why("ebpf.port programs") == "no clang"
     assert counted == ["kernel", "port programs"]
 
 
 def test_a_file_without_the_answer_for_a_marker_is_not_enough(tmp_path: Path, counted: list[str]) -> None:
     probe_capabilities(tmp_path)
-    kept = json.loads((tmp_path / FILE_NAME).read_text())
-    del kept["answers"]["qdisc.red"]
-    (tmp_path / FILE_NAME).write_text(json.dumps(kept))
+    edit_kept(tmp_path, lambda kept: kept["answers"].pop("qdisc.red"))
     assert probe_capabilities(tmp_path).works("qdisc.red")
     assert counted == ["kernel", "kernel"]
 
@@ -167,9 +171,7 @@ def test_answers_that_other_code_asked_for_are_not_enough(
     with monkeypatch.context() as patch:
         patch.setattr(capabilities, "_ASKING", capabilities._ASKING[:-1])
         probe_capabilities(tmp_path)
-    kept = json.loads((tmp_path / FILE_NAME).read_text())
-    del kept["answers"]["sysctl.bridged frames"]
-    (tmp_path / FILE_NAME).write_text(json.dumps(kept))
+    edit_kept(tmp_path, lambda kept: kept["answers"].pop("sysctl.bridged frames"))
     assert probe_capabilities(tmp_path).works("sysctl.bridged frames")
     assert counted == ["kernel", "kernel"]
 
