@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 import waiting
+from attached_ports import attached
 from pfc_frames import MAX_QUANTA, PfcFrame, decode_pfc, encode_pfc
 from portd_lab import LOSSLESS, SINK, PauseLab, own_name, pause_lab
 
@@ -27,7 +28,7 @@ from testbed.base.linux.namespaces import NETNS_DIRECTORY
 from testbed.base.unix_sockets import socket_path
 from testbed.daemons.kit.process import start_module
 from testbed.daemons.portd import remains
-from testbed.daemons.portd.attachment import LabAttachment, PortAttachment
+from testbed.daemons.portd.attachment import LabAttachment
 from testbed.daemons.portd.client import AGENT_MODULE, PauseAgent
 from testbed.daemons.portd.companion import LOG_NAME, SOCKET_NAME
 from testbed.daemons.portd.errors import NoSuchPort, PauseAgentError, PauseAgentMissing
@@ -381,17 +382,13 @@ def test_thousands_of_ports_attach_in_half_a_second(agent: PauseAgent, run: Path
         for number in range(1, count + 1)
     ]
     ports = tuple(
-        PortAttachment(
-            number=number,
-            peer=((number - 1) ^ 1) + 1,
+        attached(
+            number,
+            ((number - 1) ^ 1) + 1,
             node=f"p1-s1-rail{number % 168}",
             interface=f"down{number}",
             namespace=str(NETNS_DIRECTORY / f"{name}-p1-s1-rail{number % 168}"),
             ifindex=number,
-            mac="02:00:00:00:00:01",
-            rate_bps=50_000_000,
-            mtu_bytes=1500,
-            lossless=(3,),
         )
         for number in range(1, count + 1)
     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
+from attached_ports import attached
 from driven_core import CloseGate, DrivenCore, OpenGate, SendPause
 from memory_maps import maps_in_memory
 from pfc_frames import MAX_QUANTA, pause_ns
@@ -21,20 +23,9 @@ SENDER, RECEIVER = 1, 2
 """Two ends of a link: the receiver's ingress account fills, the sender's queue is paused."""
 
 
-def port(number: int, peer: int, *, lossless: tuple[int, ...] = (3, 4), **changes: int) -> PortAttachment:
-    fields = {"rate_bps": RATE, "watchdog_detect_ns": 0, "watchdog_restore_ns": 0} | changes
-    return PortAttachment(
-        number=number,
-        peer=peer,
-        node=f"n{number}",
-        interface="eth0",
-        namespace=f"/run/netns/n{number}",
-        ifindex=2,
-        mac=f"02:00:00:00:00:{number:02x}",
-        mtu_bytes=1500,
-        lossless=lossless,
-        **fields,
-    )
+def port(number: int, peer: int, **changes: Any) -> PortAttachment:
+    fields = {"lossless": (3, 4), "watchdog_detect_ns": 0, "watchdog_restore_ns": 0}
+    return attached(number, peer, **(fields | changes))
 
 
 class Bench:

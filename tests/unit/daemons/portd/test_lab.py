@@ -7,12 +7,13 @@ import time
 from pathlib import Path
 
 import numpy as np
+from attached_ports import attached
 from memory_maps import maps_in_memory, ring_in_memory
 from pfc_frames import MAX_QUANTA
 
 from testbed.base.datapath.abi import CLASSES, EventKind
 from testbed.base.datapath.maps import EVENT, PAUSE
-from testbed.daemons.portd.attachment import LabAttachment, PortAttachment
+from testbed.daemons.portd.attachment import LabAttachment
 from testbed.daemons.portd.lab import AttachedLab
 
 SENDER, RECEIVER, PRIORITY = 1, 2, 5
@@ -20,21 +21,7 @@ SENDER, RECEIVER, PRIORITY = 1, 2, 5
 
 
 def attachment(events_file: Path) -> LabAttachment:
-    ports = tuple(
-        PortAttachment(
-            number=number,
-            peer=3 - number,
-            node=f"n{number}",
-            interface="eth0",
-            namespace="/dev/null",
-            ifindex=2,
-            mac="02:00:00:00:00:01",
-            rate_bps=50_000_000,
-            mtu_bytes=1500,
-            lossless=(PRIORITY,),
-        )
-        for number in (SENDER, RECEIVER)
-    )
+    ports = tuple(attached(number, 3 - number, lossless=(PRIORITY,)) for number in (SENDER, RECEIVER))
     return LabAttachment(lab="lab", pin_directory=Path("/none"), events_file=events_file, ports=ports)
 
 

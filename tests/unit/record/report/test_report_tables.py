@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 from recorded import load, screen, with_runs
+from run_rows import network_load
 
 from testbed.base.errors import RecordError
 from testbed.record.record import NOT_SIMULATED, EarlierTry, Outcome
@@ -216,16 +217,7 @@ def test_tries_that_do_not_count_are_in_the_summary() -> None:
 
 
 def loads() -> list[NetworkLoad]:
-    quiet = NetworkLoad(
-        name="backend",
-        ports=4,
-        **dict.fromkeys(("sent_bytes", "entered_bytes", "delivered_bytes"), 0),
-        **dict.fromkeys(("utilisation", "busiest_utilisation"), 0.0),
-        **dict.fromkeys(("busiest_port", "queue_port", "queue_class"), ""),
-        **dict.fromkeys(("peak_utilisation", "busiest_peak_utilisation", "queue_max_bytes"), None),  # type: ignore[arg-type]
-        **dict.fromkeys(("ce_packets", "pause_frames", "paused_s"), None),  # type: ignore[arg-type]
-        drops={},
-    )
+    quiet = network_load("backend")
     busy = replace(
         quiet,
         name="storage",
