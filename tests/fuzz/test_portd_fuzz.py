@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from attached_ports import attached
+from attached_ports import attached_port
 from hypothesis import given
 from hypothesis import strategies as st
 from memory_maps import maps_in_memory, ring_in_memory
@@ -58,7 +58,7 @@ GOOD = LabAttachment(
     lab="lab",
     pin_directory=Path("/sys/fs/bpf/x"),
     events_file=Path("/nonexistent/events"),
-    ports=(attached(1, 2, namespace="/run/netns/none"),),
+    ports=(attached_port(1, 2, namespace="/run/netns/none"),),
 )
 
 

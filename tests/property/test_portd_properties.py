@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from attached_ports import attached
+from attached_ports import attached_port
 from driven_core import CloseGate, DrivenCore, OpenGate, SendPause
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,7 +41,7 @@ class Link:
         self.maps = maps_in_memory(PORTS)
         watched = {"watchdog_detect_ns": DETECT_NS if watchdog else 0, "watchdog_restore_ns": 50 * MS}
         self.ports = [
-            attached(number, ((number - 1) ^ 1) + 1, rate_bps=RATE, lossless=LOSSLESS, **watched)
+            attached_port(number, ((number - 1) ^ 1) + 1, rate_bps=RATE, lossless=LOSSLESS, **watched)
             for number in range(1, PORTS + 1)
         ]
         self.core = DrivenCore(self.ports, self.maps)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 import waiting
-from attached_ports import attached
+from attached_ports import attached_port
 from pfc_frames import MAX_QUANTA, PfcFrame, decode_pfc, encode_pfc
 from portd_lab import LOSSLESS, SINK, PauseLab, own_name, pause_lab
 
@@ -382,7 +382,7 @@ def test_thousands_of_ports_attach_in_half_a_second(agent: PauseAgent, run: Path
         for number in range(1, count + 1)
     ]
     ports = tuple(
-        attached(
+        attached_port(
             number,
             ((number - 1) ^ 1) + 1,
             node=f"p1-s1-rail{number % 168}",

@@ -7,7 +7,7 @@ from typing import Any
 from testbed.daemons.portd.attachment import PortAttachment
 
 
-def attached(number: int, peer: int, **changes: Any) -> PortAttachment:
+def attached_port(number: int, peer: int, **changes: Any) -> PortAttachment:
     """A port of 50 Mbit/s and an MTU of 1500 that is lossless at priority 3."""
     values: dict[str, Any] = {
         "node": f"n{number}",

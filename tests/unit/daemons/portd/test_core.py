@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from attached_ports import attached
+from attached_ports import attached_port
 from driven_core import CloseGate, DrivenCore, OpenGate, SendPause
 from memory_maps import maps_in_memory
 from pfc_frames import MAX_QUANTA, pause_ns
@@ -25,7 +25,7 @@ SENDER, RECEIVER = 1, 2
 
 def port(number: int, peer: int, **changes: Any) -> PortAttachment:
     fields = {"lossless": (3, 4), "watchdog_detect_ns": 0, "watchdog_restore_ns": 0}
-    return attached(number, peer, **(fields | changes))
+    return attached_port(number, peer, **(fields | changes))
 
 
 class Bench:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from attached_ports import attached
+from attached_ports import attached_port
 from memory_maps import maps_in_memory, ring_in_memory
 from pfc_frames import MAX_QUANTA
 
@@ -21,7 +21,7 @@ SENDER, RECEIVER, PRIORITY = 1, 2, 5
 
 
 def attachment(events_file: Path) -> LabAttachment:
-    ports = tuple(attached(number, 3 - number, lossless=(PRIORITY,)) for number in (SENDER, RECEIVER))
+    ports = tuple(attached_port(number, 3 - number, lossless=(PRIORITY,)) for number in (SENDER, RECEIVER))
     return LabAttachment(lab="lab", pin_directory=Path("/none"), events_file=events_file, ports=ports)
 
 

@@ -1,4 +1,4 @@
-"""Scenario files: what they mean, and the words for what is wrong with them that no file of tests/golden/bad_scenarios has."""
+"""Scenario files: what they mean, and what is told of mistakes that no file of tests/golden/bad_scenarios has."""
 
 from __future__ import annotations
 

@@ -292,7 +292,9 @@ def test_of_two_changes_of_a_link_each_changes_what_it_names() -> None:
 WAYS = {UPLINK: ("p1-s1-rail1", "p1-spine1"), "p1-spine1:down1": ("p1-spine1", "p1-s1-rail1")}
 
 
-def looped(divert: Callable[..., object], *ttl: str, ends: Mapping[str, tuple[str, str]] = WAYS) -> tuple[Any, str, Any]:
+def looped(
+    divert: Callable[..., object], *ttl: str, ends: Mapping[str, tuple[str, str]] = WAYS
+) -> tuple[Any, str, Any]:
     """The loops of a scenario in a fabric with these ends, the address that they lead to, and its NIC."""
     loop = f"{{at: 1s, until: 3s, node: p1-s1-rail1, loop: {{through: [p1-spine1], to: '{NIC}'%s}}}}"
     text = SMALL.replace("{ROUTING}", "{bfd: off}").replace("FAULT", ", ".join(loop % one for one in ttl))

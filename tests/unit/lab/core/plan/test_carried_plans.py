@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address
 
 import pytest
 
 from testbed.base.errors import PlanError
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
-from testbed.lab.core.plan.operations import AddRoute, AddRule, GuardSwitch, InstallPort, ShapePort
-from testbed.lab.core.plan.overlay_operations import CreateVxlan
+from testbed.lab.core.plan.operations import GuardSwitch, InstallPort, ShapePort
 from testbed.lab.core.schema.load import load_topology_text
 
 TEXT = """name: conv

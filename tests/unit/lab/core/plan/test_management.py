@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from ipaddress import IPv4Interface
 
 from testbed.lab.core.model import BACKEND, Lab
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.lab.core.plan.link_delays import WirePaths
 from testbed.lab.core.plan.management_plan import FormCommunity, GuardManagement
-from testbed.lab.core.plan.operations import AddAddress, CreateVeth, GuardSwitch, SetBridgePort, SetSysctl
+from testbed.lab.core.plan.operations import CreateVeth, GuardSwitch, SetBridgePort
 from testbed.lab.core.plan.scale import MachineProfile, choose_scale, largest_k
 from testbed.lab.core.schema.load import load_topology_text
 

@@ -43,7 +43,11 @@ class Intervals:
         [(0, 0, 1, LEAST_SHARE), (8, 0, 1, LEAST_SHARE)],  # it does not rise to what the fabric carries
         [(0, 0, 5, LEAST_SHARE)] * 3,  # without anything carried something is granted
         # It rises faster until there is a mark.
-        [(0, 0, 1, LEAST_SHARE), *((1, 0, 0, share) for share in (0.02, 0.04, 0.08, 0.16, 0.24, 0.32)), (8, 1, 0, 0.33)],
+        [
+            (0, 0, 1, LEAST_SHARE),
+            *((1, 0, 0, share) for share in (0.02, 0.04, 0.08, 0.16, 0.24, 0.32)),
+            (8, 1, 0, 0.33),
+        ],
     ],
 )
 def test_the_share_after_each_interval(intervals: list[tuple[int, int, int, float]]) -> None:

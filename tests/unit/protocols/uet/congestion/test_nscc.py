@@ -143,7 +143,12 @@ def course(name: str, *acks: tuple[int, ...], cwnd: float = 100_000, avg: float 
         # 9 * 1000 bytes * 5000 / 100,000; no eta within the period.
         course("fair increase waits for eight packets", (8, 100, 9000, 100_000), (1, 100, 9000, 100_450)),
         # 2 * 1000 * (9000 - 3000) / 3 / 100,000 = 40, and eta.
-        course("proportional at the end", (1, 11_999, 3000, 100_000), (1, 12_000, 3000, 100_190), (1, 12_001, 3000, 100_190)),
+        course(
+            "proportional at the end",
+            (1, 11_999, 3000, 100_000),
+            (1, 12_000, 3000, 100_190),
+            (1, 12_001, 3000, 100_190),
+        ),
         course("the increase stops at max_wnd", (1, 12_000, 9000, 225_000), cwnd=224_990),
         course(
             "fast increase after a window without delay",

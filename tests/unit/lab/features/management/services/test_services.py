@@ -1,4 +1,4 @@
-"""What services are made of, beside what tests/golden/services has of each: users, capabilities, ports, where they are."""
+"""What services are made of beside what tests/golden/services has: users, capabilities, ports, and where they are."""
 
 from __future__ import annotations
 
@@ -329,7 +329,8 @@ def test_every_expression_of_a_dashboard_names_a_metric_that_we_export(path: Pat
 
 
 @pytest.mark.parametrize(
-    ("runs_on", "nodes"), [(RunsOn.SERVER, {"mgmt1"}), (RunsOn.MANAGED, {"leaf1", "h1"}), (RunsOn.HOSTS, {"mgmt1", "h1"})]
+    ("runs_on", "nodes"),
+    [(RunsOn.SERVER, {"mgmt1"}), (RunsOn.MANAGED, {"leaf1", "h1"}), (RunsOn.HOSTS, {"mgmt1", "h1"})],
 )
 def test_a_service_is_where_it_runs(runs_on: RunsOn, nodes: set[str]) -> None:
     assert {node for node in NODES if runs_on.includes(node, "mgmt1", host=node == "h1")} == nodes

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
-
 import pytest
 
 from testbed.base.errors import PlanError
@@ -12,21 +10,17 @@ from testbed.lab.core.plan.hosts import MAIN_TABLE
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import (
-    AddAddress,
     AddRoute,
-    AddRule,
     CreateBridge,
     CreateVeth,
-    SetBridgePort,
     SetSysctl,
     SetUp,
     ShapePort,
     place_of,
 )
-from testbed.lab.core.plan.overlay_operations import CreateVrf, CreateVxlan
+from testbed.lab.core.plan.overlay_operations import CreateVxlan
 from testbed.lab.core.plan.overlay_plan import VrfPlan
 from testbed.lab.core.schema.load import load_topology_text
-from testbed.lab.features.overlay.plan.expectation import mapped
 from testbed.lab.features.overlay.plan.planner import vrf_nodes
 
 TOPOLOGY = """
