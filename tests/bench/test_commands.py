@@ -66,10 +66,7 @@ def lab() -> Iterator[str]:
 def hold(what: str, measured_s: float, must_s: float, floor_s: float) -> None:
     judge(
         Figure(
-            f"{what}: CPU over that of Python with click",
-            measured_s / floor_s,
-            at_most=must_s / FLOOR_S,
-            ratio=True,
+            f"{what}: CPU over that of Python with click", measured_s / floor_s, at_most=must_s / FLOOR_S, ratio=True
         )
     )
 

@@ -382,13 +382,7 @@ def spread(lab: PortLab, flows: int, seconds: float, first_port: int = 0) -> np.
     before = lab.queues["in_packets"][uplinks, RDMA].astype(int)
     with lab.sink("h2"):
         sender = lab.send(
-            "h1",
-            lab.address("h2"),
-            dscp=DSCP[RDMA],
-            rate_bps=60e6,
-            seconds=seconds,
-            flows=flows,
-            first_port=first_port,
+            "h1", lab.address("h2"), dscp=DSCP[RDMA], rate_bps=60e6, seconds=seconds, flows=flows, first_port=first_port
         )
         (sent,) = finish([sender])
     counts = lab.queues["in_packets"][uplinks, RDMA].astype(int) - before

@@ -101,9 +101,7 @@ def test_cpu_of_a_packet() -> None:
             unit="us",
         )
     )
-    judge(
-        Figure("RoCE: the same, in that of UET", roce / costs[TransportKind.UET], at_most=1.0, ratio=True),
-    )
+    judge(Figure("RoCE: the same, in that of UET", roce / costs[TransportKind.UET], at_most=1.0, ratio=True))
 
 
 def test_state_of_a_queue_pair() -> None:

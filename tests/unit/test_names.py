@@ -22,9 +22,7 @@ SAME_WORD = {
     },
     "a packet format has such parts in each protocol": {"Frame", "Layout", "Status", "Feature"},
     "the public API names what the model names: users hold one, and the code the other": {"Lab", "Node"},
-    "the simulator has what the kernel has, with the same laws": {
-        "LinkSettings",
-    },
+    "the simulator has what the kernel has, with the same laws": {"LinkSettings"},
     "the schema of a file, a program or a record has what the thing itself has": {
         *("Backend", "Channel", "InferenceRequests", "Outcome", "ScaleUp"),
         *("ScaleUpPlace", "Service", "Step", "Tenant", "Workload"),

@@ -192,9 +192,7 @@ def test_an_image_that_is_not_there_leaves_the_lab_as_it_is(client: ContainerEng
     lacking = OTHERS.replace("p1-s1-h1: {{runtime: docker,", "p1-s1-h1: {{runtime: docker, image: testbed/nothing,")
     with pytest.raises(ChangeUndone, match="testbed/nothing"):
         apply_lab(
-            sandbox.load(lacking, **GREEN),
-            sandbox.state,
-            ApplyOptions(k=10_000.0, allow=frozenset({Allow.RECREATE})),
+            sandbox.load(lacking, **GREEN), sandbox.state, ApplyOptions(k=10_000.0, allow=frozenset({Allow.RECREATE}))
         )
     assert containers(client, sandbox.running()) == before and not find_drift(sandbox.running()).rows
 

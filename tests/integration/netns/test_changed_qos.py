@@ -40,17 +40,7 @@ def pings(lab: RunningLab) -> Iterator[None]:
     """Hosts send to each other all the time."""
     running = [
         subprocess.Popen(
-            [
-                "ip",
-                "netns",
-                "exec",
-                lab.namespace(host),
-                "ping",
-                "-q",
-                "-i",
-                "0.002",
-                address(lab, peer),
-            ],
+            ["ip", "netns", "exec", lab.namespace(host), "ping", "-q", "-i", "0.002", address(lab, peer)],
             stdout=subprocess.DEVNULL,
         )
         for host, peer in (HOSTS, HOSTS[::-1])

@@ -61,9 +61,7 @@ def test_it_is_broken_until_it_is_solved(name: str, sandbox: Any) -> None:
 TALKS = "tenants.red.talks_to"
 ECN = "qos.classes.rdma.ecn"
 HALF_MENDS = {
-    "tenant-leak": [
-        ("apply", "--set", f"{TALKS}={{blue: [tcp/443]}}", "--allow", "restart"),
-    ],
+    "tenant-leak": [("apply", "--set", f"{TALKS}={{blue: [tcp/443]}}", "--allow", "restart")],
     "late-ecn": [
         ("apply", "--set", f"{ECN}={{kmin: 290kB, kmax: 800kB, pmax: 1.0}}", "--allow", "restart"),
         ("apply", "--set", f"{ECN}={{kmin: 60kB, kmax: 800kB, pmax: 1.0}}", "--allow", "restart"),

@@ -68,10 +68,7 @@ def workload() -> Workload:
 
 def test_each_tenant_goes_over_its_own_in_one_run_and_again(lab: RunningLab, nics: tuple[PortPlan, ...]) -> None:
     carried = workload()
-    with (
-        SharedWorkers() as shared,
-        WorkloadRunner(lab, Transport(), shared=shared, of_tenants=TRANSPORTS) as runner,
-    ):
+    with SharedWorkers() as shared, WorkloadRunner(lab, Transport(), shared=shared, of_tenants=TRANSPORTS) as runner:
         for seed in (1, 2):
             result = runner.run(carried, nics, WorkloadRunOptions(seed=seed))
             assert result.complete, result.failure

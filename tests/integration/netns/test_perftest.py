@@ -10,17 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from perftest_sides import (
-    LINK_MTU,
-    PATIENCE_S,
-    TOOL,
-    Side,
-    captured,
-    joined_namespaces,
-    lab_hosts,
-    measure,
-    output_of,
-)
+from perftest_sides import LINK_MTU, PATIENCE_S, TOOL, Side, captured, joined_namespaces, lab_hosts, measure, output_of
 from tshark_output import run_tshark
 
 from testbed.protocols.roce.packets.opcodes import Opcode

@@ -311,10 +311,7 @@ def test_detach_opens_what_is_closed(agent: PauseAgent, run: Path) -> None:
 def test_attaching_again_takes_the_new_ports(agent: PauseAgent, run: Path) -> None:
     with attached(agent, run) as lab:
         fewer = LabAttachment(
-            lab=lab.name,
-            pin_directory=lab.pins,
-            events_file=lab.events_file,
-            ports=lab.attachment.ports[:4],
+            lab=lab.name, pin_directory=lab.pins, events_file=lab.events_file, ports=lab.attachment.ports[:4]
         )
         agent.attach(fewer)
         assert agent.status().labs[lab.name].ports == 4
@@ -410,13 +407,7 @@ def _no_buffer() -> BufferPlan:
     from testbed.lab.core.model.qos import BalancingMode, HashEngine
 
     return BufferPlan(
-        node="",
-        shared_bytes=1,
-        headroom_bytes=0,
-        mode=BalancingMode.FLOW,
-        hash=HashEngine.EBPF,
-        gap_ns=0,
-        seed=1,
+        node="", shared_bytes=1, headroom_bytes=0, mode=BalancingMode.FLOW, hash=HashEngine.EBPF, gap_ns=0, seed=1
     )
 
 

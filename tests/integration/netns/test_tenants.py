@@ -206,10 +206,7 @@ def test_a_connection_keeps_its_path_after_a_time_out(lab: RunningLab) -> None:
             in_namespace(host, lambda: rehash.write_text("1"))
             stack.callback(in_namespace, host, lambda: rehash.write_text("0"))
             others = [connect() for _ in range(8)]
-            until(
-                lambda: all(tcp_info(one)[2] >= tried for one in kept + others),
-                "each was tried three times",
-            )
+            until(lambda: all(tcp_info(one)[2] >= tried for one in kept + others), "each was tried three times")
         ports: dict[int, set[str]] = {}
         for outer, inner in pairwise(packets):
             wrapped = re.search(r"\.(\d+) > [\d.]+\.4789: VXLAN", outer)

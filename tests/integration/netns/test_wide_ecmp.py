@@ -28,11 +28,7 @@ def test_the_kernel_has_as_many_next_hops_as_are_counted(
     sandbox: Any, spines: int, links: int, ecmp: int, detail: str
 ) -> None:
     model = sandbox.model(
-        hosts=1,
-        gpus=1,
-        spines=spines,
-        uplink=UplinkParams(count=links),
-        routing=Routing(ecmp=ecmp, bfd_auto=False),
+        hosts=1, gpus=1, spines=spines, uplink=UplinkParams(count=links), routing=Routing(ecmp=ecmp, bfd_auto=False)
     )
     lab = sandbox.deploy(model).lab
     subnet = lab.port(FAR_HOST, "rail1").address.network

@@ -7,16 +7,7 @@ from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nvme_pair import (
-    BLOCK,
-    BLOCKS,
-    HOST,
-    NvmePair,
-    capsule,
-    connect_capsule,
-    ic_request,
-    some_target,
-)
+from nvme_pair import BLOCK, BLOCKS, HOST, NvmePair, capsule, connect_capsule, ic_request, some_target
 
 from testbed.protocols.nvme.codes import IoOpcode
 from testbed.protocols.nvme.commands import Sqe, read_command, write_command

@@ -20,13 +20,7 @@ from testbed.protocols.roce.work import RemoteBuffer, WorkRequest
 CASES = int(os.environ.get("TESTBED_ROCE_CASES", "60"))
 REQUESTS = 30
 SIZE = 600_000
-WIRES = (
-    Wire(),
-    Wire(loss=0.02),
-    Wire(detour=0.2),
-    Wire(loss=0.02, detour=0.1, double=0.05),
-    Wire(mark=0.3),
-)
+WIRES = (Wire(), Wire(loss=0.02), Wire(detour=0.2), Wire(loss=0.02, detour=0.1, double=0.05), Wire(mark=0.3))
 WORD = (1 << 64) - 1
 
 

@@ -13,12 +13,7 @@ from simulated_topologies import HIGH, LOW, MEDIUM, TRIM_BYTES, leaf_spine, star
 from testbed.base.datapath.markers import MarkAt
 from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.protocols.datagram import Incoming, Outgoing, Priority
-from testbed.protocols.simulation import (
-    FabricNetwork,
-    FabricPortSettings,
-    Impairments,
-    LinkSettings,
-)
+from testbed.protocols.simulation import FabricNetwork, FabricPortSettings, Impairments, LinkSettings
 
 GBPS = 10**9
 

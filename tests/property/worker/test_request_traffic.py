@@ -76,10 +76,7 @@ def run(workload: Workload, seed: int = 1, k: float = 1.0) -> RequestsMeasured:
 def test_every_token_of_every_answer_arrives(ranks: int, tokens: int, chunk: int, prompt: int, seed: int) -> None:
     workload = build(ranks, seed, output_tokens=tokens, prompt_tokens=prompt, balance="random", requests_per_s=150)
     workload = Workload(
-        name="x",
-        ranks=ranks,
-        steps=(),
-        requests=tuple(replace(one, chunk_bytes=chunk) for one in workload.requests),
+        name="x", ranks=ranks, steps=(), requests=tuple(replace(one, chunk_bytes=chunk) for one in workload.requests)
     )
     found = run(workload, seed)
     table = found.table

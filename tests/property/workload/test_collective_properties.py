@@ -118,11 +118,7 @@ def test_the_drawn_orders_find_a_missing_dependency(kind: CollectiveKind, algori
 
 
 @FEW
-@given(
-    ranks=st.integers(1, 400),
-    datatype=st.sampled_from(list(DataType)),
-    seed=st.integers(0, 2**63),
-)
+@given(ranks=st.integers(1, 400), datatype=st.sampled_from(list(DataType)), seed=st.integers(0, 2**63))
 def test_sums_are_exact_whatever_the_order(ranks: int, datatype: DataType, seed: int) -> None:
     workload = generate_collective(
         CollectiveOperation(

@@ -11,13 +11,7 @@ NODES = [f"p1-s{segment}-h{host}" for segment in (1, 2) for host in (1, 2, 3)] +
 
 @pytest.mark.parametrize(
     ("word", "meant"),
-    [
-        ("h1", ["p1-s1-h1", "p1-s2-h1"]),
-        ("s2-h3", ["p1-s2-h3"]),
-        ("p1-spine2", ["p1-spine1"]),
-        ("eth0", []),
-        ("", []),
-    ],
+    [("h1", ["p1-s1-h1", "p1-s2-h1"]), ("s2-h3", ["p1-s2-h3"]), ("p1-spine2", ["p1-spine1"]), ("eth0", []), ("", [])],
 )
 def test_what_may_be_meant(word: str, meant: list[str]) -> None:
     assert meant_names(word, NODES)[: len(meant) or None] == meant

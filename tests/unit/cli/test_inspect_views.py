@@ -14,14 +14,7 @@ from testbed.base.errors import TestbedError
 from testbed.cli.labs import inspect_views
 from testbed.cli.labs.deploy import _bfd_text
 from testbed.cli.labs.inspect import inspect as show
-from testbed.cli.labs.inspect_views import (
-    LIVE_VIEWS,
-    SEEN_VIEWS,
-    NodeRow,
-    chosen_nodes,
-    show_view,
-    unshown_columns,
-)
+from testbed.cli.labs.inspect_views import LIVE_VIEWS, SEEN_VIEWS, NodeRow, chosen_nodes, show_view, unshown_columns
 from testbed.cli.labs.scale_view import medium_rows, transport_rows
 from testbed.cli.labs.views import VIEWS
 from testbed.cli.options import Format

@@ -177,10 +177,7 @@ def test_json_is_json_alone(launched: list[tuple[Any, LaunchOptions]], capsys: p
     ],
 )
 def test_a_slip_of_the_keyboard_starts_nothing(
-    words: list[str],
-    says: str,
-    launched: list[tuple[Any, LaunchOptions]],
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], says: str, launched: list[tuple[Any, LaunchOptions]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code(["launch", *words]) == 3
     assert says in capsys.readouterr().err and launched == []

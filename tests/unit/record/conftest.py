@@ -36,17 +36,7 @@ def record() -> Record:
         started="2026-11-21T00:00:00.000Z",
         finished="2026-11-21T00:00:05.000Z",
         incomplete="",
-        points=[
-            PointResult(
-                name="",
-                values={},
-                lab=lab_summary(),
-                transport={},
-                workload={},
-                runs=[],
-                metrics=[],
-            )
-        ],
+        points=[PointResult(name="", values={}, lab=lab_summary(), transport={}, workload={}, runs=[], metrics=[])],
         expectations=[],
         verdict=Verdict(outcome=Outcome.PASS, reasons=[]),
         command=[],

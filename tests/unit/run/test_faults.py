@@ -389,10 +389,7 @@ def test_a_daemon_that_does_not_run_cannot_be_killed(links: Links, monkeypatch: 
     monkeypatch.setattr(kills, "running_daemons", lambda lab, node: [])
     monkeypatch.setattr(kills, "start_routing", lambda lab, node: None)
     timeline = played(
-        links,
-        fault("daemon-kill", "s", "0ms", daemon="bgpd"),
-        fault("link-down", "a:b", "1ms"),
-        until=("a:b", "down"),
+        links, fault("daemon-kill", "s", "0ms", daemon="bgpd"), fault("link-down", "a:b", "1ms"), until=("a:b", "down")
     )
     assert ("daemon-kill", "s") not in kinds(timeline)
     assert "daemon-kill of s at 0 ns did not happen: s runs no bgpd that could be killed" in timeline.outcome().troubles

@@ -168,13 +168,7 @@ def test_where_a_flow_keeps_to_one_path() -> None:
     assert is_single_path(scenario(fault(rate="50%", both=True)), lab())
     assert is_single_path(scenario(fault("agent-kill")), lab())
     assert not is_single_path(scenario(), sprayed())
-    for moved in (
-        SILENT,
-        fault("link-down"),
-        fault(delay="1us"),
-        fault(jitter="1us"),
-        fault(rate="1G", loss=0),
-    ):
+    for moved in (SILENT, fault("link-down"), fault(delay="1us"), fault(jitter="1us"), fault(rate="1G", loss=0)):
         assert not is_single_path(scenario(moved), lab())
 
 

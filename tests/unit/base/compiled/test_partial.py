@@ -124,9 +124,7 @@ def manifest(native: Mapping[str, set[str]]) -> Manifest:
     imports = Imports(modules.CHECKOUT, digests)
     built = {
         one: BuiltModule(
-            source=digest,
-            needs=frozenset({*imports.needs(one), *native.get(one, ())}),
-            layout=imports.layout(one),
+            source=digest, needs=frozenset({*imports.needs(one), *native.get(one, ())}), layout=imports.layout(one)
         )
         for one, digest in digests.items()
     }

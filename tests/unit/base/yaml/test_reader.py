@@ -44,10 +44,7 @@ def test_data_is_plain() -> None:
         "name": "pod",
         "fabric": {"hosts": 4, "nic": {"rate": "400G"}},
         "topology": {
-            "links": [
-                {"endpoints": ["a:eth1", "b:eth1"], "mtu": 9000},
-                {"endpoints": ["x:y", "z:ö"], "rate": "1G"},
-            ]
+            "links": [{"endpoints": ["a:eth1", "b:eth1"], "mtu": 9000}, {"endpoints": ["x:y", "z:ö"], "rate": "1G"}]
         },
     }
 

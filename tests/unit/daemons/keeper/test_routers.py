@@ -58,10 +58,7 @@ def _whole(vrf: KeptVrf) -> VrfTables:
         fdb=frozenset((entry.ifindex, entry.mac, entry.vteps[0]) for entry in macs),
         neighbours=known,
         learned=frozenset(known),
-        routes={
-            (vrf.table, IPv4Network("10.1.1.0/24")): hop,
-            (vrf.table, IPv6Network("fd00:1:0:1::/64")): hop,
-        },
+        routes={(vrf.table, IPv4Network("10.1.1.0/24")): hop, (vrf.table, IPv6Network("fd00:1:0:1::/64")): hop},
     )
 
 

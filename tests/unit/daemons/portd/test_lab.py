@@ -43,11 +43,7 @@ def test_what_happens_is_written_where_the_data_path_reads(tmp_path: Path) -> No
     lab = AttachedLab.over(attachment(tmp_path / "events"), maps, ring_in_memory(records))
     lab.core.storm(RECEIVER, PRIORITY, 1_000_000_000, 0)
     lab.work()
-    expected = {
-        (RECEIVER, "xoff_sent"): 1,
-        (SENDER, "xoff_received"): 1,
-        (SENDER, "xon_received"): 1,
-    }
+    expected = {(RECEIVER, "xoff_sent"): 1, (SENDER, "xoff_received"): 1, (SENDER, "xon_received"): 1}
     written = {
         (index // CLASSES, name): int(maps.pauses[index][name])
         for index in range(len(maps.pauses))

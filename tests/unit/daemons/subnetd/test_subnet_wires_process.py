@@ -28,10 +28,7 @@ from testbed.protocols.infiniband.data_path import PathLink
 from testbed.protocols.infiniband.local_routing import decode_unchecked
 from testbed.protocols.infiniband.subnet import Subnet
 
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed"),
-]
+pytestmark = [pytest.mark.process, pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed")]
 TIME_SCALE = 5_000
 """A frame of 4 kB takes 0.4 ms."""
 PATIENCE_S = 20.0

@@ -6,17 +6,7 @@ import struct
 from dataclasses import replace
 
 import pytest
-from nvme_pair import (
-    BLOCK,
-    HOST,
-    NvmePair,
-    capsule,
-    connect_capsule,
-    ic_request,
-    live_pair,
-    some_target,
-    split_pdus,
-)
+from nvme_pair import BLOCK, HOST, NvmePair, capsule, connect_capsule, ic_request, live_pair, some_target, split_pdus
 
 from testbed.protocols.nvme.codes import FatalErrorStatus, PduFlag, PduType, Status
 from testbed.protocols.nvme.commands import Cqe, encode_cqe, flush_command, read_command, write_command

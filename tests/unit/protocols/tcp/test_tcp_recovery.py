@@ -95,13 +95,7 @@ def test_a_late_copy_does_not_turn_the_echoed_timestamp_back() -> None:
     # RFC 7323, section 4.3
     wire, connection = settled()
     segment = TcpSegment(
-        PORT,
-        20_000,
-        (connection.receiver.next - 1) % WORD,
-        connection.sender.unacknowledged % WORD,
-        ACK,
-        500,
-        b"x",
+        PORT, 20_000, (connection.receiver.next - 1) % WORD, connection.sender.unacknowledged % WORD, ACK, 500, b"x"
     )
     segment.has_timestamps, segment.tsval = True, 1
     told(wire, connection, segment)

@@ -49,10 +49,7 @@ def test_boxes_do_not_overlap_and_tiers_are_rows() -> None:
 
 
 def test_names_stay_text() -> None:
-    nodes = (
-        Node(name="leaf1", kind=NodeKind.SWITCH, role=Role.LEAF),
-        Node(name=NASTY, kind=NodeKind.HOST),
-    )
+    nodes = (Node(name="leaf1", kind=NodeKind.SWITCH, role=Role.LEAF), Node(name=NASTY, kind=NodeKind.HOST))
     link = Link(
         a=End(node=NASTY, interface="eth1"),
         b=End(node="leaf1", interface="eth1"),

@@ -19,14 +19,7 @@ from testbed.record.report.steadiness.rows import (
     steady_rows,
     student_upper_tail,
 )
-from testbed.record.steady import (
-    STEADY_FILE,
-    Steadiness,
-    SteadyRun,
-    find_steadiness,
-    load_steadiness,
-    write_steadiness,
-)
+from testbed.record.steady import STEADY_FILE, Steadiness, SteadyRun, find_steadiness, load_steadiness, write_steadiness
 from testbed.record.store import RECORD_FILE, write_record
 from tests.support.reports import recorded
 

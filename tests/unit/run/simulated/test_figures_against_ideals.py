@@ -103,11 +103,7 @@ def test_every_kind_is_run() -> None:
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda one: one.partition(", bytes")[0][:40])
 @pytest.mark.parametrize(
     ("gpus", "domain"),
-    [
-        (2, "h100"),
-        (4, "nvl72"),
-        *(pytest.param(gpus, "h100", marks=pytest.mark.thorough) for gpus in (1, 4, 8)),
-    ],
+    [(2, "h100"), (4, "nvl72"), *(pytest.param(gpus, "h100", marks=pytest.mark.thorough) for gpus in (1, 4, 8))],
 )
 def test_no_figure_is_beyond_its_ideal(workload: str, gpus: int, domain: str) -> None:
     point = run(workload, gpus=gpus, domain=domain)

@@ -15,13 +15,7 @@ from testbed.endpoints.worker.transport_registry import transport_names
 from testbed.protocols.roce.config import RoceConfig
 from testbed.protocols.roce.packets.opcodes import UDP_PORT
 from testbed.protocols.roce.rnic import Rnic
-from testbed.protocols.simulation import (
-    FabricNetwork,
-    FabricPortSettings,
-    LinkSettings,
-    NicHost,
-    SwitchSettings,
-)
+from testbed.protocols.simulation import FabricNetwork, FabricPortSettings, LinkSettings, NicHost, SwitchSettings
 from testbed.record.json_schema import record_schema
 from testbed.record.record import Outcome, Record
 from testbed.record.store import encode_record

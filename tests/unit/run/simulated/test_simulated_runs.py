@@ -223,11 +223,7 @@ FAULT = f"faults: [{{at: 1ms, link: '{HOST_LINK}', down: true}}]"
             "spines: 2, uplink: {delay: {value: 1us, jitter: 100ns}},",
             "constant delay, and that of .* varies",
         ),
-        (
-            "repeat:",
-            f"{FAULT.replace('down: true', 'set: {jitter: 1us}').replace('1ms', '0s')}\nrepeat:",
-            "is to vary",
-        ),
+        ("repeat:", f"{FAULT.replace('down: true', 'set: {jitter: 1us}').replace('1ms', '0s')}\nrepeat:", "is to vary"),
         (
             "base_rtt: 12us",
             "base_rtt: 12us, classes: {rdma: {ecn: {by: kernel, mark_at: enqueue}}}",

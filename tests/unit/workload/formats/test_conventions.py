@@ -198,10 +198,7 @@ ALL, HOSTS, RAILS = [(0, 1, 2, 3)], [(0, 1), (2, 3)], [(0, 2), (1, 3)]
     ],
 )
 def test_the_groups_of_every_policy(
-    policy: str,
-    forward: list[tuple[int, ...]],
-    inputs: list[tuple[int, ...]],
-    weights: list[tuple[int, ...]],
+    policy: str, forward: list[tuple[int, ...]], inputs: list[tuple[int, ...]], weights: list[tuple[int, ...]]
 ) -> None:
     options = ImportOptions(ranks=4, ranks_per_domain=2)
     one = decode_workload(f"{policy}\n2\n{ROW}{ROW}", FileFormat.SIMAI, file="w", name="w", options=options)

@@ -99,10 +99,7 @@ TENANTS = (("a", (0, 1, 2, 3, 4), 0), ("b", (5, 6, 7, 8, 9), 77))
 
 
 def test_what_does_not_fit_names_its_parameter() -> None:
-    for choice, field in (
-        ({"prompt_tokens": (5, 4)}, "prompt_tokens"),
-        ({"hosts": (4,)}, "storage"),
-    ):
+    for choice, field in (({"prompt_tokens": (5, 4)}, "prompt_tokens"), ({"hosts": (4,)}, "storage")):
         with pytest.raises(WorkloadError) as caught:
             make(**choice)
         assert caught.value.field == field

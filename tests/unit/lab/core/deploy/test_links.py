@@ -17,11 +17,7 @@ from testbed.base.errors import DriverError
 from testbed.base.units import Duration, Rate
 from testbed.lab.core.deploy.links import changes as links
 from testbed.lab.core.deploy.links import recorded as linkstate
-from testbed.lab.core.deploy.links.changes import (
-    LinkChange,
-    LinkControl,
-    LinkRefused,
-)
+from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl, LinkRefused
 from testbed.lab.core.deploy.links.recorded import LinkState, WireChange, read_link_state, write_link_state
 from testbed.lab.core.deploy.links.wires import probability
 from testbed.lab.core.deploy.live import RunningLab

@@ -10,14 +10,7 @@ from typing import Any
 import pytest
 
 from testbed.base.errors import FabricError
-from testbed.lab.core.fabric import (
-    FabricParams,
-    NicParams,
-    RailParams,
-    UplinkParams,
-    check_params,
-    generate_fabric,
-)
+from testbed.lab.core.fabric import FabricParams, NicParams, RailParams, UplinkParams, check_params, generate_fabric
 
 BAD: list[tuple[str, dict[str, Any], str, str]] = [
     (
@@ -120,13 +113,7 @@ def test_refused(design: str, written: dict[str, Any], field: str, text: str) ->
 
 
 def test_all_faults_at_once() -> None:
-    params = FabricParams(
-        design="single-switch",
-        pods=2,
-        hosts=14,
-        spines=1,
-        nic=NicParams(ports=2, count=2),
-    )
+    params = FabricParams(design="single-switch", pods=2, hosts=14, spines=1, nic=NicParams(ports=2, count=2))
     fields = [fault.field for fault in check_params(params)]
     assert sorted(fields) == ["hosts", "nic.count", "nic.ports", "pods", "spines"]
 

@@ -272,11 +272,7 @@ def test_a_probe_beside_a_generated_fabric() -> None:
     fabric = build("rail-optimized", hosts=2, gpus=2, spines=2)
     probe = Node(name="probe1", kind=NodeKind.HOST)
     link = Link(
-        a=nic("probe1:eth1"),
-        b=nic("p1-s1-rail1:extra1"),
-        kind=LinkKind.ROUTED,
-        rate=Rate.parse("100G"),
-        mtu_bytes=1500,
+        a=nic("probe1:eth1"), b=nic("p1-s1-rail1:extra1"), kind=LinkKind.ROUTED, rate=Rate.parse("100G"), mtu_bytes=1500
     )
     mixed = replace(fabric, nodes=(*fabric.nodes, probe), links=(*fabric.links, link))
     before, after = measure_sizing(fabric), measure_sizing(mixed)
@@ -293,10 +289,7 @@ def test_the_width_of_ecmp_by_tier(spines: int, links: int, ecmp: int, leaf: tup
     """A leaf has so many ways up, and installs some; a spine has its links to a leaf."""
     params = {"spines": spines, "uplink": UplinkParams(count=links), "routing": Routing(ecmp=ecmp)}
     widths = measure_sizing(build("rail-optimized", segments=2, hosts=1, gpus=1, **params)).widths
-    assert [(one.role, one.ways, one.installed) for one in widths] == [
-        (Role.RAIL, *leaf),
-        (Role.SPINE, links, links),
-    ]
+    assert [(one.role, one.ways, one.installed) for one in widths] == [(Role.RAIL, *leaf), (Role.SPINE, links, links)]
 
 
 def test_switches_without_ways_have_no_width() -> None:

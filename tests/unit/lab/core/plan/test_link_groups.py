@@ -93,11 +93,7 @@ def test_a_subnet_is_one_vlan_of_the_peer_link_on_both_leaves_and_others_stay_un
 def test_the_nic_of_a_tenant_is_the_aggregate_and_its_ports_lie_in_the_vrf_of_either_leaf(plan: LabPlan) -> None:
     nics = {(nic.node, nic.name): nic for host in plan.hosts for nic in host.nics}
     nic, other = nics["p1-s1-h4", "fe0"], nics["p1-s1-h3", "fe0"]
-    assert (nic.tenant, nic.address, nic.gateway) == (
-        "red",
-        IPv4Interface("10.200.0.3/24"),
-        IPv4Address("10.200.0.1"),
-    )
+    assert (nic.tenant, nic.address, nic.gateway) == ("red", IPv4Interface("10.200.0.3/24"), IPv4Address("10.200.0.1"))
     assert (other.tenant, other.address) == ("", IPv4Interface("192.168.1.4/24"))
     assert nic.mtu_bytes == 1450
     ports = {(port.node, port.name): port.vrf for port in plan.ports}

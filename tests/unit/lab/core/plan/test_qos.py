@@ -301,10 +301,7 @@ def test_the_hash_is_the_kernels_only_where_the_file_says_so() -> None:
             if isinstance(operation, SetSysctl) and operation.node == node and "multipath" in operation.key
         }
 
-    assert settings(PROFILE) == {
-        "net/ipv4/fib_multipath_hash_policy": "1",
-        "net/ipv6/fib_multipath_hash_policy": "1",
-    }
+    assert settings(PROFILE) == {"net/ipv4/fib_multipath_hash_policy": "1", "net/ipv6/fib_multipath_hash_policy": "1"}
     kernel = settings(replace(PROFILE, load_balancing=LoadBalancing(hash=HashEngine.KERNEL)))
     assert kernel == settings(None)
     assert kernel["net/ipv4/fib_multipath_hash_policy"] == "3"
@@ -346,9 +343,7 @@ def test_overrides_reach_their_ports_and_no_others() -> None:
     )
     special = with_rdma(weight=1)
     policy = QosPolicy(
-        profiles=(PROFILE, spine, special),
-        of_node={"p1-spine1": 1, "p1-s1-h1": 2},
-        of_port={"p1-s1-rail1:down2": 2},
+        profiles=(PROFILE, spine, special), of_node={"p1-spine1": 1, "p1-s1-h1": 2}, of_port={"p1-s1-rail1:down2": 2}
     )
     plan = plan_lab(replace(lab, qos=policy), k=1000)
     assert plan.qos is not None

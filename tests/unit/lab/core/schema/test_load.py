@@ -12,12 +12,7 @@ from testbed.base.yaml.document import OVERRIDE_FILE
 from testbed.base.yaml.reader import load_document
 from testbed.lab.assembly.write import render_topology
 from testbed.lab.core.fabric import DESIGNS
-from testbed.lab.core.schema.load import (
-    find_topology,
-    load_topology,
-    load_topology_text,
-    parse_assignment,
-)
+from testbed.lab.core.schema.load import find_topology, load_topology, load_topology_text, parse_assignment
 
 TEXT = "name: pod\nfabric: {design: rail-optimized, hosts: 2, gpus: 2, spines: 2}\n"
 

@@ -121,12 +121,7 @@ REWRITTEN = [
     (lambda text: classes(weight=text, rest="60%"), "{}", "0.4", "40"),
     (lambda text: scenario(transport=text), "{{kind: roce, cc: dcqcn, cc_additive_bps: {}}}", "5MB", "5MB/s"),
     (lambda text: scenario(workload=text), "{{kind: incast, bytes: {}}}", "16mb", "16MB"),
-    (
-        lambda text: scenario(expect=text),
-        "[{{metric: aggregate_share, min: {}, source: a formula}}]",
-        "90",
-        "90%",
-    ),
+    (lambda text: scenario(expect=text), "[{{metric: aggregate_share, min: {}, source: a formula}}]", "90", "90%"),
 ]
 """A key, what is refused there, and what its hint says to write."""
 

@@ -83,10 +83,7 @@ def test_a_host_more_has_its_services_and_others_are_told_of_it(state: StateDire
 
 def test_a_host_less_takes_its_services_with_it(state: StateDirectory) -> None:
     changes = compared(state, model(MANY, hosts=3), model(MANY))
-    assert rows(changes, Effect.CHANGED) == {
-        *((name, SERVER) for name in ("dns", "dhcp", "syslog")),
-        ("lldp", SWITCH),
-    }
+    assert rows(changes, Effect.CHANGED) == {*((name, SERVER) for name in ("dns", "dhcp", "syslog")), ("lldp", SWITCH)}
     assert {row.effect for row in changes.rows} == {Effect.CHANGED}, "what is on the host goes with it"
     assert changes, "and what people have of services is written anew"
 

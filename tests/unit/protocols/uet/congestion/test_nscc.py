@@ -70,15 +70,7 @@ def test_scaling_b_without_a_time_scale_takes_the_base_rtt_for_the_reference() -
     assert replace(config, time_scale=1).scaling_b == 0.375
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"link_rate_bps": 0},
-        {"base_rtt_ns": -1},
-        {"mtu_bytes": 0},
-        {"time_scale": 0.0},
-    ],
-)
+@pytest.mark.parametrize("change", [{"link_rate_bps": 0}, {"base_rtt_ns": -1}, {"mtu_bytes": 0}, {"time_scale": 0.0}])
 def test_impossible_parameters_are_refused(change: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=next(iter(change))):
         replace(TRIMMING, **change)  # type: ignore[arg-type]

@@ -45,15 +45,7 @@ NAMES = frozenset(
 )
 """Numbers that have names."""
 
-FLAGS = {
-    "MARKED": "m",
-    "RETX": "retx",
-    "PROBE": "p",
-    "AR": "ar",
-    "SYN": "syn",
-    "RUDI": "nt",
-    "ISROD": "isrod",
-}
+FLAGS = {"MARKED": "m", "RETX": "retx", "PROBE": "p", "AR": "ar", "SYN": "syn", "RUDI": "nt", "ISROD": "isrod"}
 FLAGS_OF = {
     "request": ("retx", "ar", "syn"),
     "ack": ("m", "retx", "p"),
@@ -344,7 +336,4 @@ def test_the_info_column_and_filters(tmp_path: Path) -> None:
     out = run_tshark(
         "uet.lua", path, "-Y", "uet.pdcid == 7", "-T", "fields", "-e", "_ws.col.Protocol", "-e", "_ws.col.Info"
     )
-    assert out.splitlines() == [
-        "UET\tRUD_REQ SYN AR psn=5 clear=4 WRITE 4096 B msg 3",
-        "UET\tACK ack=5 cack=5",
-    ]
+    assert out.splitlines() == ["UET\tRUD_REQ SYN AR psn=5 clear=4 WRITE 4096 B msg 3", "UET\tACK ack=5 cack=5"]

@@ -14,13 +14,7 @@ from cryptography.hazmat.primitives.ciphers.modes import ECB
 
 from testbed.protocols.errors import DecodeError, UsageError
 from testbed.protocols.uet.security.key_derivation import DomainKey, derive_cluster_key, load_key
-from testbed.protocols.uet.security.tss import (
-    SecureDomain,
-    SecurityError,
-    SecurityMode,
-    SecurityReason,
-    first_counter,
-)
+from testbed.protocols.uet.security.tss import SecureDomain, SecurityError, SecurityMode, SecurityReason, first_counter
 from testbed.protocols.uet.security.tss_header import MAX_COUNTER, Tsc, TssHeader, is_protected
 
 KEY_TEXT = "feffe9928665731c6d6a8f9467308308feffe9928665731c6d6a8f9467308308"

@@ -269,10 +269,7 @@ def test_faults_of_other_parts_than_the_subnet_are_refused() -> None:
     fabric = fabric_of(TREE)
     check_subnet_fault(down("p1-s1-rail1:uplink1", 5, 10), fabric)
     check_subnet_fault(Fault(at=Duration(0), kind="node-kill", target="p1-spine1"), fabric)
-    for wrong in (
-        down("p1-s1-h1:eth0", 5, 10),
-        Fault(at=Duration(0), kind="node-kill", target="frontend-leaf1"),
-    ):
+    for wrong in (down("p1-s1-h1:eth0", 5, 10), Fault(at=Duration(0), kind="node-kill", target="frontend-leaf1")):
         with pytest.raises(ScenarioError, match="is no part of the InfiniBand back end"):
             check_subnet_fault(wrong, fabric)
 
@@ -431,10 +428,7 @@ def test_of_full_packets_99_percent_are_payload(keys: str, headers: int) -> None
 
 @pytest.mark.parametrize(
     ("file", "overrides", "why"),
-    [
-        ("infiniband/fat-tree-32.yml", {"fabric.hosts": 16}, "has more than 64 HCAs"),
-        ("demo.yml", {}, "is Ethernet"),
-    ],
+    [("infiniband/fat-tree-32.yml", {"fabric.hosts": 16}, "has more than 64 HCAs"), ("demo.yml", {}, "is Ethernet")],
 )
 def test_no_lab_is_brought_up_for_what_has_no_wires(file: str, overrides: dict[str, object], why: str) -> None:
     text = f"name: t\ntopology: {{file: {ROOT / 'topologies' / file}}}\ntransport: {{kind: ib}}\n{SHIFT}\n"

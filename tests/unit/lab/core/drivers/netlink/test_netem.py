@@ -115,14 +115,7 @@ def test_classes_read_back_as_they_were_made() -> None:
 
 def test_a_changed_class_is_written_as_read() -> None:
     fast = HtbClass(
-        handle=0x10013,
-        parent=0x10001,
-        rate=5_000_000_000,
-        ceil=50_000_000_000,
-        buffer=1,
-        cbuffer=2,
-        quantum=3,
-        rank=1,
+        handle=0x10013, parent=0x10001, rate=5_000_000_000, ceil=50_000_000_000, buffer=1, cbuffer=2, quantum=3, rank=1
     )
     assert wire.parse_class(body_of(wire.change_class(9, fast))) == fast, "rates beyond 32 bits too"
     assert wire.parse_class(b"\0" * 20 + bytes.fromhex("0800010074626600")) is None

@@ -74,10 +74,7 @@ def test_a_port_of_a_generated_host_that_is_on_no_rail_gets_none() -> None:
 
 @pytest.mark.parametrize(
     ("said", "hosts"),
-    [
-        ("kinds: {host: {rdma: rxe}}", ["p1-s1-h1", "p1-s1-h2"]),
-        ("nodes: {p1-s1-h2: {rdma: rxe}}", ["p1-s1-h2"]),
-    ],
+    [("kinds: {host: {rdma: rxe}}", ["p1-s1-h1", "p1-s1-h2"]), ("nodes: {p1-s1-h2: {rdma: rxe}}", ["p1-s1-h2"])],
 )
 def test_it_may_be_said_of_the_fabrics_hosts(said: str, hosts: list[str]) -> None:
     text = f"name: rd\nfabric: {{design: single-switch, hosts: 2, gpus: 1}}\ntopology: {{{said}}}\n"
@@ -121,10 +118,7 @@ def test_messages_name_the_device_its_kind_and_its_interface() -> None:
         51: b"rail1\0",
     }
     ((kind, _, _, body),) = messages(rdma.delete_device(7))
-    assert (kind, [(number, bytes(value)) for number, value in attributes(body)]) == (
-        5 << 10 | 4,
-        [(1, b"\x07\0\0\0")],
-    )
+    assert (kind, [(number, bytes(value)) for number, value in attributes(body)]) == (5 << 10 | 4, [(1, b"\x07\0\0\0")])
 
 
 def test_an_older_kernel_is_refused_with_the_reason() -> None:

@@ -10,14 +10,7 @@ from equal_paths import shortest_hops
 from hand_made import by_hand
 
 from testbed.base.units import Rate
-from testbed.lab.core.fabric import (
-    FabricParams,
-    NicParams,
-    RailParams,
-    UplinkParams,
-    generate_fabric,
-    measure_sizing,
-)
+from testbed.lab.core.fabric import FabricParams, NicParams, RailParams, UplinkParams, generate_fabric, measure_sizing
 from testbed.lab.core.fabric.figures.traffic import TrafficLoad, TrafficPattern
 from testbed.lab.core.model import Lab, LinkKind, Role, Routing
 
@@ -49,12 +42,7 @@ def test_rail_traffic_stays_on_the_leaf_and_all_to_all_goes_through_the_spines()
 
 def test_between_segments_both_go_through_the_spines() -> None:
     lab = build("rail-optimized", segments=2, hosts=8, gpus=4, spines=4)
-    assert ratios(lab) == {
-        ("hosts", RAIL): 1.0,
-        ("hosts", ALL): 1.5,
-        ("segments", RAIL): 2.0,
-        ("segments", ALL): 2.0,
-    }
+    assert ratios(lab) == {("hosts", RAIL): 1.0, ("hosts", ALL): 1.5, ("segments", RAIL): 2.0, ("segments", ALL): 2.0}
 
 
 def test_rails_without_spines_carry_rail_traffic_alone() -> None:

@@ -129,8 +129,7 @@ def test_a_lab_without_any_is_as_before() -> None:
 
 
 @pytest.mark.parametrize(
-    "prefix",
-    ["10.7.0.0/24", "172.18.0.0/24", "100.64.1.0/24", "192.168.4.0/24", "224.0.0.0/8", "169.254.0.0/24"],
+    "prefix", ["10.7.0.0/24", "172.18.0.0/24", "100.64.1.0/24", "192.168.4.0/24", "224.0.0.0/8", "169.254.0.0/24"]
 )
 def test_prefixes_of_the_lab_are_refused(prefix: str) -> None:
     with pytest.raises(PlanError, match="overlaps") as raised:

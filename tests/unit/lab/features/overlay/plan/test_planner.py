@@ -9,15 +9,7 @@ from testbed.daemons.keeper.entries import EntryKind
 from testbed.lab.core.plan.hosts import MAIN_TABLE
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
-from testbed.lab.core.plan.operations import (
-    AddRoute,
-    CreateBridge,
-    CreateVeth,
-    SetSysctl,
-    SetUp,
-    ShapePort,
-    place_of,
-)
+from testbed.lab.core.plan.operations import AddRoute, CreateBridge, CreateVeth, SetSysctl, SetUp, ShapePort, place_of
 from testbed.lab.core.plan.overlay_operations import CreateVxlan
 from testbed.lab.core.plan.overlay_plan import VrfPlan
 from testbed.lab.core.schema.load import load_topology_text
