@@ -6,8 +6,6 @@ meanwhile does not (`machines/leftovers.py`). Where nobody can tell, it fails th
 which have the machine to themselves, and is a note elsewhere.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The documentation as a browser shows it: lines of code fit their column, and text can be read."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Reports as a browser shows them: nothing sticks out at the width of a phone, and dark is dark."""
 
-from __future__ import annotations
-
 import re
 import statistics
 from pathlib import Path

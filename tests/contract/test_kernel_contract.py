@@ -1,7 +1,5 @@
 """What every kernel of nodes does, tested alike on the fake and on network namespaces of this machine."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Bytes of anybody's making: frames, events, requests, attachments. One kind of error each, never another."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from pathlib import Path

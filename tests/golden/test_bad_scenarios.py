@@ -1,7 +1,5 @@
 """Bad scenario files: bad_scenarios/NAME.yml, and beside it NAME.txt, the exact text a user gets."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Bad topology files: bad/NAME.yml, and beside it bad/NAME.txt, the exact text a user gets."""
 
-from __future__ import annotations
-
 import random
 from functools import cache
 from pathlib import Path

@@ -3,8 +3,6 @@
 What disappears from `commands.json` breaks somebody's script.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import Iterator

@@ -13,8 +13,6 @@ switches with 36, 40, 64 and 144 ports; and a plan of 512 H100 servers in rail g
 clustering solution").
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What `inspect qos` says of the shipped topologies that have it, against texts that people have read."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

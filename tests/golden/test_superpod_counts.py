@@ -1,7 +1,5 @@
 """The counts NVIDIA publishes for its DGX SuperPOD (B200 reference architecture) come out of the generator exactly."""
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import cache
 

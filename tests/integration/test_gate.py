@@ -3,8 +3,6 @@
 The tests that it runs here are made for that: a checkout in small, whose files say by a flag how often they were run.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal

@@ -4,8 +4,6 @@ The script runs in a small checkout of its own, whose `.venv` is complete by its
 asked. What is installed, and what is said where that fails, `tests/unit/base/installation` asks of the functions.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

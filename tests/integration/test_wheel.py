@@ -4,8 +4,6 @@ That environment is made by pip as a user's is. The quick start in it needs no r
 `tests/integration/vm/test_wheel_releases.py` goes through all of it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

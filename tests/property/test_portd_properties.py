@@ -1,7 +1,5 @@
 """Whatever comes in, in whatever order: pausing ends, gates and maps agree, and nothing outlives a stop."""
 
-from __future__ import annotations
-
 import numpy as np
 from attached_ports import attached_port
 from driven_core import CloseGate, DrivenCore, OpenGate, SendPause

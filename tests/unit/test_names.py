@@ -4,8 +4,6 @@ that is called as a word of the glossary is what the glossary says.
 Names with an underscore are those of one module, which nobody else reads.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import defaultdict

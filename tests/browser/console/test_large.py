@@ -1,7 +1,5 @@
 """A lab of 1,024 NICs on the page: what it shows first, and what that costs. It is a record's, and deployed nowhere."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

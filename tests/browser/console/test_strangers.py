@@ -5,8 +5,6 @@ The stranger's page is at another port of 127.0.0.1, which browsers count as the
 is at a name that resolves to this machine (DNS rebinding).
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,8 +1,6 @@
 """Containers of a lab that is changed while it is up: those that are new, those that go, those that run on, and those
 that are others afterwards; and what a SIGKILL in between leaves."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

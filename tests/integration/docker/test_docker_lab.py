@@ -1,7 +1,5 @@
 """A lab of containers and namespaces: one fabric, and every verb works on either."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

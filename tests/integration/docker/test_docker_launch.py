@@ -1,7 +1,5 @@
 """Ranks on hosts that are containers: they find each other, speak PMI, and nothing of them is left."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

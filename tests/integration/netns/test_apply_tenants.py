@@ -1,8 +1,6 @@
 """Tenants, guards, policies and link groups of a lab that is up: changed where they are, isolated before, while and
 after, and nothing lost of what a change is not about."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections import Counter

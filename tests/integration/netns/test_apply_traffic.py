@@ -4,8 +4,6 @@ Two hosts send to one over the spines, whose switch pauses the fabric back to bo
 change is made in its turn and taken back, by the command line.
 """
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack

@@ -1,8 +1,6 @@
 """TCP of programs carried over UET and RoCE: true addresses, every byte, half-closed and reset connections, refusals,
 a thousand connections, and nothing left behind whoever is killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

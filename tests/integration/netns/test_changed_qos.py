@@ -1,7 +1,5 @@
 """QoS comes to a lab that is up, and goes from it: ports have other queues, and all else stays as it is."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import subprocess

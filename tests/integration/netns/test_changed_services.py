@@ -1,7 +1,5 @@
 """Services of a lab that is changed while it is up: told and started where they are asked, and others left alone."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

@@ -1,8 +1,6 @@
 """InfiniBand back ends of labs that are changed while they are up: the subnet is what OpenSM makes of the new file, and
 nodes beside it notice nothing."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """What a person changes by hand in a lab that is up is seen, and a repair brings exactly that back."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

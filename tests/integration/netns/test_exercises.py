@@ -1,7 +1,5 @@
 """Each exercise is broken as it says, and its own solution mends it; nothing of one is left."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

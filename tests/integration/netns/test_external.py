@@ -1,7 +1,5 @@
 """A router outside, on a border leaf: who reaches it, what it is told and believed, and what it may send."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

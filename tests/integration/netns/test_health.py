@@ -1,7 +1,5 @@
 """Daemons that die, links that fail, routing that does not come: what status, check, events and deploy say."""
 
-from __future__ import annotations
-
 import os
 import queue
 import re

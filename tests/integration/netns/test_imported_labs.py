@@ -4,8 +4,6 @@ A lab that is exported for containerlab is brought up from its file as container
 a veth pair for each link, the commands of `exec`, and FRR with the configuration that the node sees.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Iterator

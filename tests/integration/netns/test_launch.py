@@ -1,7 +1,5 @@
 """Programs of one's own as ranks on the hosts of a lab: what they reach, what is counted, and how all of it ends."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

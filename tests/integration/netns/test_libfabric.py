@@ -1,7 +1,5 @@
 """Programs over libfabric on a lab's hosts, by our provider: all that an RDM endpoint can do, and how it ends."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

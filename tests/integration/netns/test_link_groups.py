@@ -1,7 +1,5 @@
 """Hosts with a link group to two leaves (MLAG): what is lost when a link, a leaf or the peer link goes."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections import Counter

@@ -1,7 +1,5 @@
 """Changing links of live labs and undoing it: on the kernel, in the data path's maps, and as packets see it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from contextlib import closing

@@ -1,7 +1,5 @@
 """One run over three transports on a real lab: each network has its own, and each host a worker for each."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Namespaces made many at a time."""
 
-from __future__ import annotations
-
 import errno
 import os
 import threading

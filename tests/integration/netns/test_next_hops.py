@@ -1,7 +1,5 @@
 """Neighbours of traffic: without them packets overtake each other in the kernel, and runs resolve them first."""
 
-from __future__ import annotations
-
 import itertools
 import socket
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Nodes are what they say: a program in one sees its name, the names of all others, and of a switch its FRR."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

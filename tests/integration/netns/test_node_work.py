@@ -4,8 +4,6 @@ What "stay" means is read from the kernel and from FRR: interfaces keep index, a
 sessions between others keep their uptime.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """NVMe/TCP between network namespaces: contents are verified, and a target that dies loses nothing unsaid."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

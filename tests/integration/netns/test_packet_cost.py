@@ -1,7 +1,5 @@
 """The cost of a packet is measured on a lab of its own, once, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The measuring tools over UET and RoCE between namespaces: over a single link, and through the switches of a lab."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

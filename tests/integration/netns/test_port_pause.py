@@ -1,7 +1,5 @@
 """Pausing on a real lab: frames that tshark decodes, priorities and hops, forged frames, storms, the agent's death."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

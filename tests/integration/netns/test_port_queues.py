@@ -1,7 +1,5 @@
 """Queues of switch ports on a real lab: trimming, WRED and ECN, the shared buffer."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The pause agent on real ports: lossless classes, forged frames, storms, the watchdog, deaths of both processes."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

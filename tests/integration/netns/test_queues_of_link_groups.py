@@ -3,8 +3,6 @@
 The leaves of this lab speak iBGP; those of other labs with link groups speak eBGP.
 """
 
-from __future__ import annotations
-
 import json
 import select
 import socket

@@ -1,7 +1,5 @@
 """Scenarios on one lab over two machines made of namespaces: one record, whatever clocks say, and nothing left."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

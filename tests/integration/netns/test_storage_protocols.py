@@ -1,7 +1,5 @@
 """Storage targets that real servers serve, with fio at the hosts: nothing of ours is at either end of a connection."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import time

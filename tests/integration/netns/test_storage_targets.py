@@ -1,7 +1,5 @@
 """Storage targets on a real lab: hosts write to them and read from them by NVMe/TCP, through their medium."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable

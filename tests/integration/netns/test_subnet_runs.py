@@ -1,7 +1,5 @@
 """Scenarios of `kind: ib` over the wires of a lab that is up, as those in virtual time: the same record and metrics."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

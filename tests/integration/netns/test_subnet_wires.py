@@ -1,8 +1,6 @@
 """The wires of an InfiniBand subnet that is up: bytes go over them by OpenSM's tables, and perfquery reads the counters
 of the ports that they went by."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Telemetry of a real lab: counters that reconcile while traffic runs, the verbs `stats` and `serve`."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

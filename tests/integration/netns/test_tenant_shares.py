@@ -1,7 +1,5 @@
 """Shares of tenants on real switches: a cap holds against a host that ignores it, a guarantee against a flood."""
 
-from __future__ import annotations
-
 import json
 import select
 import socket

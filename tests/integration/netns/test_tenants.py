@@ -1,7 +1,5 @@
 """Tenants of an EVPN overlay on real switches: bridged and routed over VXLAN, apart from each other, and gone after."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """The sockets and the loop of the UET agent on a real link: trimming, offloads on and off, a slow port, the MTU."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

@@ -1,7 +1,5 @@
 """Weighted next hops on real FRR and a real kernel: weights by the bandwidth behind each path, and after a failure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

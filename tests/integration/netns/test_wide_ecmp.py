@@ -1,7 +1,5 @@
 """ECMP at its limits: the kernel has as many next hops as `validate` counts, and `check` says of how many ways."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

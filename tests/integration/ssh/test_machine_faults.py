@@ -3,8 +3,6 @@
 QEMU is a program of ours that does as QEMU does (fake_qemu.py); keepers, keys, sockets, files and SSH are real.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

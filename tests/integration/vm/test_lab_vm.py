@@ -1,7 +1,5 @@
 """The lab VM from the command line: commands, files, verbs that run in it, and everything that can go wrong with it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """However TCP cuts the stream, the same happens; whatever bytes come, an end closes or goes on, and raises nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

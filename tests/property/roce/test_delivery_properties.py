@@ -3,8 +3,6 @@
 TESTBED_ROCE_CASES sets how many connections are tried (60 by default, a few seconds).
 """
 
-from __future__ import annotations
-
 import os
 from random import Random
 

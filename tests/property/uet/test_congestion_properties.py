@@ -1,7 +1,5 @@
 """Whatever happens: windows stay within bounds, credit is neither lost nor invented, selectors give what they have."""
 
-from __future__ import annotations
-
 import math
 from random import Random
 

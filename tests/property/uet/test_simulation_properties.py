@@ -1,7 +1,5 @@
 """Whatever the network and its faults: all datagrams are accounted for, bounds are kept, runs repeat themselves."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random

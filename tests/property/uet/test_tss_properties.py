@@ -1,7 +1,5 @@
 """Whatever is sealed opens once, where it was sent, and nothing else opens; the CRC finds every flipped bit."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest

@@ -1,7 +1,5 @@
 """Requests over loopback: every token arrives, no earlier than it may; peers that misbehave cost a connection each."""
 
-from __future__ import annotations
-
 import random
 import select
 import socket

@@ -4,8 +4,6 @@ The workers are in this process and share a loop, in an order of turns that is d
 them.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager

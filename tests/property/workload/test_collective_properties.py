@@ -1,7 +1,5 @@
 """Every collective gives the right result, for any number of ranks and size, in whatever order its steps end."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

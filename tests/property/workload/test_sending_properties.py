@@ -1,7 +1,5 @@
 """Flows that come and go have the rates of an allocation from nothing, and end when these say; in Python and in C."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable

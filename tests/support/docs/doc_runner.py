@@ -1,7 +1,5 @@
 """Executes the blocks of a page (`doc_blocks`) in a directory: commands, scripts, and files that are loaded."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -4,8 +4,6 @@ For tests of whatever reads the maps. Every step keeps the laws of `testbed.lab.
 hand.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Scenarios that run, and what a run leaves: a test says only what it is about."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from testbed.base.units import Duration

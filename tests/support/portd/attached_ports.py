@@ -1,7 +1,5 @@
 """Ports as the pause agent is told of them: a test says only what it is about."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from testbed.daemons.portd.attachment import PortAttachment

@@ -3,8 +3,6 @@
 Lines are named `from->to`; `overrides` replace the settings of single lines: a degraded uplink, a dead or lossy one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random

@@ -1,7 +1,5 @@
 """Two stacks of TCP and the wire between them: a bottleneck with a queue each way, under a clock of its own."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field

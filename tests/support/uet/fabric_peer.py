@@ -5,8 +5,6 @@ SOURCE), says `ready`, then prints every operation that ends as a line of JSON, 
 `FabricPeer` is what a test holds of it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

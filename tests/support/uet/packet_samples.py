@@ -1,7 +1,5 @@
 """UET packets of every type, with every header and extension that may follow, and random values in all fields."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from random import Random
 

@@ -1,7 +1,5 @@
 """The compiled module of sending flows, built for a test: those of a build are not there where all is interpreted."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The file that a lab is to become, and why each thing of it changes: read and explained without a lab that runs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a user may have meant by a name that is not there."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.base.names import all_names_hint, choice_hint, known_names_hint, meant_names

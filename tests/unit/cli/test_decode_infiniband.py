@@ -1,7 +1,5 @@
 """The verb `decode` and InfiniBand: frames in ERF, cut ones and malformed ones apart."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import struct

@@ -1,7 +1,5 @@
 """The verb `decode` over tunnels, RoCEv1, MAC control, other traffic, and what the capture or the wire cut."""
 
-from __future__ import annotations
-
 import json
 import struct
 import zlib

@@ -1,7 +1,5 @@
 """`validate` of several files: designs in one table, what is wrong with one of them, and prices."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Exit codes of every verb: 3 for what could not begin, 2 for what has no answer, 1 for a bad verdict alone."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

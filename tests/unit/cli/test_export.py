@@ -1,7 +1,5 @@
 """The verbs that hand a record to other programs: `export` with its tables, `report --figures` with its pictures."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

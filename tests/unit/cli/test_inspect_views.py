@@ -1,7 +1,5 @@
 """The views that `inspect` prints of a deployed lab."""
 
-from __future__ import annotations
-
 import inspect
 from collections import Counter
 from dataclasses import astuple, is_dataclass

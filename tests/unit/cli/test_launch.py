@@ -1,7 +1,5 @@
 """The verb `launch`: what it makes of its options, and the tables that it ends with."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What an emulator of BMCs notifies of, and what it does to nodes; notifications that are none."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

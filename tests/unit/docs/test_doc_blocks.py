@@ -1,7 +1,5 @@
 """Every block of the docs has an executor, those that need no root are executed here, and the executor is strict."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

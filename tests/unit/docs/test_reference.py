@@ -1,7 +1,5 @@
 """The reference says everything: every verb, option, key, metric, workload, design, shipped file and error code."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

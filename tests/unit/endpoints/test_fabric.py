@@ -1,7 +1,5 @@
 """The API under asyncio: every operation, its completion or its error, cancellation, room, and the end."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import gc

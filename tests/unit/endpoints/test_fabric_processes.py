@@ -1,7 +1,5 @@
 """The transport between processes: every operation, encryption, peers that die, leave and come back, and its cost."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The loop: datagrams, timers, room, other descriptors and other threads, each in its turn."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

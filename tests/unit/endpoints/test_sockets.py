@@ -1,7 +1,5 @@
 """The sockets of a fabric end point, on loopback: what goes out comes in, in whatever way it is carried."""
 
-from __future__ import annotations
-
 import errno
 import os
 import select

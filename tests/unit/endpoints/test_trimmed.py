@@ -1,7 +1,5 @@
 """What is left of trimmed packets."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

@@ -1,7 +1,5 @@
 """A record with one point and nothing measured."""
 
-from __future__ import annotations
-
 import pytest
 from run_rows import lab_summary
 

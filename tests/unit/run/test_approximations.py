@@ -1,7 +1,5 @@
 """A record tells what a run does not reproduce, and where the lab is not as it is written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

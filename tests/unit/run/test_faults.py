@@ -1,7 +1,5 @@
 """Faults: what could not be done or undone is named and makes the run invalid, and nothing else is given up for it."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """perftest over RDMA against a lab that is not there: its children are canned, the rest is real."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

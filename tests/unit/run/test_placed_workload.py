@@ -1,7 +1,5 @@
 """From a placed workload to each host's program, and back from reports to results."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Which NIC is which rank."""
 
-from __future__ import annotations
-
 import pytest
 from fake_lab import small_lab
 

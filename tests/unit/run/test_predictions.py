@@ -1,7 +1,5 @@
 """Oracles of open loops: how evenly these very flows load the links, whenever they begin; and ideals of the ways."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from dataclasses import replace

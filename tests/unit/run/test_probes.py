@@ -1,7 +1,5 @@
 """Which probes a scenario gets, and what is made of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Which points run again because the machine did not keep up, at which time scale, and what the record says of it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

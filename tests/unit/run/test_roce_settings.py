@@ -1,7 +1,5 @@
 """What `transport: {kind: roce}` means on a lab: connections, classes, path MTUs, and what is warned of."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from types import SimpleNamespace

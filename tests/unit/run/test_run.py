@@ -1,7 +1,5 @@
 """The runner against a lab that is not there: children are canned, the rest is real."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a scenario asks of the CPU, and the one time scale that its labs get."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What transports by fio refuse before anything runs: what a machine lacks, what does not fit, and a medium of NFS."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Pass, fail, invalid."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

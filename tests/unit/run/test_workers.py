@@ -1,7 +1,5 @@
 """The runner's side of workers that are none: programs that die, refuse, say nonsense, or nothing at all."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """Front-end mice, their sizes and bursts."""
 
-from __future__ import annotations
-
 import random
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """Patterns of transfers: who sends to whom, how much, and after what."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable

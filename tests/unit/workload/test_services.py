@@ -1,7 +1,5 @@
 """Mixture of experts, serving, checkpoints and several tenants on one fabric."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

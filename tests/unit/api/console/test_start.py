@@ -1,7 +1,5 @@
 """How a console starts: what it shows first, by which names it is known, and whose certificate it has."""
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a console has started ends with it, also where it is killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

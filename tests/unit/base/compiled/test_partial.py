@@ -1,7 +1,5 @@
 """Partial builds: which modules are left out when one has changed, and that the others are taken over as they are."""
 
-from __future__ import annotations
-
 import fcntl
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Installing packages: what is refused, what apt is asked, and that services which a package starts stay off."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The strict YAML reader: what it takes, what it refuses, and the positions it keeps."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a VRF has lost of its routers, and when it is looked at."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from pathlib import Path

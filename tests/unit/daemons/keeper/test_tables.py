@@ -1,7 +1,5 @@
 """The tables of a VRF, read from what the kernel dumps."""
 
-from __future__ import annotations
-
 import socket
 import struct
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The pause machine: what goes in, what comes out, and when."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """An attached lab without a kernel: events from a ring in memory, and a namespace that is none."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Datagrams of an sFlow agent, decoded as the specification has them, and the ring that samples come from."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The process of wires as its users have it: HCAs, links, leaks, deadlocks and captures, without a lab."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What programs ask of the endpoints, carried out over a wire in the hands of the test."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

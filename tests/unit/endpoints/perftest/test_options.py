@@ -1,7 +1,5 @@
 """Options of the measuring tools: what they mean, and what is refused with which words."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

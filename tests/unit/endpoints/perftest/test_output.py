@@ -1,7 +1,5 @@
 """What the measuring tools print and write: header, tables, JSON and figures."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Real runs of the measuring tools between two addresses of the loopback interface."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

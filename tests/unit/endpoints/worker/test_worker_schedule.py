@@ -1,7 +1,5 @@
 """When steps begin: dependencies, start times, computing, and a whole workload on fake hosts with a fake clock."""
 
-from __future__ import annotations
-
 import heapq
 import random
 from collections.abc import Sequence

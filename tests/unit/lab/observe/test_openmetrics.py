@@ -3,8 +3,6 @@
 Where each counter stands is in tests/golden/telemetry/metrics.txt.
 """
 
-from __future__ import annotations
-
 import http.client
 import threading
 from collections.abc import Iterator, Sequence

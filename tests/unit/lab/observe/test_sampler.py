@@ -1,7 +1,5 @@
 """The sampler without a thread or a clock: ticks, the ring, and what it says of itself."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """TIMELY and Swift, event by event, against the algorithms of their papers worked out by hand."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The performance agent: what it answers, what it begins anew, and whom it does not answer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

@@ -1,7 +1,5 @@
 """A controller's life: Connect, properties, features, log pages, keep-alive, events, abort, shutdown; and discovery."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

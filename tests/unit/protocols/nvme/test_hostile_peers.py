@@ -1,7 +1,5 @@
 """What a peer does wrong ends its connection with the fatal error status that the specification names."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Dynamic connections: what attaching costs, who waits for whom, and how every loss and restart ends."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace

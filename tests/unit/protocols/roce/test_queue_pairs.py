@@ -1,7 +1,5 @@
 """Queue pairs as users see them: states, services, and how every error ends."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """When a queue pair acts: its timer, its rate, the order of answers, and windows that shrink."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

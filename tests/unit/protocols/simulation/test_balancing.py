@@ -1,7 +1,5 @@
 """Switches that adapt to their queues, pin destinations, or hash chosen fields."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Sequence
 from ipaddress import IPv4Address

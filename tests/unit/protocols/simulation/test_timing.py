@@ -1,7 +1,5 @@
 """Serialisation, propagation and timers to the nanosecond; how a run ends."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Connections over a wire: handshakes, losses and how they are repaired, time-outs, marks, windows, and ends."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from random import Random
 

@@ -1,7 +1,5 @@
 """Scoreboards, probes and reductions, one acknowledgement at a time: what is undone, and what counts as come twice."""
 
-from __future__ import annotations
-
 from tcp_wire import HERE, MS, PORT, THERE, TcpWire, pattern
 
 from testbed.protocols.datagram import Incoming

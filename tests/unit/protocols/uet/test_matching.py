@@ -1,7 +1,5 @@
 """Receives and messages: who meets whom, in which order, and what is refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.protocols.errors import UsageError

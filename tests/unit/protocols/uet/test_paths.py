@@ -1,7 +1,5 @@
 """Path selection: which EVs are used, used again and avoided."""
 
-from __future__ import annotations
-
 from collections import Counter
 from random import Random
 

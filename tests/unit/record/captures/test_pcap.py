@@ -1,7 +1,5 @@
 """Capture files: every shape that tcpdump and Wireshark write, and files that are damaged or lie."""
 
-from __future__ import annotations
-
 import io
 import random
 import struct

@@ -1,7 +1,5 @@
 """A lab as a file of draw.io: whole, well-formed whatever names are, in rows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from xml.etree import ElementTree
 

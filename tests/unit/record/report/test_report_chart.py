@@ -1,7 +1,5 @@
 """Drawings: values where they belong, ticks people read, nothing of a stranger in the markup."""
 
-from __future__ import annotations
-
 import math
 import re
 from xml.etree import ElementTree

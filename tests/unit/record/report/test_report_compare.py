@@ -1,7 +1,5 @@
 """Comparisons: exact tests, what is judged, what is refused."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics

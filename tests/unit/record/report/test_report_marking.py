@@ -1,7 +1,5 @@
 """The picture of marks against depth: both markers and the ideal in one, none where queues stayed empty."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A record as files for other programs."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

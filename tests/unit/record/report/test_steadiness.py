@@ -1,7 +1,5 @@
 """How steady figures are: estimates against tables in print, rows from runs, and the page that they make."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whole scenarios as flows, beside the same ones by packets: figures, bands, verdicts and refusals."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Ranks from their start to their end, whatever ends them: real shims and processes, on this machine without a lab."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

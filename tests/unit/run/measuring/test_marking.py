@@ -1,7 +1,5 @@
 """Marking curves out of the maps: what grew, by class and marker, with the ideal beside it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

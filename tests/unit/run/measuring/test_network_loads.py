@@ -1,7 +1,5 @@
 """What each network of a lab carried, from the counters of its ports."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast

@@ -1,7 +1,5 @@
 """What became of requests: from the reports of workers to the table, the samples of metrics, and curves."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """A program of the user's own in a run: what is launched, what its lines tell, what is recorded and judged of it."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import time

@@ -1,8 +1,6 @@
 """Reports of perftest: captured on rxe between two namespaces, and through two switches of a lab with every latency
 listed (25.01), and of linux-rdma/perftest issue 216 (4.5)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

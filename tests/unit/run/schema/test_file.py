@@ -1,7 +1,5 @@
 """Scenario files: what they mean, and what is told of mistakes that no file of tests/golden/bad_scenarios has."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

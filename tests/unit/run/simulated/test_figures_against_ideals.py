@@ -3,8 +3,6 @@
 What stays inside a host, or a scale-up domain, is no byte of the fabric in any ideal, share or oracle.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.record.record import PointResult, RunResult

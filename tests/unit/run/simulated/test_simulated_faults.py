@@ -1,7 +1,5 @@
 """Faults on a timeline, simulated: what is noticed when, what is lost, and that every packet is accounted for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path

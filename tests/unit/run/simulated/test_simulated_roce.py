@@ -1,7 +1,5 @@
 """RoCEv2 on the simulator, from the file to the record: verdicts, repeatability, and the classes packets ride in."""
 
-from __future__ import annotations
-
 import json
 from random import Random
 from typing import Any

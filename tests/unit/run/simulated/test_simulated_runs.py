@@ -1,7 +1,5 @@
 """Scenarios on the simulator, from the file to the record."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The job's disk of a lab VM in virtual time: what goes in, what comes out, and what is no outcome."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 from pathlib import Path

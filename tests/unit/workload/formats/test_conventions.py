@@ -1,7 +1,5 @@
 """What all readers share: numbering from 0 or 1, fewer ranks and more, 0 bytes, comments, formats told by content."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

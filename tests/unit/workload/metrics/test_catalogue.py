@@ -1,7 +1,5 @@
 """The catalogue: every metric is defined once, computable, agrees with those of the first scenario, and prints."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

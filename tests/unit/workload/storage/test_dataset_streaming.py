@@ -1,7 +1,5 @@
 """Datasets that are read while accelerators compute: which bytes, from where, in which order, how far ahead."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter, defaultdict
 from itertools import chain

@@ -1,7 +1,5 @@
 """KV caches on storage: sizes of blocks, what is read and what is written, when prompts arrive, and their deadlines."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 

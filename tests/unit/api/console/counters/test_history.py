@@ -1,7 +1,5 @@
 """The last quarter of an hour: bounded, folded, and told for any moment of it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The columns that pages get, of two readings; and what is told of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

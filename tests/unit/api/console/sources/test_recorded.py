@@ -1,7 +1,5 @@
 """Runs of records are played back: on the lab that they were measured on, coloured by what was sampled of each port."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

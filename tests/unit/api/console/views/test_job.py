@@ -1,7 +1,5 @@
 """The verdict of a scenario that has ended while no page looked."""
 
-from __future__ import annotations
-
 import threading
 import time
 from types import SimpleNamespace

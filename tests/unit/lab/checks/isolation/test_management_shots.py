@@ -1,7 +1,5 @@
 """What is sent between management and data: from everywhere that could, to where it would be seen."""
 
-from __future__ import annotations
-
 from collections import Counter
 from ipaddress import IPv4Address
 

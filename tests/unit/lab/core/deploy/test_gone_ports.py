@@ -1,7 +1,5 @@
 """What went through ports that are gone counts for the accounts of the switches that stay."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from memory_maps import maps_in_memory

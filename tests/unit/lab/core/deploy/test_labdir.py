@@ -1,7 +1,5 @@
 """The lab directory: what it says, and what of it is removed."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Changes of links: what may be asked, what is recorded when, and what reaches the maps. No kernel is touched."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What programs of a node see in place of this machine's files: names of all nodes, and FRR's directories."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import IPv4Interface
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Loops and cyclic buffer dependencies by the routes that switches have."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from ipaddress import IPv4Network
 from types import SimpleNamespace

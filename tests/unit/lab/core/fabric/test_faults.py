@@ -3,8 +3,6 @@
 More of them, as a file has them, are in the corpus of bad files: tests/golden/bad.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Ports between switches of a lab that is up keep their names when their file changes, and rails their bridges."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Planes: fabrics that share no switch, of the ports of NICs or of rails, with names and numbers of their own."""
 
-from __future__ import annotations
-
 from collections import Counter
 from ipaddress import IPv4Address
 from typing import Any

@@ -1,7 +1,5 @@
 """The thresholds of every QoS preset, as the sources that `testbed.lab.core.fabric.qos_presets` names have them."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.lab.core.fabric.qos_presets import QOS_PRESETS, RDMA

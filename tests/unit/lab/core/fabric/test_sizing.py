@@ -1,7 +1,5 @@
 """Sizing: ports against the radix, oversubscription, bisection bandwidth, equal-cost paths; generated and by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

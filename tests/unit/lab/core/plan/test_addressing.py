@@ -1,7 +1,5 @@
 """Addresses, AS numbers, MACs and interface indexes: the values of the documents, and every limit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import IPv4Interface, IPv4Network
 

@@ -1,7 +1,5 @@
 """Link groups of hosts that are bonds of the kernel: who decides, and what of the plan is another."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.base.errors import PlanError

@@ -1,7 +1,5 @@
 """Networks that another one carries, as they are planned: VRFs on its leaves, ports in them, and routes of hosts."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address
 
 import pytest

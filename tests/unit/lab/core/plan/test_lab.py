@@ -1,7 +1,5 @@
 """What `plan_lab` decides about hosts, hand-written links, rates, sysctls and the order of operations."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network

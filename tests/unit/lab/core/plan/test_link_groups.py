@@ -1,7 +1,5 @@
 """Link groups to pairs of leaves: what of them is planned when the pair is one VTEP of tenants."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 import pytest

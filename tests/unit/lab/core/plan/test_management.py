@@ -1,7 +1,5 @@
 """The out-of-band network as it is planned: beside all that is planned for data, which does not know of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from testbed.lab.core.model import BACKEND, Lab

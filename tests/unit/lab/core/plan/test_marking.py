@@ -1,7 +1,5 @@
 """Who marks ECN: a qdisc of the kernel where a file says so, what it is told, and the refusal where there is none."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The numbers of ports: bytes, priorities, quanta, buffers, and the operations that carry them."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

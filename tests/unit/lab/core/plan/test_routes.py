@@ -1,7 +1,5 @@
 """Expected routes: the tables real FRR was seen to converge to, and the rules that make them."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address, IPv4Network
 
 from testbed.lab.core.fabric import FabricParams, UplinkParams, generate_fabric

@@ -1,7 +1,5 @@
 """The time scale: the reference machine, the series, what fits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """`on:` in the section `networks:`: a network over another one's switches, as the lab has it."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Network
 
 import pytest

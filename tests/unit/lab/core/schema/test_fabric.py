@@ -1,7 +1,5 @@
 """The `fabric:` section becomes `FabricParams`, and its faults get the position of their key."""
 
-from __future__ import annotations
-
 from dataclasses import fields, is_dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The `topology:` section: inheritance of settings, links, and how it joins a generated fabric."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Network
 
 import pytest

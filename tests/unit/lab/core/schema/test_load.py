@@ -1,7 +1,5 @@
 """Loading: from files, from text, with overrides; finding the topology of a directory; writing a new one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every kind of quantity in the keys of files: one rule for all, in the loader as in the JSON Schema."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`startup-config`: from where a node's own configuration comes, and what is wrong with it, each with its place."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

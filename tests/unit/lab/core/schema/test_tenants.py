@@ -1,7 +1,5 @@
 """Tenants of a topology file: what is in them, and the numbers that the file leaves to the rule."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.base.errors import SpecError

@@ -1,7 +1,5 @@
 """Containers of a lab that is changed: those that are new are started, and others made anew where that is allowed."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The guards of access ports as they are planned: who is expected where, and what stays out."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Address
 

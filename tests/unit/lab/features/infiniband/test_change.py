@@ -1,7 +1,5 @@
 """What a change of a subnet has done to its programs: each is compared by what it is started from."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

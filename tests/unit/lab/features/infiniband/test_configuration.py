@@ -1,7 +1,5 @@
 """The files that ibsim and OpenSM are started from."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The library between OpenSM and ibsim: while a question to another manager is open, no other request leaves."""
 
-from __future__ import annotations
-
 import os
 import select
 import subprocess

@@ -1,7 +1,5 @@
 """What ibsim prints at its prompt, as recorded of ibsim 0.10."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Services of a lab that is changed: who is started, told, started anew and ended, by what both files say."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace

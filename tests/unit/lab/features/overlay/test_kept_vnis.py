@@ -1,7 +1,5 @@
 """VNIs of a lab that is up: a changed file that names none keeps them, by the names of tenants and subnets."""
 
-from __future__ import annotations
-
 from testbed.lab.core.model import End, Lab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.overlay.kept_vnis import keep_vnis

@@ -4,8 +4,6 @@ What scapy (2.8) has not: names of SEND with invalidate; the headers behind the 
 and the reserved bytes of a CNP. There its bytes are compared. `GAPS` fails when scapy has learnt more.
 """
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

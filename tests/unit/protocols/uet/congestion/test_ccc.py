@@ -1,7 +1,5 @@
 """The congestion control context: what it permits, and what it passes on."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.endpoints.perftest.options import make_parser as make_tool_parser

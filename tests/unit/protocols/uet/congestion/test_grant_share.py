@@ -1,7 +1,5 @@
 """The share of the link's rate that is granted, by what arrives: intervals with figures worked out by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.protocols.datagram import Incoming

@@ -5,8 +5,6 @@ trimming the target is 9 us, scaling_b = 0.75, alpha = 4 * 0.75 * 1000 / 9000 = 
 fi_scale = 0.25, eta = 150.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Credit: the source's account and the destination's schedule, with figures worked out by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.protocols.uet.congestion import CreditScheduler, CreditSource

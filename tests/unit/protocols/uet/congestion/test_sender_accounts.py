@@ -1,7 +1,5 @@
 """What a sender takes to be in flight, and its base round trip, when the network repeats and reorders."""
 
-from __future__ import annotations
-
 import pytest
 from wire_pair import JOB, MS, WirePair, header
 

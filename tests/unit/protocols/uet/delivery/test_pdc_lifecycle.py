@@ -1,7 +1,5 @@
 """From the first SYN to the end of a PDC: closing from both sides, late and forged SYNs, full tables, restarts."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """SYNs of initiators nobody has heard of: forged ones leave nothing behind, honest ones get through a flood of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 

@@ -4,8 +4,6 @@ Source of the packets: the codec's encoder, with random values, and mutations of
 set of packets. Entropy values are any ports, also those of other protocols.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import xml.etree.ElementTree as ET

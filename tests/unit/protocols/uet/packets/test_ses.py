@@ -1,7 +1,5 @@
 """SES headers against bytes written out by hand from the specification's tables."""
 
-from __future__ import annotations
-
 import pytest
 from encoded import encoded
 

@@ -1,7 +1,5 @@
 """An endpoint under TSS: whole transfers, what it refuses and counts, trimming, epochs, and how it gets its key."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 

@@ -1,7 +1,5 @@
 """What was recorded is sent to a target that has begun anew, or has forgotten: under TSS nothing of it is done."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """TSS against published vectors and an independent composition of AES-GCM, and what a domain refuses."""
 
-from __future__ import annotations
-
 import pickle
 import struct
 from ipaddress import ip_address

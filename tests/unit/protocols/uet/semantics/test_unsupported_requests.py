@@ -1,7 +1,5 @@
 """Requests of a kind that is not known here are answered as such, and count as received."""
 
-from __future__ import annotations
-
 import pytest
 from encoded import encoded
 from wire_pair import JOB, WirePair, carrying, header, ses_header

@@ -1,7 +1,5 @@
 """Scenarios over a subnet in virtual time, whose tables are those of shortest ways: no subnet manager is needed."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The rows of a change, and the few lines that people see of them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The programs and maps that a lab was deployed with stay as large as they are: what does not fit is said before."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

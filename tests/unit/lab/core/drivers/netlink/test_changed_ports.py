@@ -1,7 +1,5 @@
 """A port that is installed becomes one of another profile: what the kernel is told, and what its queues keep."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Messages of the wire against what iproute2 6.1 sends for the same commands, and HTB classes read and written."""
 
-from __future__ import annotations
-
 from testbed.base.linux import traffic_control as traffic
 from testbed.base.linux.rtnetlink import TCA_OPTIONS, attributes, messages
 from testbed.lab.core.drivers.netlink import netem as wire

@@ -1,7 +1,5 @@
 """Messages that make VXLAN and VRF devices, and set bridge ports."""
 
-from __future__ import annotations
-
 import socket
 import struct
 from ipaddress import IPv4Address

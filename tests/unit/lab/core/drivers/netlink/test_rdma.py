@@ -1,7 +1,5 @@
 """RDMA devices: which ports get one, their names, the messages, and why a machine cannot give them."""
 
-from __future__ import annotations
-
 import errno
 from dataclasses import replace
 from pathlib import Path

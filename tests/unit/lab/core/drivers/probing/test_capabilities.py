@@ -1,7 +1,5 @@
 """What is kept of the probes and when it is asked again, and which mechanism each feature gets."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

@@ -1,7 +1,5 @@
 """What GPUs lose which share of their bandwidth when one switch, link or plane dies, in closed forms and by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

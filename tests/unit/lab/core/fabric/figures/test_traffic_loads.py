@@ -1,7 +1,5 @@
 """Oversubscription of rail and all-to-all traffic: closed forms, published designs, loads counted link by link."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from itertools import product
 

@@ -1,7 +1,5 @@
 """The `qos:` section becomes a `QosPolicy`: presets, overrides at every level, priorities, weights."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.base.errors import SpecError

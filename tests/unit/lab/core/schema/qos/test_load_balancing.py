@@ -1,7 +1,5 @@
 """`load_balancing` as it is written: adaptive and static modes, and what is hashed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import IPv4Address
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What services are made of beside what tests/golden/services has: users, capabilities, ports, and where they are."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

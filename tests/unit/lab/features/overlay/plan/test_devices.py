@@ -1,7 +1,5 @@
 """VRFs that are devices of the kernel: in the namespace of their switch, and all else as where they are namespaces."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Routers outside, as they are planned: nodes, sessions, what is believed, and what is refused."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Interface, IPv4Network
 
 import pytest

@@ -1,7 +1,5 @@
 """The overlay's part of a plan beside what stands in tests/golden/plan/tenants.txt: VRFs, devices, what is refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.base.errors import PlanError

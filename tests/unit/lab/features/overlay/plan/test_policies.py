@@ -1,7 +1,5 @@
 """What passes between tenants, as it is planned: VRFs, wires, routes, and what may come in."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
