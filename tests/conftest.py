@@ -6,8 +6,6 @@ meanwhile does not (`machines/leftovers.py`). Where nobody can tell, it fails th
 which have the machine to themselves, and is a note elsewhere.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import shutil
@@ -155,9 +153,6 @@ def _named(config: pytest.Config) -> frozenset[Path]:
     return frozenset((here / argument.partition("::")[0]).absolute() for argument in config.args)
 
 
-# --- tests side by side ------------------------------------------------------------------------------
-
-
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What takes longest begins first."""
@@ -181,8 +176,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SideBySide |
     config.option.loadscopereorder = False  # by the number of tests: that says little of how long they take
     return SideBySide(config, log)
 
-
-# --- leftovers ---------------------------------------------------------------------------------------
 
 RUNNERS = "TESTBED_TEST_RUNNERS"
 """Variable that names a directory with a file for each process that runs tests, by its number."""

@@ -40,7 +40,6 @@ class PortLab:
 
     def address(self, node: str, interface: str = "eth1") -> str:
         port = self.running.port(node, interface)
-        assert port.address is not None
         return str(port.address.ip)
 
     def lossless_drops(self, priority: int) -> int:

@@ -198,9 +198,6 @@ def ping(transport: str, own: str, peer: str, idle_qps: int, count: int) -> None
         print(statistics.median(times[WARM_UP:]) / 2e3)
 
 
-# --- what queue pairs cost ----------------------------------------------------------------------------
-
-
 def idle(count: int, seconds: float) -> None:
     """CPU (%) of an agent with so many queue pairs, all of which have sent and received a little."""
     addresses = ("127.79.0.1", "127.79.0.2")

@@ -111,9 +111,7 @@ def test_two_tenants_of_three_networks(tmp_path: Path) -> None:
         for first, tenant in enumerate(("red", "blue"))
     }
     deploy, _ = deploy_of("benchdctenants", lab, tmp_path)
-    judge(
-        Figure("datacentre.yml, 2 tenants in its front end: deployed", deploy, at_most=8, unit="s"),
-    )
+    judge(Figure("datacentre.yml, 2 tenants in its front end: deployed", deploy, at_most=8, unit="s"))
 
 
 def test_8_leaves_with_64_vnis(tmp_path: Path) -> None:

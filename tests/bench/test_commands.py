@@ -38,7 +38,6 @@ def cpu_s(*argv: str, cwd: Path = ROOT) -> float:
         process = subprocess.Popen(
             argv, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
-        assert process.stderr is not None
         said = process.stderr.read()
         process.stderr.close()
         _, status, used = os.wait4(process.pid, 0)
@@ -67,10 +66,7 @@ def lab() -> Iterator[str]:
 def hold(what: str, measured_s: float, must_s: float, floor_s: float) -> None:
     judge(
         Figure(
-            f"{what}: CPU over that of Python with click",
-            measured_s / floor_s,
-            at_most=must_s / FLOOR_S,
-            ratio=True,
+            f"{what}: CPU over that of Python with click", measured_s / floor_s, at_most=must_s / FLOOR_S, ratio=True
         )
     )
 

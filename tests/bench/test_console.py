@@ -72,7 +72,6 @@ def crossing(lab: RunningLab) -> Iterator[None]:
     )
     by_rail: dict[int, list[str]] = {}
     for nic in nics:
-        assert nic.address is not None
         sockets[nic.node, nic.name].bind((str(nic.address.ip), 0))
         by_rail.setdefault(nic.rail, []).append(str(nic.address.ip))
     stop = threading.Event()
@@ -81,7 +80,6 @@ def crossing(lab: RunningLab) -> Iterator[None]:
         while not stop.wait(0.25):
             for nic in nics:
                 ring = by_rail[nic.rail]
-                assert nic.address is not None
                 there = ring[(ring.index(str(nic.address.ip)) + len(ring) // 4) % len(ring)]
                 sockets[nic.node, nic.name].sendto(b"x" * 700, (there, 9))
 

@@ -134,9 +134,7 @@ def exporter(name: str, cwd: Path) -> Iterator[str]:
     argv = [*TESTBED, "serve", "metrics", "-n", name, "--listen", "127.0.0.1:0"]
     with subprocess.Popen(argv, cwd=cwd, stderr=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stderr is not None
             found = re.search(r"http://\S+", process.stderr.readline())
-            assert found is not None
             yield found.group()
         finally:
             process.terminate()

@@ -31,7 +31,4 @@ def test_up_and_ib_write_bw_through_two_switches() -> None:
         runs = [lab.run("ib_write_bw", size_bytes=65536, iterations=500) for _ in range(RUNS)]
     assert [run["retransmissions"] for run in runs] == [0] * RUNS
     best = max(run["bandwidths"][0]["average_bps"] for run in runs)
-    judge(
-        up,
-        Figure("rxe: ib_write_bw through two switches in the lab VM", best / 1e9, at_least=0.2, unit="Gbit/s"),
-    )
+    judge(up, Figure("rxe: ib_write_bw through two switches in the lab VM", best / 1e9, at_least=0.2, unit="Gbit/s"))

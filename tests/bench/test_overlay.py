@@ -73,7 +73,6 @@ def packets_per_s(lab: RunningLab, source: str, target: str) -> float:
     """What the first host gets across by one of its NICs, none of it lost: an open loop would measure what overload
     leaves of a machine that sends, forwards and receives on the same CPUs."""
     near, far = (lab.port(*end.split(":")).address for end in (source, target))
-    assert near is not None and far is not None
     there, here = str(far.ip), str(near.ip)
 
     def start(node: str, program: str, *addresses: str) -> subprocess.Popen[Any]:
@@ -81,7 +80,6 @@ def packets_per_s(lab: RunningLab, source: str, target: str) -> float:
 
     receiver = start(target.partition(":")[0], RECEIVER, there, here)
     try:
-        assert receiver.stdout is not None
         assert "listening" in receiver.stdout.readline()
         found = finished(start(source.partition(":")[0], SENDER, here, there))
         receiver.communicate(timeout=PATIENCE_S)

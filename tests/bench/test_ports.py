@@ -221,7 +221,6 @@ def test_overload_into_a_lossless_class(tmp_path: Path, senders: int, saturated:
         overshoot = lab.overshoot(RDMA)
         reaction = lab.running.pause_agent.status().labs[lab.running.name].reaction
         qos = lab.running.plan.qos
-        assert qos is not None
         trusted, planned_ms = reaction.max_ns <= qos.reaction_ns, qos.reaction_ns / 1e6
         hosts = [lab.number(f"h{number}", "eth1") for number in range(1, senders + 1)]
         doubt = doubt_about(lab, late)
@@ -383,13 +382,7 @@ def spread(lab: PortLab, flows: int, seconds: float, first_port: int = 0) -> np.
     before = lab.queues["in_packets"][uplinks, RDMA].astype(int)
     with lab.sink("h2"):
         sender = lab.send(
-            "h1",
-            lab.address("h2"),
-            dscp=DSCP[RDMA],
-            rate_bps=60e6,
-            seconds=seconds,
-            flows=flows,
-            first_port=first_port,
+            "h1", lab.address("h2"), dscp=DSCP[RDMA], rate_bps=60e6, seconds=seconds, flows=flows, first_port=first_port
         )
         (sent,) = finish([sender])
     counts = lab.queues["in_packets"][uplinks, RDMA].astype(int) - before

@@ -69,9 +69,6 @@ def pair() -> Iterator[Pair]:
         yield pair
 
 
-# --- beside UET ---------------------------------------------------------------------------------------
-
-
 class TestBesideUet:
     pytestmark = BESIDE
 
@@ -104,12 +101,7 @@ def test_cpu_of_a_packet() -> None:
             unit="us",
         )
     )
-    judge(
-        Figure("RoCE: the same, in that of UET", roce / costs[TransportKind.UET], at_most=1.0, ratio=True),
-    )
-
-
-# --- queue pairs that nobody uses ---------------------------------------------------------------------
+    judge(Figure("RoCE: the same, in that of UET", roce / costs[TransportKind.UET], at_most=1.0, ratio=True))
 
 
 def test_state_of_a_queue_pair() -> None:
@@ -123,9 +115,6 @@ def test_state_of_a_queue_pair() -> None:
 def test_cpu_of_idle_queue_pairs() -> None:
     percent = float(finished(subprocess.Popen([sys.executable, str(PEERS), "idle", str(IDLE_QPS), "5"], **PIPES)))
     judge(Figure("RoCE: CPU of 1,024 idle QPs over 5 s", percent, at_most=1, unit="%"))
-
-
-# --- the codec ----------------------------------------------------------------------------------------
 
 
 def test_headers_per_second() -> None:

@@ -68,7 +68,6 @@ def take(argv: Sequence[str]) -> Taken:
     process = subprocess.Popen(
         [sys.executable, "-m", "testbed", *argv], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
     )
-    assert process.stdout is not None
     output = process.stdout.read()
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)

@@ -114,7 +114,6 @@ def shaped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
 def test_the_rate_of_a_port_is_used(shaped: RunningLab, tmp_path: Path, operation: str) -> None:
     """1 MiB at a depth of 16 between a host and a storage target, by the ports of both and those of the switch."""
     nic = next(nic for host in shaped.plan.hosts if host.node == "flash" for nic in host.nics)
-    assert nic.address is not None
     config, address = tmp_path / "target.json", str(nic.address.ip)
     subsystem = {"nqn": NQN, "namespaces": [{"size": SHAPED_SIZE}]}
     config.write_text(json.dumps({"listen": [{"address": address}], "subsystems": [subsystem]}))

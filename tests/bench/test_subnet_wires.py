@@ -67,7 +67,6 @@ def test_goodput_of_a_connection(lab: RunningLab) -> None:
     assert run.complete and not run.metrics["ib_lost"]
     (took_s,) = (end for end in run.transfers.end_s if end is not None)
     wires = LiveSubnet(lab).wires
-    assert wires is not None
     with HostAdapter(wires.adapter(f"{TARGET}:rail1")) as hca:
         rate_bps = hca.rate_bps
     share = MESSAGE_BYTES * 8 / took_s / rate_bps
@@ -77,7 +76,6 @@ def test_goodput_of_a_connection(lab: RunningLab) -> None:
 
 def test_goodput_of_datagrams(lab: RunningLab) -> None:
     with subprocess_of(lab, TARGET, "receive", "--frames", str(FRAMES)) as receiver:
-        assert receiver.stdout is not None
         lid = json.loads(receiver.stdout.readline())["lid"]
         sent = lab.run(SENDERS[0], ("ibframes", "send", str(lid), "--frames", str(FRAMES)), timeout_s=PATIENCE_S)
         assert sent.returncode == 0, sent
@@ -95,7 +93,6 @@ def subprocess_of(lab: RunningLab, host: str, *arguments: str) -> subprocess.Pop
 def test_weights_of_lanes(lab: RunningLab) -> None:
     """Two hosts of a leaf send on a lane each to one of another leaf; SL 1 has three times the weight of SL 0."""
     wires = LiveSubnet(lab).wires
-    assert wires is not None
     order: list[int] = []
     with HostAdapter(wires.adapter(f"{TARGET}:rail1"), PATIENCE_S) as target:
         senders = [
@@ -106,7 +103,6 @@ def test_weights_of_lanes(lab: RunningLab) -> None:
             sender.start()
         while len(order) < 2 * WEIGHTED_FRAMES:
             found = target.receive()
-            assert found is not None
             order.append(found.sl)
         for sender in senders:
             sender.join()
@@ -124,7 +120,6 @@ def send_all(path: Path, lid: int, sl: int) -> None:
 
 def test_an_idle_subnet(lab: RunningLab) -> None:
     wires = LiveSubnet(lab).wires
-    assert wires is not None
     before = wires.status()
     time.sleep(IDLE_S)
     now = wires.status()

@@ -37,9 +37,6 @@ def pair() -> Iterator[Pair]:
         yield pair
 
 
-# --- one flow ----------------------------------------------------------------------------------------
-
-
 def perftest(pair: Pair, directory: Path, tool: str, *options: str) -> dict[str, float]:
     """The results of a tool between the two sides."""
     path = directory / "results.json"
@@ -120,9 +117,6 @@ def test_latency_of_a_send(pair: Pair, tmp_path: Path) -> None:
     judge(Figure("UET: the same, in those of a bare Python echo", median_ratio(ours, bare), at_most=1.3, ratio=True))
 
 
-# --- many agents -------------------------------------------------------------------------------------
-
-
 @pytest.mark.thorough
 def test_all_to_all_of_64_agents() -> None:
     """Each sends 1 MiB in all, a 63rd of it to each other agent; a MiB for each pair would be 4 GiB."""
@@ -139,12 +133,10 @@ def test_all_to_all_of_64_agents() -> None:
             assert process.stdout is not None and process.stdout.readline() == "ready\n"
         begin = time.monotonic_ns() + 500_000_000
         for process in agents:
-            assert process.stdin is not None
             process.stdin.write(f"{begin}\n")
             process.stdin.flush()
         reports = []
         for process in agents:
-            assert process.stdout is not None
             reports.append(json.loads(process.stdout.readline()))
         for process in agents:
             process.communicate("\n", timeout=PATIENCE_S)
@@ -159,9 +151,6 @@ def test_all_to_all_of_64_agents() -> None:
         Figure("UET: 64 agents, all to all, time-outs", timeouts, at_most=0, ratio=True),
         Figure("UET: 64 agents, all to all, Jain's index of their rates", jain, at_least=0.95, ratio=True),
     )
-
-
-# --- nothing to do -----------------------------------------------------------------------------------
 
 
 def test_an_idle_agent() -> None:

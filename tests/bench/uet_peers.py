@@ -89,9 +89,6 @@ def ping(address: str, size: int, count: int) -> None:
         print(statistics.median(times) / 2e3)
 
 
-# --- agents ------------------------------------------------------------------------------------------
-
-
 def address_of(number: int) -> str:
     return f"127.77.0.{number + 1}"
 

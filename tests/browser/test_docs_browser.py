@@ -1,7 +1,5 @@
 """The documentation as a browser shows it: lines of code fit their column, and text can be read."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -87,7 +85,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_code_fits_its_column(width: int, page: Path, tmp_path: Path) -> None:
     shown = browse(page, [f"--window-size={width},900", "--dump-dom"], tmp_path / "browser")
     found = re.search(r"<title>measured ([-\d ]+)</title>", shown)
-    assert found is not None
     beyond, lines, beyond_broken, broken, sideways, prose, table, beside_title = map(int, found[1].split())
     assert max(beyond, beyond_broken, sideways, table) <= 0, "nothing has to be scrolled sideways"
     assert width == 1000 or lines == 2, "lines of a terminal's width are not broken"

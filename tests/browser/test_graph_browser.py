@@ -1,7 +1,5 @@
 """The picture of a lab as a browser opens it: all of it is in the window, whatever its size, and can be zoomed."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reports as a browser shows them: nothing sticks out at the width of a phone, and dark is dark."""
 
-from __future__ import annotations
-
 import re
 import statistics
 from pathlib import Path
@@ -40,7 +38,6 @@ def test_nothing_sticks_out(name: str, width: int, tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text(text.replace("</body>", MEASURE))
     shown = browse(tmp_path / "page.html", [f"--window-size={width},800", "--dump-dom"], tmp_path / "browser")
     found = re.search(r"<title>measured (\d+) (\d+) (\d+)</title>", shown)
-    assert found is not None
     scrolled, inner, wide = map(int, found.groups())
     assert scrolled <= inner and not wide
 

@@ -1,7 +1,5 @@
 """The layout of reports as a browser computes it: tables fit their columns, labels keep apart, grey is grey."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Structures and numbers that C and Python share, held against each other by the compiler of C."""
 
-from __future__ import annotations
-
 import ctypes
 import shutil
 from collections.abc import Callable, Mapping, Sequence

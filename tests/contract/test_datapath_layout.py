@@ -1,7 +1,5 @@
 """The structures that eBPF and Python share have the same fields at the same places."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from importlib import resources

@@ -1,7 +1,5 @@
 """What every kernel of nodes does, tested alike on the fake and on network namespaces of this machine."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import os
@@ -122,12 +120,7 @@ class Bench:
         return {name: identity for name, identity in found.items() if name.startswith(f"{self.lab}-")}
 
 
-@pytest.fixture(
-    params=[
-        "fake",
-        pytest.param("netns", marks=pytest.mark.netns),
-    ]
-)
+@pytest.fixture(params=["fake", pytest.param("netns", marks=pytest.mark.netns)])
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     lab = f"ct{os.getpid()}x{next(_numbers)}"
     made = Bench(kind=request.param, lab=lab, machine=FakeMachine() if request.param == "fake" else None)

@@ -1,7 +1,5 @@
 """The provider in C and the endpoints in Python mean the same by each byte between them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The structures and numbers that the pause agent's C and Python share are the same in both."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from importlib import resources

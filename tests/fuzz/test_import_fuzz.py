@@ -1,7 +1,5 @@
 """Whatever is in a file that is imported: a topology that loads, or a refusal with places in the file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from hostile_files import FUZZ, assert_well_said, edited, pieces

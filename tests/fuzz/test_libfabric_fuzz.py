@@ -1,7 +1,5 @@
 """Whatever bytes a program sends, its connection does what they say or ends; nothing else comes of it."""
 
-from __future__ import annotations
-
 import contextlib
 
 from fake_programs import BASE, FakePair

@@ -1,13 +1,12 @@
 """Bytes of anybody's making: frames, events, requests, attachments. One kind of error each, never another."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from attached_ports import attached_port
 from hypothesis import given
 from hypothesis import strategies as st
 from memory_maps import maps_in_memory, ring_in_memory
@@ -15,7 +14,7 @@ from pfc_frames import ETHERTYPE, OPCODE, PAUSE_ADDRESS, MalformedPfc, decode_pf
 
 from testbed.daemons.kit import configuration
 from testbed.daemons.kit.control import answer
-from testbed.daemons.portd.attachment import LabAttachment, PortAttachment
+from testbed.daemons.portd.attachment import LabAttachment
 from testbed.daemons.portd.errors import PauseAgentError
 from testbed.daemons.portd.lab import AttachedLab
 
@@ -57,20 +56,7 @@ GOOD = LabAttachment(
     lab="lab",
     pin_directory=Path("/sys/fs/bpf/x"),
     events_file=Path("/nonexistent/events"),
-    ports=(
-        PortAttachment(
-            number=1,
-            peer=2,
-            node="n1",
-            interface="eth0",
-            namespace="/run/netns/none",
-            ifindex=1,
-            mac="02:00:00:00:00:01",
-            rate_bps=1_000_000,
-            mtu_bytes=1500,
-            lossless=(3,),
-        ),
-    ),
+    ports=(attached_port(1, 2, namespace="/run/netns/none"),),
 )
 
 

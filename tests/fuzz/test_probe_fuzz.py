@@ -1,7 +1,5 @@
 """Whatever arrives where probes are received, none of it is taken for a probe that was not sent, and nothing breaks."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

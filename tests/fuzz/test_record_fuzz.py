@@ -1,7 +1,5 @@
 """Whatever is in a record file: a `RecordError`, or a record of which every report can be made. Never anything else."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whatever is in a scenario file: a `Scenario`, or a `SpecError` with places in the file. Never anything else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from hostile_files import FUZZ, assert_well_said, edited, overrides, pieces, values

@@ -1,7 +1,5 @@
 """Whatever is in a topology file: a `Lab`, or a `SpecError` with places in the file. Never anything else."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

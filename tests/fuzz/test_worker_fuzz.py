@@ -1,7 +1,5 @@
 """Whatever stands in a program or a command, a worker refuses it or does it; nothing else comes of it."""
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """The one way in which golden tests compare: the fixture `golden` gives the reviewed file of a name."""
 
-from __future__ import annotations
-
 import pytest
 from golden_files import OPTION, Golden, golden_file
 

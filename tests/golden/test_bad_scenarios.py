@@ -1,7 +1,5 @@
 """Bad scenario files: bad_scenarios/NAME.yml, and beside it NAME.txt, the exact text a user gets."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 
@@ -51,7 +49,6 @@ def test_every_problem_has_a_place_in_the_file_and_a_code(path: Path) -> None:
     for problem in scenario_problems_of(path).problems:
         assert problem.file == str(path), "what a scenario sets of a topology is wrong in the scenario"
         assert problem.code.replace("-", "").isalnum()
-        assert problem.position is not None
         assert 1 <= problem.position.line <= lines
         assert problem.position.column >= 1
 

@@ -3,8 +3,6 @@
 What disappears from `commands.json` breaks somebody's script.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import Iterator
@@ -29,7 +27,6 @@ def _commands(command: click.Command, context: click.Context) -> Iterator[tuple[
     )
     for name in command.list_commands(context) if isinstance(command, click.Group) else ():
         child = command.get_command(context, name)
-        assert child is not None
         settings = {"parent": context, "info_name": name, **child.context_settings}
         yield from _commands(child, click.Context(child, **settings))
 

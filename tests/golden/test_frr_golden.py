@@ -1,7 +1,5 @@
 """FRR configurations against files that people have read, and against the daemons themselves."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tempfile

@@ -1,7 +1,5 @@
 """The mechanism of the golden tests itself: it compares, it rewrites when asked, and never in CI."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,8 +1,6 @@
 """Topologies of other tools: imports/NAME.TOOL.yml, and beside it NAME.TOOL.expected, the topology of ours and the
 remarks about it. They are of shapes that people publish, with values of our own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

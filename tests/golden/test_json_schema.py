@@ -1,7 +1,5 @@
 """The JSON Schema of topology files agrees with the loader; every key of all schemas is described."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterator

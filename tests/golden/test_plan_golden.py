@@ -1,7 +1,5 @@
 """Whole plans against files that people have read: every operation, port number and expected route."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 from pathlib import Path

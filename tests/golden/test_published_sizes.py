@@ -13,8 +13,6 @@ switches with 36, 40, 64 and 144 ports; and a plan of 512 H100 servers in rail g
 clustering solution").
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 
@@ -336,15 +334,7 @@ def test_gaudi_3_has_512_nodes_on_96_leaves_and_48_spines() -> None:
     """A node has six ports of 800G, two to each of the three leaves of its group; leaves are half full down and up."""
     nic, up = NicParams(rate=G("800G")), UplinkParams(rate=G("800G"), count=2)
     lab = build(
-        "dual-rail-switch",
-        segments=32,
-        hosts=16,
-        gpus=6,
-        planes=3,
-        nic=nic,
-        spines=16,
-        uplink=up,
-        switch_radix=64,
+        "dual-rail-switch", segments=32, hosts=16, gpus=6, planes=3, nic=nic, spines=16, uplink=up, switch_radix=64
     )
     assert counts(lab) == (512, 96, 48, 3_072, 3_072)
     assert ports(lab) == {64} and oversubscription(lab)[0] == 1.0 and check_sizing(lab) == ()

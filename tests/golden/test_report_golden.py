@@ -1,7 +1,5 @@
 """Reports of the records in tests/data, word for word."""
 
-from __future__ import annotations
-
 import pytest
 from golden_files import Golden
 from recorded import NAMES, load, screen

@@ -1,7 +1,5 @@
 """The JSON Schema of scenario files agrees with the loader."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

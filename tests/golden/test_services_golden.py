@@ -1,7 +1,5 @@
 """Services of the management network, as they are configured and started: services/NAME.txt, for review as a diff."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

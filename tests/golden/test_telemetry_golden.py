@@ -1,7 +1,5 @@
 """The table of `stats` and the text of `serve metrics`, word for word."""
 
-from __future__ import annotations
-
 import io
 import itertools
 

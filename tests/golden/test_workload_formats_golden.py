@@ -1,7 +1,5 @@
 """Workload files of other tools: workload/formats/FILE, and beside it FILE.expected, its steps or its faults."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Sandboxes for labs on the real kernel, for one test or for all tests of a file."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil

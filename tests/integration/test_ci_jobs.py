@@ -3,8 +3,6 @@
 Their jobs with a lab run in the image that they name: `tests/integration/docker/test_runner_image.py`.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

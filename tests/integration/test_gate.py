@@ -3,8 +3,6 @@
 The tests that it runs here are made for that: a checkout in small, whose files say by a flag how often they were run.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal
@@ -234,9 +232,6 @@ def test_an_interrupt_ends_the_checks(tmp_path: Path, monkeypatch: pytest.Monkey
     until(lambda: is_over(sleeping), "what a check has started ends")
 
 
-# --- what is asked for -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("words", "tiers"),
     [
@@ -266,8 +261,6 @@ def test_a_tier_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -
     listed = capsys.readouterr().out
     assert all(f"  {name} " in listed for name in BY_NAME)
 
-
-# --- which tier has which tests ----------------------------------------------------------------------
 
 MARKS = (
     "process",

@@ -4,8 +4,6 @@ The script runs in a small checkout of its own, whose `.venv` is complete by its
 asked. What is installed, and what is said where that fails, `tests/unit/base/installation` asks of the functions.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -91,9 +89,6 @@ def test_scripts_are_executable_bash() -> None:
         assert subprocess.run(["bash", "-n", str(path)], check=False).returncode == 0
 
 
-# --- finding Python ----------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def bare(copy: Path) -> Path:
     """Without an environment, and with a PATH (`bin` beside the checkout) that has no Python."""
@@ -133,9 +128,6 @@ def test_a_python_that_cannot_be_had_is_told(bare: Path, apt: str, told: str) ->
     assert done.returncode == 3
     assert "installing python3 python3-venv" in done.stderr
     assert told in done.stderr
-
-
-# --- what is started ---------------------------------------------------------------------------------
 
 
 def test_other_arguments_go_to_the_command_line_in_the_callers_directory(copy: Path, tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ That environment is made by pip as a user's is. The quick start in it needs no r
 `tests/integration/vm/test_wheel_releases.py` goes through all of it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -135,9 +133,6 @@ def test_two_compiled_builds_are_equal_to_the_byte(tmp_path: Path) -> None:
         assert {entry.date_time for entry in first.infolist()} == {(2001, 9, 9, 1, 46, 40)}
     assert differing == []
     assert one.read_bytes() == two.read_bytes()
-
-
-# --- the quick start without root --------------------------------------------------------------------
 
 
 def test_the_page_is_what_is_tested() -> None:

@@ -3,8 +3,6 @@
 That is so for all that the kernel in memory has of a lab, and for all that the programs of its ports are told.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from typing import Any

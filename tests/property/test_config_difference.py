@@ -1,7 +1,5 @@
 """Whatever two configurations of a daemon are: told the difference, the one that runs the first runs the second."""
 
-from __future__ import annotations
-
 import pytest
 from config_daemon import ConfiguredDaemon, Refused, differing, file_tree
 from hypothesis import assume, given

@@ -1,7 +1,5 @@
 """Properties of every generated fabric: unique names, one link per interface, symmetry, growth renames nothing."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from itertools import product

@@ -4,8 +4,6 @@ What holds for labs that differ in a few keys holds for these as well: to deploy
 to deploy the other, in all that the kernel in memory has.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import fields

@@ -1,8 +1,6 @@
 """Tenants, guards, policies, routers outside and link groups of two plans: what is changed is what is deployed, and no
 port is without its guard in between."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

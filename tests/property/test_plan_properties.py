@@ -1,7 +1,5 @@
 """Properties of every plan: nothing overlaps, nothing depends on order, growth renumbers nobody, labs stay apart."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter, defaultdict
 from dataclasses import replace

@@ -1,8 +1,7 @@
 """Whatever comes in, in whatever order: pausing ends, gates and maps agree, and nothing outlives a stop."""
 
-from __future__ import annotations
-
 import numpy as np
+from attached_ports import attached_port
 from driven_core import CloseGate, DrivenCore, OpenGate, SendPause
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +11,6 @@ from pfc_frames import MAX_QUANTA, decode_pfc, encode_pfc, pause_ns, priorities_
 from recorded_times import RecordedTimes
 
 from testbed.base.datapath.abi import CLASSES
-from testbed.daemons.portd.attachment import PortAttachment
 
 MS = 1_000_000
 RATE = 100_000_000
@@ -39,21 +37,9 @@ class Link:
 
     def __init__(self, watchdog: bool) -> None:
         self.maps = maps_in_memory(PORTS)
+        watched = {"watchdog_detect_ns": DETECT_NS if watchdog else 0, "watchdog_restore_ns": 50 * MS}
         self.ports = [
-            PortAttachment(
-                number=number,
-                peer=((number - 1) ^ 1) + 1,
-                node=f"n{number}",
-                interface="eth0",
-                namespace="",
-                ifindex=1,
-                mac="02:00:00:00:00:01",
-                rate_bps=RATE,
-                mtu_bytes=1500,
-                lossless=LOSSLESS,
-                watchdog_detect_ns=DETECT_NS if watchdog else 0,
-                watchdog_restore_ns=50 * MS,
-            )
+            attached_port(number, ((number - 1) ^ 1) + 1, rate_bps=RATE, lossless=LOSSLESS, **watched)
             for number in range(1, PORTS + 1)
         ]
         self.core = DrivenCore(self.ports, self.maps)

@@ -1,7 +1,5 @@
 """Whatever QoS a lab has: its plan's numbers fit together, or the plan is refused with a reason."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Whatever packets do, the counters reconcile, differences add up, and one packet too many is noticed."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """No module imports one that imports it, not even inside a function: each can be read, and moved, by itself."""
 
-from __future__ import annotations
-
 import grimp
 import networkx
 

@@ -1,7 +1,5 @@
 """Docstrings are whole sentences, or name a thing: "What ...", "Of ...", "How ..." tell only who knows already."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Folders of unit tests are those of the packages, so that tests are found where their module is; none is large."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -4,8 +4,6 @@ that is called as a word of the glossary is what the glossary says.
 Names with an underscore are those of one module, which nobody else reads.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import defaultdict
@@ -22,9 +20,7 @@ SAME_WORD = {
     },
     "a packet format has such parts in each protocol": {"Frame", "Layout", "Status", "Feature"},
     "the public API names what the model names: users hold one, and the code the other": {"Lab", "Node"},
-    "the simulator has what the kernel has, with the same laws": {
-        "LinkSettings",
-    },
+    "the simulator has what the kernel has, with the same laws": {"LinkSettings"},
     "the schema of a file, a program or a record has what the thing itself has": {
         *("Backend", "Channel", "InferenceRequests", "Outcome", "ScaleUp"),
         *("ScaleUpPlace", "Service", "Step", "Tenant", "Workload"),

@@ -1,7 +1,5 @@
 """A lab, a console that looks at it, and pages of it in a browser: shared by the tests of a file's folder."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Iterator

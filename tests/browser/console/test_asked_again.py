@@ -1,7 +1,5 @@
 """What a page asks for and does not get, as by a network that comes and goes, is asked for again until it is there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

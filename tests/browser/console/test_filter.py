@@ -1,7 +1,5 @@
 """Words in the field "Find", on each look of the map and in a table: patterns of the command line, and states."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

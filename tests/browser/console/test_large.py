@@ -1,7 +1,5 @@
 """A lab of 1,024 NICs on the page: what it shows first, and what that costs. It is a record's, and deployed nowhere."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,7 +27,6 @@ def context(browser: Any) -> Iterator[Any]:
     """A browser that has logged in, and has been there once."""
     command = [sys.executable, str(SUPPORT / "fake_console.py"), str(TOPOLOGY)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as console:
-        assert console.stdout is not None
         link = console.stdout.readline().strip()
         found = browser.new_context(viewport={"width": 1280, "height": 720})
         try:

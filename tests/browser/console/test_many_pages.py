@@ -1,7 +1,5 @@
 """Many pages in one browser, which has six connections to a server: each can ask, and streams are shared out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

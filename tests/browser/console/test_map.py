@@ -1,7 +1,5 @@
 """The map of the console: all networks, coloured live, in layers, by pointer and keyboard."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -5,8 +5,6 @@ The stranger's page is at another port of 127.0.0.1, which browsers count as the
 is at a name that resolves to this machine (DNS rebinding).
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading
@@ -71,7 +69,6 @@ class Prey:
 def prey(browser: Any, guard: str) -> Iterator[Prey]:
     command = [sys.executable, str(SUPPORT / "guarded_app.py"), guard]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         port, cookie = process.stdout.readline().split()
         context = browser.new_context()
         context.add_cookies([

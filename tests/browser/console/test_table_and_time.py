@@ -1,7 +1,5 @@
 """Tables, charts and the strip of time: sorted and filtered by the command line's words, and all at one moment."""
 
-from __future__ import annotations
-
 import csv
 import io
 import subprocess

@@ -3,8 +3,6 @@
 TESTBED_FUZZ_CASES sets how many cases each test has (20,000 by default, a few seconds).
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter

@@ -1,8 +1,6 @@
 """Whatever arrives, the carrier's protocol takes it or ends the connection; it raises nothing, and keeps no more than a
 window."""
 
-from __future__ import annotations
-
 import contextlib
 from ipaddress import IPv4Address
 

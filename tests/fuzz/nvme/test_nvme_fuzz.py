@@ -4,8 +4,6 @@ header and data digests guard them no change goes unnoticed.
 TESTBED_FUZZ_CASES sets how many bytes are changed in all (20,000 by default, a few seconds).
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from random import Random

@@ -4,8 +4,6 @@ everything, raises nothing and touches no memory that it was not given.
 TESTBED_FUZZ_CASES sets how many cases each test has (20,000 by default, a few seconds).
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter

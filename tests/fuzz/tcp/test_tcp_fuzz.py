@@ -4,8 +4,6 @@ nothing, and delivers no byte that it was not sent in its window.
 TESTBED_FUZZ_CASES sets how many cases each test has (20,000 by default, a few seconds).
 """
 
-from __future__ import annotations
-
 import os
 from random import Random
 

@@ -3,8 +3,6 @@
 TESTBED_FUZZ_CASES sets how many cases each test has (20,000 by default, a second or two).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -3,8 +3,6 @@
 TESTBED_FUZZ_DATAGRAMS sets how many there are in all (30,000 by default; 1,000,000 in the test marked `soak`).
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

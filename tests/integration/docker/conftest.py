@@ -1,7 +1,5 @@
 """An engine for all tests of containers, with our images built in it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing

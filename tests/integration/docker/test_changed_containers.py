@@ -1,8 +1,6 @@
 """Containers of a lab that is changed while it is up: those that are new, those that go, those that run on, and those
 that are others afterwards; and what a SIGKILL in between leaves."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 
@@ -192,9 +190,7 @@ def test_an_image_that_is_not_there_leaves_the_lab_as_it_is(client: ContainerEng
     lacking = OTHERS.replace("p1-s1-h1: {{runtime: docker,", "p1-s1-h1: {{runtime: docker, image: testbed/nothing,")
     with pytest.raises(ChangeUndone, match="testbed/nothing"):
         apply_lab(
-            sandbox.load(lacking, **GREEN),
-            sandbox.state,
-            ApplyOptions(k=10_000.0, allow=frozenset({Allow.RECREATE})),
+            sandbox.load(lacking, **GREEN), sandbox.state, ApplyOptions(k=10_000.0, allow=frozenset({Allow.RECREATE}))
         )
     assert containers(client, sandbox.running()) == before and not find_drift(sandbox.running()).rows
 

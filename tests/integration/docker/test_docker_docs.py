@@ -1,7 +1,5 @@
 """What the docs say of containers is true: the commands of each page run in their order."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

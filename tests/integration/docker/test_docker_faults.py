@@ -1,7 +1,5 @@
 """What goes wrong with containers: a clear error each time, nothing left behind, and the next deploy works."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Our own images: built once, again when their inputs change, with the build's own words where it fails."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

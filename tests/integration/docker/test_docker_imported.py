@@ -1,7 +1,5 @@
 """A file of containerlab whose images are kept: hosts and switches are containers, and what it says of them holds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A lab of containers and namespaces: one fabric, and every verb works on either."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -154,7 +152,6 @@ class TestExec:
     def test_signals_are_the_commands(self, mixed: RunningLab, number: int, status: int) -> None:
         argv = ["sh", "-c", "echo ready; exec sleep 300"]
         process = mixed.spawn("p1-s1-h1", argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-        assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         process.send_signal(number)
         assert process.wait(30) == status
@@ -228,7 +225,6 @@ def test_traffic_from_container_to_namespace(mixed: RunningLab) -> None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
     )
-    assert server.stdout is not None
     while b"listening" not in server.stdout.readline():
         pass
     done = mixed.run("p1-s2-h1", ["iperf3", "-c", server_address, "-t", "1", "-J"], timeout_s=60)
@@ -250,7 +246,6 @@ def test_the_transports_tools_between_containers(mixed: RunningLab, tool: str) -
     assert done.returncode == 0, done
     assert server.wait(30) == 0
     assert "4096" in done.stdout
-    assert server.stdout is not None
     server.stdout.close()
 
 

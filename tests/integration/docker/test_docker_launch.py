@@ -1,7 +1,5 @@
 """Ranks on hosts that are containers: they find each other, speak PMI, and nothing of them is left."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
@@ -154,11 +152,7 @@ def test_whatever_is_killed_nothing_is_left_in_containers(lab: RunningLab, what:
                     interrupt.request()
 
     result = launch_ranks(
-        lab,
-        ["python3", "-I", "-c", WAITS],
-        LaunchOptions(env={"MARK": mark}),
-        on_line=on_line,
-        interrupt=interrupt,
+        lab, ["python3", "-I", "-c", WAITS], LaunchOptions(env={"MARK": mark}), on_line=on_line, interrupt=interrupt
     )
     assert time.monotonic() - begun[0] < ENDS_WITHIN_S + 1, "and a moment for the engine's answers"
     assert not marked(mark)

@@ -1,7 +1,5 @@
 """Nodes that are containers, restarted and made anew: their links are there, and their neighbours' ends never went."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from typing import Any

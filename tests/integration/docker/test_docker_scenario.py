@@ -1,7 +1,5 @@
 """Scenarios on containers: workers and iperf3 run in the images, switch ports with `qos:` are those of any lab."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

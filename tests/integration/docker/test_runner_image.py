@@ -3,8 +3,6 @@
 The commands are those of the guide's jobs, in a repository as the guide supposes it.
 """
 
-from __future__ import annotations
-
 import io
 import tarfile
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The lab that a module's `TEXT` describes, deployed for all of its tests at the time scale `K`, or at 10,000."""
 
-from __future__ import annotations
-
 import pytest
 from sandbox import Sandbox
 

@@ -1,7 +1,5 @@
 """Two leaves that are one VTEP and one LACP partner: tenants over link groups, and what is lost when something goes."""
 
-from __future__ import annotations
-
 import json
 import socket
 import struct

@@ -5,8 +5,6 @@ one of the same name that was deployed as it is meant to be; back again it is wh
 done.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Tenants, guards, policies and link groups of a lab that is up: changed where they are, isolated before, while and
 after, and nothing lost of what a change is not about."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections import Counter
@@ -123,7 +121,6 @@ def lost_by(flow: Flows) -> int:
 def rail_address(lab: RunningLab, node: str) -> str:
     """The address of a host's first NIC."""
     nic = next(host.nics[0] for host in lab.plan.hosts if host.node == node)
-    assert nic.address is not None
     return str(nic.address.ip)
 
 

@@ -4,8 +4,6 @@ Two hosts send to one over the spines, whose switch pauses the fabric back to bo
 change is made in its turn and taken back, by the command line.
 """
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -69,10 +67,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "MTU": {"fabric.mtu": 4500},
     "delay": {"fabric.uplink.delay": "1us"},
     "PFC thresholds": {"qos.classes.rdma": LOSSLESS | {"pfc": {"xoff": "60kB", "xon": "40kB", "headroom": ROOM}}},
-    "weights": {
-        "qos.classes.rdma": LOSSLESS | {"weight": 80},
-        "qos.classes.bulk": {"default": True, "weight": 20},
-    },
+    "weights": {"qos.classes.rdma": LOSSLESS | {"weight": 80}, "qos.classes.bulk": {"default": True, "weight": 20}},
     "a class": {"qos.classes.extra": {"dscp": [10], "strict": True}},
     "a lossless class": {"qos.classes.extra": {"dscp": [10], "strict": True, "lossless": True, "ecn": False}},
     "the buffer": {"qos.buffer.shared": "1200MB", "qos.buffer.alpha": 0.25},

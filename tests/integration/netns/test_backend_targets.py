@@ -1,7 +1,5 @@
 """Storage targets of the back end on a real lab: hosts reach them by their rails, over the links of the collectives."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.lab.core.deploy.live import RunningLab

@@ -1,7 +1,5 @@
 """Frames between two NICs of one rail switch, which its bridge forwards: nothing but the fabric's queues holds them."""
 
-from __future__ import annotations
-
 import socket
 import struct
 from typing import Any

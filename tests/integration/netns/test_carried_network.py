@@ -1,7 +1,5 @@
 """A network that another one carries: packets of both on the same switches, each by ports of its own, and apart."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """TCP of programs carried over UET and RoCE: true addresses, every byte, half-closed and reset connections, refusals,
 a thousand connections, and nothing left behind whoever is killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import select
@@ -299,7 +297,6 @@ def test_what_is_not_read_fills_a_window_and_no_more(lab: RunningLab, over_uet: 
     carried = over_uet.counters()["bytes"]
     assert carried < 4 << 20
     for program in (client, server):
-        assert program.process.stdin is not None
         program.process.stdin.write("\n")
     assert server.hear() == {"size": stuck}
     assert (client.end(), server.end()) == (0, 0)

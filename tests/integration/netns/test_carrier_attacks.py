@@ -1,7 +1,5 @@
 """Frames of endpoints that are not believed: connections in the name of others, and what is for nobody."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

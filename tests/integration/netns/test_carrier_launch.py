@@ -1,7 +1,5 @@
 """Programs as ranks whose TCP is carried: what they move goes by the endpoints, and all of it ends together."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import signal

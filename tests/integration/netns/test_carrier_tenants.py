@@ -1,7 +1,5 @@
 """TCP of tenants carried: over IPv6 as over IPv4, and refused where two tenants have the same addresses."""
 
-from __future__ import annotations
-
 import pytest
 from carried import CALL, ECHO, HostProgram
 

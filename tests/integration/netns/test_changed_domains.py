@@ -1,7 +1,5 @@
 """Scale-up domains of a lab that is changed while it is up: GPUs copy before and after, and other switches run on."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """QoS comes to a lab that is up, and goes from it: ports have other queues, and all else stays as it is."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import subprocess
@@ -32,7 +30,6 @@ HOSTS = "p1-s1-h1", "p1-s1-h2"
 
 def address(lab: RunningLab, host: str) -> str:
     found = lab.port(host, "rail1").address
-    assert found is not None
     return str(found.ip)
 
 
@@ -41,17 +38,7 @@ def pings(lab: RunningLab) -> Iterator[None]:
     """Hosts send to each other all the time."""
     running = [
         subprocess.Popen(
-            [
-                "ip",
-                "netns",
-                "exec",
-                lab.namespace(host),
-                "ping",
-                "-q",
-                "-i",
-                "0.002",
-                address(lab, peer),
-            ],
+            ["ip", "netns", "exec", lab.namespace(host), "ping", "-q", "-i", "0.002", address(lab, peer)],
             stdout=subprocess.DEVNULL,
         )
         for host, peer in (HOSTS, HOSTS[::-1])

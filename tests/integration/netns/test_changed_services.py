@@ -1,7 +1,5 @@
 """Services of a lab that is changed while it is up: told and started where they are asked, and others left alone."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess
@@ -71,7 +69,6 @@ def pids(lab: RunningLab) -> dict[tuple[str, str], dict[str, int]]:
 
 
 def address(lab: RunningLab, node: str) -> IPv4Address:
-    assert lab.plan.management is not None
     return lab.plan.management.addresses[node].ip
 
 

@@ -1,8 +1,6 @@
 """InfiniBand back ends of labs that are changed while they are up: the subnet is what OpenSM makes of the new file, and
 nodes beside it notice nothing."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -105,7 +103,6 @@ def tables(subnet: Subnet) -> dict[str, Any]:
 def carry(lab: RunningLab, frames: int = 20) -> None:
     """Send frames from the one leaf to the other, each of which must come."""
     wires = LiveSubnet(lab).wires
-    assert wires is not None
     with HostAdapter(wires.adapter(TARGET), 20.0) as target, HostAdapter(wires.adapter(SOURCE), 20.0) as source:
         for number in range(frames):
             source.send(target.lid, bytes(256), psn=number)
@@ -158,7 +155,6 @@ def test_no_frame_is_lost_while_managers_begin_again(sandbox: Any) -> None:
     """Switches keep their tables until there are new ones, and those are in force between two frames."""
     lab = sandbox.deploy(sandbox.load(text()), k=K).lab
     wires = LiveSubnet(lab).wires
-    assert wires is not None
     ended, done, sent, received = threading.Event(), threading.Event(), 0, []
     with HostAdapter(wires.adapter(TARGET), 20.0) as target, HostAdapter(wires.adapter(SOURCE), 20.0) as source:
 
@@ -213,7 +209,6 @@ def test_links_that_are_down_stay_down_and_a_program_keeps_its_hca_unless_that_i
     lab = sandbox.deploy(sandbox.load(text()), k=K).lab
     live = LiveSubnet(lab)
     wires = live.wires
-    assert wires is not None
     live.set_link("p1-s2-rail1:uplink2", up=False)
     apply_lab(sandbox.load(text(hosts=3)), sandbox.state, ApplyOptions(k=K, allow=frozenset({Allow.RESTART})))
     sandbox.note_daemons()

@@ -1,7 +1,5 @@
 """Changes of labs that are killed, interrupted or refused by the kernel anywhere: what follows ends them whole."""
 
-from __future__ import annotations
-
 import random
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """What is in force in a lab when it is to be changed: runs, faults, changed links, other commands."""
 
-from __future__ import annotations
-
 import json
 import signal
 import time

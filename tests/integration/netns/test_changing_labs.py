@@ -1,7 +1,5 @@
 """The verbs `diff` and `apply` on a lab that is really there, and what Python and the stream of events see of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

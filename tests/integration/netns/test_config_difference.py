@@ -1,7 +1,5 @@
 """FRR that is told a difference runs what it runs when it is started with the new configuration, in its own words."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Mapping

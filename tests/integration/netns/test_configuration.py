@@ -5,8 +5,6 @@ error while the log is not yet open, and goes on without. So logs are searched, 
 what was written.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

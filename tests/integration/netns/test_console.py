@@ -1,8 +1,6 @@
 """The console of a lab that is up: what pages are told, and when; what is done from one; and that it ends with all it
 began."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

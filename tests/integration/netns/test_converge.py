@@ -1,7 +1,5 @@
 """Waiting for routing on the real kernel: it has converged when tables and sessions are right at the same time."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import closing
 from typing import Any

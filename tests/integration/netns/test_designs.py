@@ -1,7 +1,5 @@
 """Every topology we ship, up to a hundred nodes, deploys, converges, passes its own check and leaves no trace."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the docs say of labs on this machine is true: the commands of each page run in their order."""
 
-from __future__ import annotations
-
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path

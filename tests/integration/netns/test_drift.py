@@ -1,7 +1,5 @@
 """What a person changes by hand in a lab that is up is seen, and a repair brings exactly that back."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -99,10 +97,7 @@ CHANGES: dict[str, tuple[Callable[[RunningLab], None], list[tuple[Effect, str]]]
         lambda lab: run(lab, HOST, f"ip route add 203.0.113.0/24 dev {port_of(lab, HOST).name}"),
         [(Effect.REMOVED, "203.0.113.0/24")],
     ),
-    "routes that are removed": (
-        lambda lab: run(lab, HOST, "ip route flush table 101"),
-        [(Effect.MADE, "add route")],
-    ),
+    "routes that are removed": (lambda lab: run(lab, HOST, "ip route flush table 101"), [(Effect.MADE, "add route")]),
     "rules that are removed": (lambda lab: run(lab, HOST, "ip rule flush"), [(Effect.MADE, "add rule")]),
     "a link that is down": (
         lambda lab: run(lab, LEAF, f"ip link set {uplink(lab).name} down"),
@@ -138,10 +133,7 @@ CHANGES: dict[str, tuple[Callable[[RunningLab], None], list[tuple[Effect, str]]]
         lambda lab: inside(lab, LEAF, "sysctl", "-qw", "net.ipv4.ip_forward=0"),
         [(Effect.CHANGED, "net.ipv4.ip_forward")],
     ),
-    "guards that are removed": (
-        lambda lab: flush_guards(lab, LEAF),
-        [(Effect.REMADE, "guard")],
-    ),
+    "guards that are removed": (lambda lab: flush_guards(lab, LEAF), [(Effect.REMADE, "guard")]),
     "a line of FRR": (
         lambda lab: vty.configure(
             lab.run_directory(LEAF), "bgpd", [f"router bgp {speaker(lab, LEAF).asn}", "timers bgp 7 21", "exit"]

@@ -1,7 +1,5 @@
 """A machine that lacks something: a clear error, and nothing touched."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """Each exercise is broken as it says, and its own solution mends it; nothing of one is left."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any
@@ -61,9 +59,7 @@ def test_it_is_broken_until_it_is_solved(name: str, sandbox: Any) -> None:
 TALKS = "tenants.red.talks_to"
 ECN = "qos.classes.rdma.ecn"
 HALF_MENDS = {
-    "tenant-leak": [
-        ("apply", "--set", f"{TALKS}={{blue: [tcp/443]}}", "--allow", "restart"),
-    ],
+    "tenant-leak": [("apply", "--set", f"{TALKS}={{blue: [tcp/443]}}", "--allow", "restart")],
     "late-ecn": [
         ("apply", "--set", f"{ECN}={{kmin: 290kB, kmax: 800kB, pmax: 1.0}}", "--allow", "restart"),
         ("apply", "--set", f"{ECN}={{kmin: 60kB, kmax: 800kB, pmax: 1.0}}", "--allow", "restart"),

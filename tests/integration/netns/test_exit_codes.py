@@ -1,7 +1,5 @@
 """Exit codes of verbs on a lab that is really there: a program's own, those of shells, and verdicts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

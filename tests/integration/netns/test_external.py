@@ -1,7 +1,5 @@
 """A router outside, on a border leaf: who reaches it, what it is told and believed, and what it may send."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess
@@ -102,7 +100,6 @@ def test_it_is_told_the_subnets_of_its_tenant_and_nothing_else(lab: RunningLab) 
 
 
 def _l3vni(lab: RunningLab) -> int:
-    assert lab.model.overlay is not None
     return lab.model.overlay.tenants[0].vni
 
 

@@ -1,7 +1,5 @@
 """A filter takes the place of another: no packet passes in between, and counters go on."""
 
-from __future__ import annotations
-
 import itertools
 import socket
 import threading

@@ -1,7 +1,5 @@
 """`trace` says which way a flow goes, and packets of that flow go there: the counters of ports are the witness."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Iterator

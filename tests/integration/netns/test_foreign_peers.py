@@ -1,7 +1,5 @@
 """Sockets for peers that are other implementations, on loopback: each datagram comes with its IP header."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import time

@@ -1,7 +1,5 @@
 """gNMI of a real lab, asked by another program's client: interfaces, queues and BGP as the switches have them."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """Daemons that die, links that fail, routing that does not come: what status, check, events and deploy say."""
 
-from __future__ import annotations
-
 import os
 import queue
 import re
@@ -228,10 +226,7 @@ def test_a_time_out_names_exactly_what_is_missing(sandbox: Any) -> None:
     assert routes == _missing_without(lab, "p1-s1-rail1", "uplink1")
     sessions = {line.partition(" is ")[0] for line in caught.value.missing if "BGP" in line}
     peer, port = lab.port("p1-s1-rail1", "uplink1").peer.split(":")
-    assert sessions == {
-        "p1-s1-rail1: BGP to p1-spine1 (uplink1)",
-        f"{peer}: BGP to p1-s1-rail1 ({port})",
-    }
+    assert sessions == {"p1-s1-rail1: BGP to p1-spine1 (uplink1)", f"{peer}: BGP to p1-s1-rail1 ({port})"}
 
 
 def _when_routing_starts(action: Callable[[], None]) -> Callable[[StepEvent], None]:

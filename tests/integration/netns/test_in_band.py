@@ -1,7 +1,5 @@
 """A management network in band: a VNI over the front end's switches, with a server and services, apart from data."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from collections import Counter

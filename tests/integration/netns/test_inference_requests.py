@@ -1,7 +1,5 @@
 """Requests for inference on a real lab: answered beside training, interrupted, a server killed; and a scenario."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """InfiniBand back ends for real: OpenSM over ibsim in a lab, the real tools in hosts, links and managers that go."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Deploy and destroy, interrupted and killed at random moments: what follows leaves nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

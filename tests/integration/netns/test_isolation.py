@@ -1,7 +1,5 @@
 """Attacks on access ports: each is stopped where its guard is on, and is seen to succeed where it is off."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 from dataclasses import replace

@@ -3,8 +3,6 @@
 `test_link_groups.py` has Open vSwitch at two leaves of ours.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Programs of one's own as ranks on the hosts of a lab: what they reach, what is counted, and how all of it ends."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
@@ -64,9 +62,6 @@ def ring(*words: str) -> list[str]:
 
 def words(lines: list[RankLine]) -> list[str]:
     return sorted(line.text for line in lines)
-
-
-# --- what ranks see and reach ---------------------------------------------------------------------------
 
 
 def test_ranks_reach_each_other_over_their_rails_and_all_is_counted(lab: RunningLab) -> None:
@@ -170,9 +165,6 @@ def test_rails_that_do_not_reach_each_other_have_no_program_together(shared_sand
         shared_sandbox.destroy("r")
 
 
-# --- the command line -----------------------------------------------------------------------------------
-
-
 def test_the_verb_prints_ranks_and_tables(shared_sandbox: Any, lab: RunningLab) -> None:
     done = shared_sandbox.cli("launch", "-n", lab.name, "--", *ring())
     assert done.returncode == 0, done.stderr
@@ -194,9 +186,6 @@ def test_python_launches_as_well(shared_sandbox: Any, lab: RunningLab) -> None:
         python("print('here')"), options=LaunchOptions(hosts=(H1,)), on_line=lambda line: found.append(line.text)
     )
     assert result.exit_code == 0 and found == ["here"]
-
-
-# --- congestion control ---------------------------------------------------------------------------------
 
 
 def controls(lab: RunningLab) -> set[str]:
@@ -226,9 +215,6 @@ def test_congestion_control_is_as_before_though_the_launch_was_killed(shared_san
     process.wait()
     until(lambda: not marked(mark), "ranks are gone", ENDS_WITHIN_S)
     until(lambda: controls(lab) == {"cubic"}, "hosts are as before", ENDS_WITHIN_S)
-
-
-# --- the end --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("what", ["rank", "shim", "launch", "ctrl-c"])
@@ -281,9 +267,6 @@ def test_a_lab_may_go_while_its_program_runs(sandbox: Any) -> None:
     assert "was killed by signal 9" in output.read_text()
     output.unlink()
     assert sandbox.leftovers() == []
-
-
-# --- MPI ------------------------------------------------------------------------------------------------
 
 
 def all_reduce(lab: RunningLab, size: int = 1 << 16, **options: Any) -> LaunchResult:

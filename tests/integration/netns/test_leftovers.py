@@ -1,7 +1,5 @@
 """The look for leftovers after a test run: daemons of its own are named, and what others start meanwhile is not."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Programs over libfabric on a lab's hosts, by our provider: all that an RDM endpoint can do, and how it ends."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
@@ -214,10 +212,7 @@ def test_when_the_launch_is_killed_ranks_and_endpoints_end(shared_sandbox: Any, 
 def _provider_processes(parent: int) -> list[int]:
     """The children of a launch that serve the provider."""
     found = subprocess.run(
-        ["pgrep", "-P", str(parent), "-f", "testbed.endpoints.libfabric"],
-        capture_output=True,
-        text=True,
-        check=False,
+        ["pgrep", "-P", str(parent), "-f", "testbed.endpoints.libfabric"], capture_output=True, text=True, check=False
     )
     return [int(pid) for pid in found.stdout.split()]
 

@@ -1,7 +1,5 @@
 """Deploy, deploy again, replace, destroy: exactly what a lab made goes, and nothing else."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

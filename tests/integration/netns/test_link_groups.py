@@ -1,7 +1,5 @@
 """Hosts with a link group to two leaves (MLAG): what is lost when a link, a leaf or the peer link goes."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections import Counter
@@ -57,7 +55,6 @@ def _active(lab: Any, node: str) -> list[str]:
 def _reason(lab: Any, leaf: str) -> str:
     """Why a leaf has left its groups."""
     pair = _status(lab, leaf).pair
-    assert pair is not None
     return pair.reason
 
 

@@ -1,7 +1,5 @@
 """Changing links of live labs and undoing it: on the kernel, in the data path's maps, and as packets see it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from contextlib import closing
@@ -87,7 +85,6 @@ def wire_records(lab: RunningLab) -> list[tuple[int, ...]]:
 def arrived(lab: RunningLab, count: int = 100) -> int:
     """How many of so many requests are answered (ping of iputils)."""
     address = lab.port(*OTHER.split(":")).address
-    assert address is not None
     argv = ["ping", "-q", "-c", str(count), "-i", "0.002", "-W", "1", str(address.ip)]
     said = lab.run("p1-s1-h1", argv, timeout_s=60).stdout
     return int(next(line for line in said.splitlines() if "received" in line).split(",")[1].split()[0])
@@ -214,8 +211,6 @@ def test_a_change_outlives_the_process_that_made_it(sandbox: Any) -> None:
     assert seen(lab, "p1-s1-h1") == before
     sandbox.destroy()
 
-
-# ------------------------------------------------------------------ delay
 
 # A kernel without netem cannot delay, but it can send arrivals through the ifb, which is most of what could go wrong.
 # With netem the same messages delay; that is tried where such a kernel is at hand (the virtual machine's).

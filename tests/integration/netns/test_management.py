@@ -1,7 +1,5 @@
 """An out-of-band network: its server reaches every node, and it and the data networks are apart, shown by attacks."""
 
-from __future__ import annotations
-
 import struct
 from collections import Counter
 from contextlib import closing

@@ -1,7 +1,5 @@
 """A lab as a Mininet network: scripts, the prompt, the same kernel objects as without, and nothing left."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """One run over three transports on a real lab: each network has its own, and each host a worker for each."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -68,16 +66,12 @@ def workload() -> Workload:
 
 def test_each_tenant_goes_over_its_own_in_one_run_and_again(lab: RunningLab, nics: tuple[PortPlan, ...]) -> None:
     carried = workload()
-    with (
-        SharedWorkers() as shared,
-        WorkloadRunner(lab, Transport(), shared=shared, of_tenants=TRANSPORTS) as runner,
-    ):
+    with SharedWorkers() as shared, WorkloadRunner(lab, Transport(), shared=shared, of_tenants=TRANSPORTS) as runner:
         for seed in (1, 2):
             result = runner.run(carried, nics, WorkloadRunOptions(seed=seed))
             assert result.complete, result.failure
             assert None not in result.transfers.end_s
             assert [one.wrong for one in result.collectives] == [0]
-            assert result.requests is not None
             assert result.requests.table.number == list(range(len(carried.requests)))
             assert result.requests.counts.answered == len(carried.requests) > 5
     by_port: dict[int | None, set[int | None]] = {}

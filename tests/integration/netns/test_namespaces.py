@@ -1,7 +1,5 @@
 """Namespaces made many at a time."""
 
-from __future__ import annotations
-
 import errno
 import os
 import threading
@@ -73,8 +71,6 @@ def test_a_conversation_by_pyroute2_leaves_no_thread_and_no_descriptor() -> None
     syscalls.in_thread(talk)
     assert (descriptors(), threading.active_count()) == before
 
-
-# --- settings of a namespace where /proc/sys is read-only, as in a container that is not privileged -----------
 
 FORWARDING = "/proc/sys/net/ipv4/ip_forward"
 

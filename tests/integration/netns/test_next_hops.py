@@ -1,7 +1,5 @@
 """Neighbours of traffic: without them packets overtake each other in the kernel, and runs resolve them first."""
 
-from __future__ import annotations
-
 import itertools
 import socket
 from collections.abc import Sequence
@@ -65,7 +63,6 @@ def known(lab: RunningLab, hops: Sequence[NextHop]) -> list[bool]:
 
 def udp_socket(lab: RunningLab, nic: PortPlan) -> socket.socket:
     def make() -> socket.socket:
-        assert nic.address is not None
         item = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         item.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
         item.bind((str(nic.address.ip), PORT))

@@ -1,7 +1,5 @@
 """Nodes are what they say: a program in one sees its name, the names of all others, and of a switch its FRR."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -33,7 +31,6 @@ def lab(shared_sandbox: Sandbox) -> RunningLab:
 
 def address_of(lab: RunningLab, node: str) -> str:
     port = lab.port(node, "rail1")
-    assert port.address is not None
     return str(port.address.ip)
 
 
@@ -174,7 +171,6 @@ def test_a_shell_that_is_open_sees_the_daemons_that_are_started_anew(lab: Runnin
         assert start_routing(lab, SPINE)
 
         def established() -> bool:
-            assert shell.stdin is not None and shell.stdout is not None
             shell.stdin.write(b"vtysh -c 'show bgp summary json' 2>&1 | tr -d '\\n'; echo\n")
             shell.stdin.flush()
             return b'"state":"Established"' in shell.stdout.readline().replace(b" ", b"")

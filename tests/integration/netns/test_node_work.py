@@ -4,8 +4,6 @@ What "stay" means is read from the kernel and from FRR: interfaces keep index, a
 sessions between others keep their uptime.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -179,9 +177,6 @@ def test_a_node_without_power_is_made_anew_without(lab: RunningLab) -> None:
     assert find_drift(fresh(lab)).rows == (), "as somebody wants it"
     power_on(fresh(lab), LEAF)
     until(lambda: check_lab(fresh(lab)).exit_code == 0, "the lab is whole again")
-
-
-# ------------------------------------------------------------------ killed
 
 
 KILLED_AT: dict[str, tuple[Any, str, int]] = {

@@ -1,7 +1,5 @@
 """NVMe/TCP between network namespaces: contents are verified, and a target that dies loses nothing unsaid."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
@@ -200,7 +198,6 @@ def test_flood_of_connections_and_garbage(pair: Pair) -> None:
         before = running.resident_bytes
         argv = ["ip", "netns", "exec", pair.near, sys.executable, "-c", FLOOD, FAR]
         with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as flood:
-            assert flood.stdout is not None
             assert int(flood.stdout.readline()) > 150
             assert int(flood.stdout.readline()) == 300
             assert running.resident_bytes < before + 16 * MIB

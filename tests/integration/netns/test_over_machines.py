@@ -4,8 +4,6 @@ That it comes up, is tested across the cut and is gone afterwards has a shorter 
 (`test_runs_over_machines.py`).
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """`check` finds a link that is too narrow for what NICs send, whichever of the equally short ways it is on."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 

@@ -1,7 +1,5 @@
 """The measuring tools over UET and RoCE between namespaces: over a single link, and through the switches of a lab."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -10,17 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from perftest_sides import (
-    LINK_MTU,
-    PATIENCE_S,
-    TOOL,
-    Side,
-    captured,
-    joined_namespaces,
-    lab_hosts,
-    measure,
-    output_of,
-)
+from perftest_sides import LINK_MTU, PATIENCE_S, TOOL, Side, captured, joined_namespaces, lab_hosts, measure, output_of
 from tshark_output import run_tshark
 
 from testbed.protocols.roce.packets.opcodes import Opcode
@@ -95,9 +83,6 @@ def test_a_namespace_without_a_way_to_the_server(transport: str) -> None:
     result = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert result.returncode == 1
     assert result.stderr == f"{transport}_write_bw: no way to 10.78.0.2: Network is unreachable\n"
-
-
-# --- a lab -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """Planes on the real kernel: each carries its own packets, none reaches another, and one that fails takes half."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from typing import Any
 

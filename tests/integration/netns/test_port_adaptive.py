@@ -5,8 +5,6 @@ adapts for each packet and e for each flowlet, s pins destinations, and q hashes
 hosts send to the four hosts of leaf z.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import socket

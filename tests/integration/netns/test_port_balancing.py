@@ -5,8 +5,6 @@ that spine to one of two super-spines. Pod a has a seed for each switch, pod p t
 f balances flowlets, and the switches of pod k leave hashing to the kernel.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """What labs with switch ports leave behind: nothing, whatever became of the deploy. And one QoS in another's place."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -1,7 +1,5 @@
 """Pausing on a real lab: frames that tshark decodes, priorities and hops, forged frames, storms, the agent's death."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil
@@ -96,8 +94,6 @@ def event_stream(box: Any, lab: PortLab) -> Iterator[Any]:
         process.wait(30)
 
 
-# --- frames ----------------------------------------------------------------------------------------------
-
 FIELDS = (
     "frame.len",
     "eth.src",
@@ -161,9 +157,6 @@ def pauses(packets: list[Packet], priority: int) -> tuple[list[int], list[int]]:
     return [ns for quanta, ns in of_priority if quanta], [ns for quanta, ns in of_priority if not quanta]
 
 
-# --- hops and priorities ---------------------------------------------------------------------------------
-
-
 def test_pause_spreads_upstream_hop_by_hop_and_releases_in_order(lab: PortLab) -> None:
     sender = lab.gate("h1", "eth1", RDMA)
     before = int(sender["xon_received"])
@@ -216,9 +209,6 @@ def test_a_link_that_goes_down_takes_its_queue_along_and_resumes_who_waited(lab:
         send_until(item, lambda: received(sink), "packets pass again")
     lab.still()
     lab.calm()
-
-
-# --- forged frames ---------------------------------------------------------------------------------------
 
 
 def malformed_frames() -> list[bytes]:
@@ -276,9 +266,6 @@ def test_a_flood_of_forged_frames_wedges_nothing(lab: PortLab) -> None:
     status = agent.status()
     assert status.pid == first.pid
     assert status.labs[lab.name].failures == first.labs[lab.name].failures
-
-
-# --- failing open ----------------------------------------------------------------------------------------
 
 
 def test_the_watchdog_frees_a_queue_in_a_storm(lab: PortLab, shared_sandbox: Any) -> None:

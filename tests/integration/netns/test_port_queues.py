@@ -1,7 +1,5 @@
 """Queues of switch ports on a real lab: trimming, WRED and ECN, the shared buffer."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 from collections.abc import Iterator
@@ -93,8 +91,6 @@ def lab(shared_sandbox: Any) -> Iterator[PortLab]:
         lab.reconciles()
 
 
-# --- the rate --------------------------------------------------------------------------------------------
-
 AHEAD_TRIES, LATENESS_S = 5, 0.2e-3
 
 
@@ -116,9 +112,6 @@ def test_an_idle_port_is_no_more_ahead_of_its_rate_than_the_shapers_window(lab: 
             assert len(arrived) == 8
             aheads.append(max(n * frame_s - (ns - arrived[0]) / 1e9 for n, ns in enumerate(arrived)))
     assert min(aheads[1:]) <= SHAPER_WINDOW_S + LATENESS_S, "the first frame of a class may have gone for nothing"
-
-
-# --- trimming --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("priority", [RDMA, BULK])
@@ -183,9 +176,6 @@ def test_what_is_too_short_to_trim_is_dropped(lab: PortLab) -> None:
         send_until(item, lambda: queue["tail_packets"] - tail >= 100, "100 dropped", payload=36)
         lab.still()
     assert queue["trimmed_packets"] == trimmed
-
-
-# --- WRED and ECN ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ecn", [ECT0, ECT1])
@@ -280,9 +270,6 @@ def test_what_is_marked_already_is_not_marked_again(lab: PortLab) -> None:
         packets = tap.udp()
     assert {packet.ecn for packet in packets} == {CE}
     assert queue["ce_packets"] == before["ce_packets"], "marked here: none"
-
-
-# --- the shared buffer -----------------------------------------------------------------------------------
 
 
 def test_one_hot_queue_takes_its_share_of_the_buffer(lab: PortLab) -> None:

@@ -1,7 +1,5 @@
 """The emulated wire between switch ports on a real lab: loss, corruption, silence, and counters that add up."""
 
-from __future__ import annotations
-
 import itertools
 import socket
 import threading

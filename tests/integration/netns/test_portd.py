@@ -1,7 +1,5 @@
 """The pause agent on real ports: lossless classes, forged frames, storms, the watchdog, deaths of both processes."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json
@@ -18,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import waiting
+from attached_ports import attached_port
 from pfc_frames import MAX_QUANTA, PfcFrame, decode_pfc, encode_pfc
 from portd_lab import LOSSLESS, SINK, PauseLab, own_name, pause_lab
 
@@ -27,7 +26,7 @@ from testbed.base.linux.namespaces import NETNS_DIRECTORY
 from testbed.base.unix_sockets import socket_path
 from testbed.daemons.kit.process import start_module
 from testbed.daemons.portd import remains
-from testbed.daemons.portd.attachment import LabAttachment, PortAttachment
+from testbed.daemons.portd.attachment import LabAttachment
 from testbed.daemons.portd.client import AGENT_MODULE, PauseAgent
 from testbed.daemons.portd.companion import LOG_NAME, SOCKET_NAME
 from testbed.daemons.portd.errors import NoSuchPort, PauseAgentError, PauseAgentMissing
@@ -127,9 +126,6 @@ def gone(pid: int) -> bool:
         return True
 
 
-# --- pausing -----------------------------------------------------------------------------------------
-
-
 def test_lossless_classes_lose_nothing_over_two_hops(agent: PauseAgent, run: Path) -> None:
     """2:1 into 20 Mbit/s in two lossless priorities: pause spreads to both senders, and all is let go of after."""
     with attached(agent, run) as lab, lab.packets("a", "to-s1") as tap:
@@ -226,9 +222,6 @@ def test_storm_pauses_the_peer_until_it_ends(agent: PauseAgent, run: Path) -> No
             agent.storm(lab.name, 1, 3, -5)
 
 
-# --- deaths ------------------------------------------------------------------------------------------
-
-
 def test_killed_agent_fails_open_and_its_successor_resumes(agent: PauseAgent, run: Path) -> None:
     with attached(agent, run) as lab, flood(lab, "a", 3):
         gate = Gate(lab, "a", "s1")
@@ -283,9 +276,6 @@ def test_terminated_agent_opens_its_gates_first(agent: PauseAgent, run: Path) ->
         until(lambda: "portd-resumed" in kinds(lab), "another agent takes over")
 
 
-# --- labs come and go --------------------------------------------------------------------------------
-
-
 def test_agent_and_guard_end_with_the_last_lab(agent: PauseAgent, run: Path) -> None:
     with attached(agent, run, "a") as one:
         with attached(agent, run, "b") as two:
@@ -319,10 +309,7 @@ def test_detach_opens_what_is_closed(agent: PauseAgent, run: Path) -> None:
 def test_attaching_again_takes_the_new_ports(agent: PauseAgent, run: Path) -> None:
     with attached(agent, run) as lab:
         fewer = LabAttachment(
-            lab=lab.name,
-            pin_directory=lab.pins,
-            events_file=lab.events_file,
-            ports=lab.attachment.ports[:4],
+            lab=lab.name, pin_directory=lab.pins, events_file=lab.events_file, ports=lab.attachment.ports[:4]
         )
         agent.attach(fewer)
         assert agent.status().labs[lab.name].ports == 4
@@ -390,17 +377,13 @@ def test_thousands_of_ports_attach_in_half_a_second(agent: PauseAgent, run: Path
         for number in range(1, count + 1)
     ]
     ports = tuple(
-        PortAttachment(
-            number=number,
-            peer=((number - 1) ^ 1) + 1,
+        attached_port(
+            number,
+            ((number - 1) ^ 1) + 1,
             node=f"p1-s1-rail{number % 168}",
             interface=f"down{number}",
             namespace=str(NETNS_DIRECTORY / f"{name}-p1-s1-rail{number % 168}"),
             ifindex=number,
-            mac="02:00:00:00:00:01",
-            rate_bps=50_000_000,
-            mtu_bytes=1500,
-            lossless=(3,),
         )
         for number in range(1, count + 1)
     )
@@ -422,17 +405,8 @@ def _no_buffer() -> BufferPlan:
     from testbed.lab.core.model.qos import BalancingMode, HashEngine
 
     return BufferPlan(
-        node="",
-        shared_bytes=1,
-        headroom_bytes=0,
-        mode=BalancingMode.FLOW,
-        hash=HashEngine.EBPF,
-        gap_ns=0,
-        seed=1,
+        node="", shared_bytes=1, headroom_bytes=0, mode=BalancingMode.FLOW, hash=HashEngine.EBPF, gap_ns=0, seed=1
     )
-
-
-# --- the control socket ------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager

@@ -3,8 +3,6 @@
 How long a silence was is measured, not hoped for, so that a busy machine changes nothing.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,7 +1,5 @@
 """Programs of one's own as the traffic of scenarios, on live labs: steps, faults at steps, failures, and trust."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import signal

@@ -1,7 +1,5 @@
 """The fixtures of the plugin in somebody else's tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 The leaves of this lab speak iBGP; those of other labs with link groups speak eBGP.
 """
 
-from __future__ import annotations
-
 import json
 import select
 import socket
@@ -76,7 +74,6 @@ def priority(lab: PortLab) -> dict[str, int]:
 
 def _address(lab: PortLab, host: str) -> str:
     nic = next(nic for item in lab.running.plan.hosts for nic in item.nics if (nic.node, nic.name) == (host, "fe0"))
-    assert nic.address is not None
     return str(nic.address.ip)
 
 

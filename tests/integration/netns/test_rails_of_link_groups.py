@@ -1,7 +1,5 @@
 """NICs of the back end with a link group to the two switches of their rail: what a link or a switch takes along."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

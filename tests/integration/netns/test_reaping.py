@@ -1,7 +1,5 @@
 """A destroy returns when what it ended is gone from the process table, also where that is slow, or says what stays."""
 
-from __future__ import annotations
-
 import functools
 import re
 import subprocess

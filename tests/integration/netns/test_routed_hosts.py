@@ -1,7 +1,5 @@
 """Hosts that speak BGP with two leaves: ECMP both ways, what is lost when one goes, and what leaves believe of them."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A routing loop on the real kernel: packets go round as often as their time to live says, and `check` finds it."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from types import SimpleNamespace
 from typing import Any

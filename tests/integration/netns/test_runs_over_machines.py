@@ -1,7 +1,5 @@
 """Scenarios on one lab over two machines made of namespaces: one record, whatever clocks say, and nothing left."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -109,10 +107,7 @@ def test_a_scenario_runs_on_both_machines_and_its_record_has_what_both_have_seen
             assert whole < sent[host, "rail1"] < HEADERS * whole, f"{host} of {sent}"
         up = sum(count for (node, name), count in sent.items() if node == "p1-s2-rail1" and name.startswith("uplink"))
         assert whole < up < HEADERS * whole, "one rank there sends to the other machine"
-        assert {name.split(":")[1] for name in (one["name"] for one in run["series"])} >= {
-            "p1-s1-rail1",
-            "p1-s2-rail1",
-        }
+        assert {name.split(":")[1] for name in (one["name"] for one in run["series"])} >= {"p1-s1-rail1", "p1-s2-rail1"}
     kept_up = all(check["ok"] for point in record["points"] for run in point["runs"] for check in run["checks"])
     for expectation in record["expectations"]:
         assert expectation["outcome"] == "pass" or (expectation["metric"] != "wrong" and not kept_up), expectation

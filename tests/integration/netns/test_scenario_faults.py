@@ -1,7 +1,5 @@
 """Faults of scenarios on live labs: what happened is an event, and what did not makes the run invalid and is named."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Sweeps from the command line: points on labs, some of them only, on with what was interrupted, and what is left."""
 
-from __future__ import annotations
-
 import json
 import signal
 import time

@@ -1,7 +1,5 @@
 """The services of the management network, each asked by a client of its own; what they may do, and how they end."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

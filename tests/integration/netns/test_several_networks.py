@@ -1,7 +1,5 @@
 """A lab of several networks: each carries its own packets, none joins another, and links fail by themselves."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import time

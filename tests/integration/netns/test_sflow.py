@@ -1,7 +1,5 @@
 """sFlow of a real lab: what switches send while traffic runs, as their specification and other programs read it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket

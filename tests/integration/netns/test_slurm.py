@@ -1,7 +1,5 @@
 """A job scheduler over the management network: jobs that move data between hosts, and what becomes of dead nodes."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """Points of a scenario as the jobs of an array of Slurm's, as the guide to pools has it, and their one record."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 import sys

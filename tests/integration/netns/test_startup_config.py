@@ -1,7 +1,5 @@
 """A node's own configuration on real FRR: deployed, shown, changed in place, and refused before anything is touched."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Storage targets that real servers serve, with fio at the hosts: nothing of ours is at either end of a connection."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import time
@@ -158,9 +156,6 @@ def test_jobs_of_a_workload_over_nfs(lab: RunningLab) -> None:
     assert result.complete, result.failure
     assert result.transfers.size_bytes[:3] == [256 << 10, 256 << 10, 64 << 10]
     assert 65536 <= result.transfers.size_bytes[3] < 16 << 20
-
-
-# --- contents, over the loopback interface of the machine ------------------------------------------------
 
 
 class Heard:

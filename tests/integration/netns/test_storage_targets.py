@@ -1,7 +1,5 @@
 """Storage targets on a real lab: hosts write to them and read from them by NVMe/TCP, through their medium."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable
@@ -152,7 +150,6 @@ def test_the_medium_takes_its_time(lab: RunningLab) -> None:
 def test_a_full_target_ends_the_run_with_what_was_not_written(lab: RunningLab) -> None:
     """One host writes 8 MB to a target of 6: commands that it refused are as little safe as those under way."""
     result = run(lab, checkpoint(2, size_bytes=8 * MB), "flash1", hosts=1, io_bytes=1 << 20)
-    assert result.failure is not None
     message = result.failure.message
     assert "Capacity Exceeded; not safe are " in message
     assert result.failure.hint == "a larger capacity of the target, or less to write"

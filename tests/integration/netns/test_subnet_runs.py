@@ -1,7 +1,5 @@
 """Scenarios of `kind: ib` over the wires of a lab that is up, as those in virtual time: the same record and metrics."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -118,9 +116,7 @@ def test_two_senders_to_one_wait_for_credits(lab: RunningLab) -> None:
 
 def test_a_link_that_goes_costs_frames_until_the_manager_has_other_tables(lab: RunningLab) -> None:
     wires = LiveSubnet(lab).wires
-    assert wires is not None
     path = wires.subnet().path("p1-s1-h1:rail1", "p1-s2-h1:rail1")
-    assert path is not None
     leaf, port = path[1]
     link = next(str(state.a) for state in LiveSubnet(lab).links() if (state.link.a, state.link.a_port) == (leaf, port))
     faults = f"faults:\n  - {{at: 300ms, until: 900ms, link: '{link}', down: true}}\n"
@@ -144,16 +140,13 @@ def faults_of(lab: RunningLab, faults: str, workload: str = "{kind: tornado, shi
     assert check.ok, check
     live = LiveSubnet(lab)
     assert all(state.up for state in live.links())
-    assert live.wires is not None
     assert live.wires.subnet().lfts == live.reader.read().lfts, "frames go by the tables that the nodes hold"
     return result
 
 
 def test_a_switch_that_is_killed_takes_its_frames_along_and_comes_back(lab: RunningLab) -> None:
     wires = LiveSubnet(lab).wires
-    assert wires is not None
     path = wires.subnet().path("p1-s1-h1:rail1", "p1-s2-h1:rail1")
-    assert path is not None
     spine = path[2][0]
     result = faults_of(lab, f"{{at: 300ms, until: 900ms, node: {spine}, kill: true}}")
     kinds = [event.kind for event in point_of(result).runs[0].events]
@@ -238,7 +231,6 @@ def test_an_interrupted_run_is_kept_and_gives_the_hcas_back(
 def test_a_run_ends_with_its_wires(lab: RunningLab, long_run: subprocess.Popen[bytes]) -> None:
     """It says what has ended, and the next one has wires again."""
     live = LiveSubnet(lab)
-    assert live.wires is not None
     os.kill(int(live.wires.status()["pid"]), signal.SIGKILL)
     assert long_run.wait(60) != 0
     live.start_wires()

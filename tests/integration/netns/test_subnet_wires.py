@@ -1,8 +1,6 @@
 """The wires of an InfiniBand subnet that is up: bytes go over them by OpenSM's tables, and perfquery reads the counters
 of the ports that they went by."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -109,7 +107,6 @@ def carry(live: LiveSubnet, frames: int) -> None:
 
 def expect(adapter: HostAdapter, number: int, slid: int) -> None:
     one = adapter.receive()
-    assert one is not None
     assert (one.psn, one.slid, one.payload) == (number, slid, PAYLOAD)
 
 
@@ -145,7 +142,6 @@ def test_counters_are_begun_anew_by_the_tool_and_wide_ones_and_lanes_agree(lab: 
 
 def test_the_tool_of_hosts_sends_and_counts(lab: RunningLab, live: LiveSubnet) -> None:
     receiver = lab.spawn("p1-s2-h2", ("ibframes", "receive", "--frames", "200"), stdout=subprocess.PIPE, text=True)
-    assert receiver.stdout is not None
     lid = json.loads(receiver.stdout.readline())["lid"]
     sent = lab.run("p1-s1-h1", ("ibframes", "send", str(lid), "--frames", "200"), timeout_s=60)
     assert sent.returncode == 0, sent
@@ -168,7 +164,6 @@ def test_two_senders_to_one_wait_for_credits_and_lanes_get_their_weights(lab: Ru
         order = []
         for _ in range(2 * frames):
             found = target.receive()
-            assert found is not None
             assert found.vl == found.sl
             order.append(found.sl)
         for sender in senders:
@@ -204,7 +199,6 @@ def test_a_link_that_goes_loses_frames_until_opensm_has_routed_around_it(lab: Ru
         assert counters(lab, live, (leaf, port))["LinkDownedCounter"] == 1
         assert counters(lab, live, (leaf, port))["PortXmitDiscards"] == 5, "none is lost by the new tables"
         told = live.last_reroute(place)
-        assert told is not None
         assert 0 < told.manager_s <= told.lab_s
         assert f"{told.time_scale:,} times slower" in told.sentence
         assert told.time_scale == TIME_SCALE
@@ -290,7 +284,6 @@ def test_frames_across_partitions_are_dropped_and_counted(shared_sandbox: Any) -
         with open_hca(live, red) as source, open_hca(live, "p1-s2-h1:rail1") as friend:
             source.send(friend.lid, PAYLOAD)
             found = friend.receive()
-            assert found is not None
             assert (found.pkey, found.sl, found.vl) == (0x8001, 1, 1)
             for pkey in (0x8001, 0x8002):  # one's own, which the other has not, and the other's
                 source.send(lid_of(live, blue), PAYLOAD, pkey=pkey, sl=0)

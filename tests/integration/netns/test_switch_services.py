@@ -1,7 +1,5 @@
 """The services of the management network that switches use: who may log in to them, and what they report of BGP."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Telemetry of a real lab: counters that reconcile while traffic runs, the verbs `stats` and `serve`."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
@@ -64,7 +62,6 @@ def traffic(lab: Lab) -> Iterator[subprocess.Popen[bytes]]:
     """Datagrams of the rdma class, ECT(0), from one segment to the other, as fast as the NIC takes them."""
     receiver = lab.node("p1-s2-h1").spawn([sys.executable, "-c", RECEIVER], stdout=subprocess.PIPE)
     try:
-        assert receiver.stdout is not None
         assert receiver.stdout.readline() == b"ready\n"
         sender = lab.node("p1-s1-h1").spawn([sys.executable, "-c", SENDER, lab.node("p1-s2-h1").address("rail1")])
         try:
@@ -152,7 +149,6 @@ def test_stats_prints_tables_and_documents(lab: Lab, shared_sandbox: Any) -> Non
 def test_watch_ends_cleanly(lab: Lab, shared_sandbox: Any) -> None:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = shared_sandbox.start("stats", "--watch", "200ms", "-f", "json", **pipes)
-    assert process.stdout is not None
     frames = [json.loads(process.stdout.readline()) for _ in range(3)]
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=20)
@@ -176,7 +172,6 @@ def test_metrics_of_labs_that_come_and_go(lab: Lab, shared_sandbox: Any) -> None
     process = shared_sandbox.start("serve", "metrics", "--listen", "127.0.0.1:0", stderr=subprocess.PIPE, text=True)
     plain_name = shared_sandbox.name("plain")
     try:
-        assert process.stderr is not None
         address = process.stderr.readline().split()[1]
         families = scrape(address)
         assert labs_of(families) == {lab.name: 1}

@@ -1,7 +1,5 @@
 """What networks, tenants of the topology and tenants of a workload did in one run, told apart on a real lab."""
 
-from __future__ import annotations
-
 import pytest
 from waiting import until
 

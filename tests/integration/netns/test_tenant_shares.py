@@ -1,7 +1,5 @@
 """Shares of tenants on real switches: a cap holds against a host that ignores it, a guarantee against a flood."""
 
-from __future__ import annotations
-
 import json
 import select
 import socket
@@ -108,7 +106,6 @@ def _tcp_bps(lab: PortLab, source: Place, destination: Place, seconds: int = 2) 
     """The goodput of one flow of TCP."""
     argv = ["iperf3", "-s", "-1", "--forceflush", "-B", destination[1]]
     with lab.running.spawn(destination[0], argv, stdout=subprocess.PIPE) as server:
-        assert server.stdout is not None
         while b"listening on" not in server.stdout.readline():
             assert server.poll() is None
         argv = ["iperf3", "-c", destination[1], "-B", source[1], "-t", str(seconds), "-J"]

@@ -1,7 +1,5 @@
 """Tenants of an EVPN overlay on real switches: bridged and routed over VXLAN, apart from each other, and gone after."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
@@ -113,7 +111,6 @@ def _captured(
     argv = ["tcpdump", "--immediate-mode", "-n", "-l", *(["-tv"] if verbose else []), "-i", interface, expression]
     with tempfile.TemporaryFile() as out:
         capture = lab.spawn_at(lab.port(node, interface), argv, stdout=out, stderr=subprocess.PIPE)
-        assert capture.stderr is not None
         while b"listening on" not in capture.stderr.readline():
             assert capture.poll() is None
         try:
@@ -207,10 +204,7 @@ def test_a_connection_keeps_its_path_after_a_time_out(lab: RunningLab) -> None:
             in_namespace(host, lambda: rehash.write_text("1"))
             stack.callback(in_namespace, host, lambda: rehash.write_text("0"))
             others = [connect() for _ in range(8)]
-            until(
-                lambda: all(tcp_info(one)[2] >= tried for one in kept + others),
-                "each was tried three times",
-            )
+            until(lambda: all(tcp_info(one)[2] >= tried for one in kept + others), "each was tried three times")
         ports: dict[int, set[str]] = {}
         for outer, inner in pairwise(packets):
             wrapped = re.search(r"\.(\d+) > [\d.]+\.4789: VXLAN", outer)
@@ -332,8 +326,6 @@ def test_nics_in_no_tenant_stay_on_their_rail(lab: RunningLab) -> None:
     nics = {(nic.node, nic.name): nic for host in lab.plan.hosts for nic in host.nics}
     mine, other = nics["p1-s1-h1", "rail2"], nics["p1-s1-h4", "rail2"]
     assert not mine.tenant
-    assert mine.address is not None
-    assert other.address is not None
     assert (mine.mtu_bytes, nics["p1-s1-h1", "rail1"].mtu_bytes) == (4500, 4450)
     assert _pings(lab, "p1-s1-h1", str(other.address.ip), source=str(mine.address.ip))
 
@@ -521,7 +513,6 @@ def _check_that_marks_come_out_of_the_tunnel(lab: RunningLab, target: str) -> No
     hands the mark on to the inner one (RFC 6040 section 4.2). What is trimmed is lost."""
     ect0, ce = 0x6A, 0x6B
     taker = lab.spawn("p1-s1-h3", [sys.executable, "-c", RECEIVES, target], stdout=subprocess.PIPE)
-    assert taker.stdout is not None
     taker.stdout.readline()
     with _captured(lab, FAR_LEAF, "uplink1", "udp port 4789", verbose=True) as lines:
         sent = lab.run("p1-s1-h1", [sys.executable, "-c", SENDS, target, str(ect0)])

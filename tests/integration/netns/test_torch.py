@@ -1,7 +1,5 @@
 """PyTorch data-parallel training on a lab: over gloo and over the backend `lab`, with and without a failing uplink."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The sockets and the loop of the UET agent on a real link: trimming, offloads on and off, a slow port, the MTU."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket
@@ -234,9 +232,6 @@ def test_a_slow_port_holds_the_sender_back(link: Link, cleanup: ExitStack) -> No
     assert numbers(far.inbox) == list(range(500))
     assert pair.groups[0].counters.blocked > 5
     assert took_s > 0.9 * 500 * 4202 * 8 / 100e6
-
-
-# --- trimming ----------------------------------------------------------------------------------------
 
 
 def send_raw(link: Link, remote: str, tos: int, udp: bytes) -> None:

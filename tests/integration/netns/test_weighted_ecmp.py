@@ -1,7 +1,5 @@
 """Weighted next hops on real FRR and a real kernel: weights by the bandwidth behind each path, and after a failure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,7 +34,6 @@ def weights(lab: PortLab, host: str = "h4") -> dict[str, int]:
     """Of leaf1's next hops to a host of leaf2, by interface, as the kernel has them."""
     names = {port.ifindex: port.name for port in lab.running.plan.ports if port.node == "leaf1"}
     (nic,) = next(one.nics for one in lab.running.plan.hosts if one.node == host)
-    assert nic.address is not None
     found = lab.running.bgp_weights("leaf1").get(route_key(nic.address.network), {})
     return {names[index]: weight for index, weight in sorted(found.items())}
 

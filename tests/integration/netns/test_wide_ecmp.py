@@ -1,7 +1,5 @@
 """ECMP at its limits: the kernel has as many next hops as `validate` counts, and `check` says of how many ways."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -28,11 +26,7 @@ def test_the_kernel_has_as_many_next_hops_as_are_counted(
     sandbox: Any, spines: int, links: int, ecmp: int, detail: str
 ) -> None:
     model = sandbox.model(
-        hosts=1,
-        gpus=1,
-        spines=spines,
-        uplink=UplinkParams(count=links),
-        routing=Routing(ecmp=ecmp, bfd_auto=False),
+        hosts=1, gpus=1, spines=spines, uplink=UplinkParams(count=links), routing=Routing(ecmp=ecmp, bfd_auto=False)
     )
     lab = sandbox.deploy(model).lab
     subnet = lab.port(FAR_HOST, "rail1").address.network

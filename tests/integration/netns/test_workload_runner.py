@@ -1,7 +1,5 @@
 """Workloads on a real lab, over TCP, UET and RoCE: right data, patterns, deaths, refusals, interrupts, limits."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

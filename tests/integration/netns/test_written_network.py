@@ -1,7 +1,5 @@
 """A storage network whose switches and links are written out, with a server that is in no other network."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

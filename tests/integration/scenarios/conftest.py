@@ -1,7 +1,5 @@
 """Runs of shipped scenarios that the tests of this folder share."""
 
-from __future__ import annotations
-
 import pytest
 from scenario_runs import ScenarioRuns
 

@@ -8,8 +8,6 @@ One emulation in the band is enough. One outside may have met a moment that no t
 again, and each point is judged by the median of all valid emulations, never by the best.
 """
 
-from __future__ import annotations
-
 import pytest
 from scenario_runs import ScenarioRuns, in_band, simulation_over_emulation
 

@@ -1,7 +1,5 @@
 """What the figures of flows are worth: shipped scenarios as flows and as packets, point by point."""
 
-from __future__ import annotations
-
 import pytest
 from flow_ratios import SCENARIOS, Row, inside_share, measure, near_share, print_rows
 

@@ -1,7 +1,5 @@
 """The scenarios of the gallery of papers, run to their verdict."""
 
-from __future__ import annotations
-
 import pytest
 from scenario_runs import SCENARIOS, ScenarioRuns
 

@@ -7,8 +7,6 @@ check knows of. A failure is run again, twice at most: what fails each time fail
 more as long as there is time for it, and shown.
 """
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

@@ -4,8 +4,6 @@ Nothing of this machine has a part in it, so no run is repeated. The reference p
 same check that refuses the others (`tests/unit/run/simulated/test_shipped_simulations.py`).
 """
 
-from __future__ import annotations
-
 import pytest
 from scenario_runs import NOT_SIMULATED, SCENARIOS, ScenarioRuns
 

@@ -1,7 +1,5 @@
 """Commands of a test in the lab VM: a fork of the command server is to a test what a command of its own is."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

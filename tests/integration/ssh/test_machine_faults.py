@@ -3,8 +3,6 @@
 QEMU is a program of ours that does as QEMU does (fake_qemu.py); keepers, keys, sockets, files and SSH are real.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -122,9 +120,6 @@ def command_line(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-# --- on the wall clock -------------------------------------------------------------------------------
-
-
 def test_its_files_are_nobody_elses_and_its_keys_are_new_each_time(image: VmImage) -> None:
     machine = start(image)
     assert stat.S_IMODE(machine.directory.stat().st_mode) == 0o700
@@ -140,7 +135,6 @@ def test_its_files_are_nobody_elses_and_its_keys_are_new_each_time(image: VmImag
 def test_it_is_told_to_listen_on_the_loopback_alone(image: VmImage) -> None:
     machine = start(image)
     record = machine.record
-    assert record is not None
     options = Path(f"/proc/{record.pid}/cmdline").read_bytes().decode().split("\0")
     assert [word for word in options if "hostfwd" in word] == [f"user,id=net,hostfwd=tcp:127.0.0.1:{record.port}-:22"]
     (qmp,) = (word for word in options if word.startswith("unix:"))
@@ -306,9 +300,6 @@ def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("it did not come to that")
 
 
-# --- in virtual time ---------------------------------------------------------------------------------
-
-
 def run_job(image: VmImage, tmp_path: Path, *, timeout_s: float = TIMEOUT_S) -> tuple[virtual.JobOutcome, bytes]:
     said, warned = bytearray(), bytearray()
     work = tmp_path / "work"
@@ -361,9 +352,6 @@ def test_no_room_for_results(image: VmImage, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(virtual.workplace, "unpack", full)
     with pytest.raises(ImageError, match=rf"no space left on the disk of {tmp_path / 'results'}"):
         run_job(image, tmp_path)
-
-
-# --- QEMU and KVM ------------------------------------------------------------------------------------
 
 
 def qemu(directory: Path) -> str:
@@ -425,9 +413,6 @@ class TestKvm:
         monkeypatch.setattr(emulator, "KVM_PROBE_S", 0.5)
         fault("silent")
         assert "did not start under KVM within" in kvm_lacks(FAKE, image, device=device)
-
-
-# --- the box -----------------------------------------------------------------------------------------
 
 
 def copying(image: VmImage) -> Emulator:

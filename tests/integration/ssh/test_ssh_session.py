@@ -1,7 +1,5 @@
 """Commands and files over SSH: what comes back, and what happens when the connection does not hold."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json

@@ -1,7 +1,5 @@
 """Link groups of hosts by the kernel's bonding, in the lab VM: the smallest lab with a pair of leaves."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

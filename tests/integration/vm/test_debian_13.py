@@ -4,8 +4,6 @@ Only the kernel and the network are this machine's. The first run builds the sys
 in it, about three minutes; both are kept in `TESTBED_TEST_CACHE`, and a later run takes about one.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ Everything happens in the lab VM and, but for the first test, on one small lab. 
 counters are exact there too, times are those of the lab to some per cent.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The image of the lab VM is built once. The gate does so beside labs: tests of the lab VM boot it from the cache."""
 
-from __future__ import annotations
-
 import pytest
 from lab_vm import BUILD_TIMEOUT_S, command_line, skip_without_tools
 

@@ -1,7 +1,5 @@
 """The lab VM from the command line: commands, files, verbs that run in it, and everything that can go wrong with it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -34,7 +32,6 @@ def test_it_is_up_and_says_how(lab_vm: LabVm) -> None:
 
 def test_it_listens_on_the_loopback_alone(lab_vm: LabVm) -> None:
     record = lab_vm.machine.record
-    assert record is not None
     listening = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     addresses = {words[1].split(":")[0] for words in listening if int(words[1].split(":")[1], 16) == record.port}
     assert addresses == {"0100007F"}
@@ -173,10 +170,8 @@ class TestKilled:
                 stderr=subprocess.PIPE,
                 text=True,
             )
-            assert process.stdout is not None
             assert process.stdout.readline() == "on\n"
             record = machine.record
-            assert record is not None
             os.kill(record.pid, signal.SIGKILL)
             _, errors = process.communicate(timeout=300)
             assert process.returncode == 2

@@ -1,7 +1,5 @@
 """What the docs say of the lab VM is true: the commands of each page run in their order, in a VM of the tests' own."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ Each system is a minimal one in a directory, in which ranks of a launch run (chr
 of this machine. Ubuntu's archive is not to be reached from everywhere; where it is not, its tests skip.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Iterator

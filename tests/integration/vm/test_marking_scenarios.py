@@ -4,8 +4,6 @@ An emulated machine that others slow down makes a run invalid and rates low; whi
 stands, is told by depths in bytes, and holds there too.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Our NVMe/TCP and the kernel's, which no one here wrote, serve and use each other, with digests and without."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

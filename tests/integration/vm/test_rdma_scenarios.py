@@ -4,8 +4,6 @@ An emulated machine that others slow down makes a run invalid, which says nothin
 looked at (every element of a collective, no message lost), and the verdict is shown.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

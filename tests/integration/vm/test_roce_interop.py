@@ -4,8 +4,6 @@ Both ask and both answer: SEND and WRITE, with immediate data and without, READ 
 memory of both is compared byte for byte; what each counted tells whether it took every packet of the other's.
 """
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections.abc import Iterator

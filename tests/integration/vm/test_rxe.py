@@ -3,8 +3,6 @@
 One virtual machine, one small lab. It is emulated and slow: what is counted is exact there, what is timed is not.
 """
 
-from __future__ import annotations
-
 import pytest
 from lab_vm import LabVm
 from rdma_lab import DEPLOY, TESTBED, RdmaLab

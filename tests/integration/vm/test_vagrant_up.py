@@ -3,8 +3,6 @@
 Debian's Vagrant, vagrant-libvirt and libvirt, under emulation.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import re

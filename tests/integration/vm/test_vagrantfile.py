@@ -1,7 +1,5 @@
 """The Vagrantfile without a machine: both providers' settings are such, and our box is one to Vagrant."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

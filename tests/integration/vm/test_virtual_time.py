@@ -4,8 +4,6 @@ A fabric of four FRR switches, and flows that collide, mark, lose and react: whe
 in which order two packets are queued, and what follows drifts apart. So two records are the same if time is.
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

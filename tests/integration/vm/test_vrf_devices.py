@@ -4,8 +4,6 @@ One small lab has all that tenants can have: guards, others that they talk to, a
 same is seen takes a second deploy, and is a long test; labs out here have namespaces (`netns/test_tenants.py`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

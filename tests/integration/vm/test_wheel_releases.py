@@ -6,8 +6,6 @@ Each system is a minimal one, of which only the kernel and the network are this 
 everywhere; where it is not, its tests skip.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

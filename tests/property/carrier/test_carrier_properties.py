@@ -1,8 +1,6 @@
 """Two ends of a carried connection, and messages that overtake each other: every byte arrives once and in order, no
 end keeps more than its window, and both are closed in the end."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address
 from random import Random
 

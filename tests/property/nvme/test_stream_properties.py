@@ -1,22 +1,11 @@
 """However TCP cuts the stream, the same happens; whatever bytes come, an end closes or goes on, and raises nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nvme_pair import (
-    BLOCK,
-    BLOCKS,
-    HOST,
-    NvmePair,
-    capsule,
-    connect_capsule,
-    ic_request,
-    some_target,
-)
+from nvme_pair import BLOCK, BLOCKS, HOST, NvmePair, capsule, connect_capsule, ic_request, some_target
 
 from testbed.protocols.nvme.codes import IoOpcode
 from testbed.protocols.nvme.commands import Sqe, read_command, write_command

@@ -3,8 +3,6 @@
 TESTBED_ROCE_CASES sets how many connections are tried (60 by default, a few seconds).
 """
 
-from __future__ import annotations
-
 import os
 from random import Random
 
@@ -20,13 +18,7 @@ from testbed.protocols.roce.work import RemoteBuffer, WorkRequest
 CASES = int(os.environ.get("TESTBED_ROCE_CASES", "60"))
 REQUESTS = 30
 SIZE = 600_000
-WIRES = (
-    Wire(),
-    Wire(loss=0.02),
-    Wire(detour=0.2),
-    Wire(loss=0.02, detour=0.1, double=0.05),
-    Wire(mark=0.3),
-)
+WIRES = (Wire(), Wire(loss=0.02), Wire(detour=0.2), Wire(loss=0.02, detour=0.1, double=0.05), Wire(mark=0.3))
 WORD = (1 << 64) - 1
 
 

@@ -3,8 +3,6 @@
 TESTBED_ROCE_CASES sets how many pools are tried (60 by default, a few seconds).
 """
 
-from __future__ import annotations
-
 import os
 from random import Random
 
@@ -15,11 +13,7 @@ from testbed.protocols.roce.config import RoceConfig
 from testbed.protocols.roce.dynamic import DynamicConnections
 from testbed.protocols.roce.memory import ALL_ACCESS
 from testbed.protocols.roce.rnic import Rnic
-from testbed.protocols.roce.work import (
-    ReceiveRequest,
-    RemoteBuffer,
-    WorkRequest,
-)
+from testbed.protocols.roce.work import ReceiveRequest, RemoteBuffer, WorkRequest
 
 CASES = int(os.environ.get("TESTBED_ROCE_CASES", "60"))
 PEERS = 4

@@ -1,7 +1,5 @@
 """Whatever a wire does to segments, each byte arrives once, in its order, and nobody's account goes wrong."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """Atomic operations against numpy and, for 128 bits, BF16 and complex products, against exact arithmetic."""
 
-from __future__ import annotations
-
 import operator
 import struct
 from collections.abc import Callable

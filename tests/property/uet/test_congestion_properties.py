@@ -1,21 +1,12 @@
 """Whatever happens: windows stay within bounds, credit is neither lost nor invented, selectors give what they have."""
 
-from __future__ import annotations
-
 import math
 from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.protocols.uet.congestion import (
-    CONTROLLERS,
-    CreditScheduler,
-    CreditSource,
-    Nscc,
-    NsccConfig,
-    make_context,
-)
+from testbed.protocols.uet.congestion import CONTROLLERS, CreditScheduler, CreditSource, Nscc, NsccConfig, make_context
 from testbed.protocols.uet.congestion.grant_share import LEAST_SHARE, GrantShare
 from testbed.protocols.uet.packets.codes import NackCode
 from testbed.protocols.uet.paths import PathFeedback, PathKind, make_paths
@@ -86,12 +77,7 @@ def test_windows_stay_within_bounds(
 
 
 @settings(deadline=None, max_examples=60)
-@given(
-    st.integers(0, 2**32),
-    st.lists(st.integers(1, 40), min_size=1, max_size=6),
-    st.floats(0, 0.5),
-    st.booleans(),
-)
+@given(st.integers(0, 2**32), st.lists(st.integers(1, 40), min_size=1, max_size=6), st.floats(0, 0.5), st.booleans())
 def test_all_is_sent_although_credit_is_lost(seed: int, packets: list[int], loss: float, slow_pull: bool) -> None:
     """Sources and a destination that lose CREDIT and data headers: requests repair it, and no source is forgotten."""
     mtu, max_wnd, rtt = 1000, 8000, 10_000
@@ -194,9 +180,7 @@ def test_selectors_give_what_they_were_given(
 
 @settings(deadline=None)
 @given(
-    st.sampled_from([PathKind.BITMAP, PathKind.REPS]),
-    st.integers(0, 2**32),
-    st.sets(st.integers(1, 64), max_size=8),
+    st.sampled_from([PathKind.BITMAP, PathKind.REPS]), st.integers(0, 2**32), st.sets(st.integers(1, 64), max_size=8)
 )
 def test_congested_paths_are_avoided_while_they_are_few(kind: PathKind, seed: int, congested: set[int]) -> None:
     paths = make_paths(kind, range(1, 65), Random(seed), 12_000)

@@ -5,8 +5,6 @@ operations takes no longer than two round trips and the time its bytes take on t
 time-outs that the losses explain.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """The indexed queue does what two plain lists do."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Whatever the network and the hosts do: what an operation says has happened has, once, and nothing is left behind."""
 
-from __future__ import annotations
-
 import pytest
 from simulated_chaos import Chaos
 from simulated_topologies import totals

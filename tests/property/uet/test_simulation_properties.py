@@ -1,7 +1,5 @@
 """Whatever the network and its faults: all datagrams are accounted for, bounds are kept, runs repeat themselves."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -13,12 +11,7 @@ from simulated_topologies import HIGH, LOW, MEDIUM, TRIM_BYTES, leaf_spine, star
 from testbed.base.datapath.markers import MarkAt
 from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.protocols.datagram import Incoming, Outgoing, Priority
-from testbed.protocols.simulation import (
-    FabricNetwork,
-    FabricPortSettings,
-    Impairments,
-    LinkSettings,
-)
+from testbed.protocols.simulation import FabricNetwork, FabricPortSettings, Impairments, LinkSettings
 
 GBPS = 10**9
 

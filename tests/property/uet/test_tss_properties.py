@@ -1,7 +1,5 @@
 """Whatever is sealed opens once, where it was sent, and nothing else opens; the CRC finds every flipped bit."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest
@@ -12,12 +10,7 @@ from testbed.protocols.errors import DecodeError
 from testbed.protocols.uet.packets.crc import append_crc, check_crc
 from testbed.protocols.uet.security.key_derivation import DomainKey
 from testbed.protocols.uet.security.replay import ReplayVerdict, ReplayWindow
-from testbed.protocols.uet.security.tss import (
-    SecureDomain,
-    SecurityError,
-    SecurityMode,
-    SecurityReason,
-)
+from testbed.protocols.uet.security.tss import SecureDomain, SecurityError, SecurityMode, SecurityReason
 from testbed.protocols.uet.security.tss_header import Tsc, TssHeader
 
 CHECKED = settings(deadline=None)
@@ -131,13 +124,7 @@ def flipped(address: str, bit: int) -> str:
 @CHECKED
 @given(headers, keys, modes, pairs, ports, payloads, st.integers(0, 127))
 def test_other_addresses_and_ports_are_refused(
-    header: TssHeader,
-    key: DomainKey,
-    mode: SecurityMode,
-    pair: tuple[str, str],
-    port: int,
-    plain: bytes,
-    bit: int,
+    header: TssHeader, key: DomainKey, mode: SecurityMode, pair: tuple[str, str], port: int, plain: bytes, bit: int
 ) -> None:
     header = usable(header, mode, pair)
     sealed = member(header, key, mode).seal(*pair, port, plain)

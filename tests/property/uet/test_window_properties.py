@@ -1,7 +1,5 @@
 """Receiver's tracker and sender's window against sets of numbers, across the wrapping of PSNs."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Whatever is asked of a scale-up domain: a link carries one transfer at a time, and none stands idle without need."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Requests over loopback: every token arrives, no earlier than it may; peers that misbehave cost a connection each."""
 
-from __future__ import annotations
-
 import random
 import select
 import socket
@@ -76,10 +74,7 @@ def run(workload: Workload, seed: int = 1, k: float = 1.0) -> RequestsMeasured:
 def test_every_token_of_every_answer_arrives(ranks: int, tokens: int, chunk: int, prompt: int, seed: int) -> None:
     workload = build(ranks, seed, output_tokens=tokens, prompt_tokens=prompt, balance="random", requests_per_s=150)
     workload = Workload(
-        name="x",
-        ranks=ranks,
-        steps=(),
-        requests=tuple(replace(one, chunk_bytes=chunk) for one in workload.requests),
+        name="x", ranks=ranks, steps=(), requests=tuple(replace(one, chunk_bytes=chunk) for one in workload.requests)
     )
     found = run(workload, seed)
     table = found.table
@@ -108,9 +103,6 @@ def test_limits_decide_what_is_goodput() -> None:
     assert slow.counts.within_limits == 0 < slow.counts.answered
     easy = run(build(2, ttft_limit=Duration.parse("10s"), tpot_limit=Duration.parse("10s")))
     assert easy.counts.within_limits == easy.counts.answered
-
-
-# --- peers that misbehave --------------------------------------------------------------------------------
 
 
 class Heard:

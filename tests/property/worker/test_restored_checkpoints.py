@@ -3,8 +3,6 @@
 The workers are in this process and share a loop; nothing but their sockets joins them.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager

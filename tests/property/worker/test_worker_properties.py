@@ -4,8 +4,6 @@ The workers are in this process and share a loop, in an order of turns that is d
 them.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -120,7 +118,6 @@ def test_a_collective_is_what_the_reference_gives(
             expected = run_reference(workload, inputs, datatype, collective=index)
             for rank in collective.ranks:
                 buffers = workers.workers[nics[rank].node].buffers
-                assert buffers is not None
                 bits = np.dtype(f"u{datatype.size_bytes}")
                 np.testing.assert_array_equal(buffers.array(index, rank).view(bits), expected[rank].view(bits))
     assert all(wrong == 0 for report in reports.values() for _, _, wrong in report["wrong"])
@@ -170,7 +167,6 @@ def test_a_byte_that_changes_on_the_way_is_counted() -> None:
     nics = loopback_nics(3, 1)
     with workers_of(workload, nics, "tcp", 1) as workers:
         buffers = workers.workers[nics[0].node].buffers
-        assert buffers is not None
         buffers.array(0, 0).view(np.uint8)[1501] ^= 4
         (checked,) = buffers.check()
         assert checked == (0, 0, 1)

@@ -1,7 +1,5 @@
 """Every collective gives the right result, for any number of ranks and size, in whatever order its steps end."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 
@@ -118,11 +116,7 @@ def test_the_drawn_orders_find_a_missing_dependency(kind: CollectiveKind, algori
 
 
 @FEW
-@given(
-    ranks=st.integers(1, 400),
-    datatype=st.sampled_from(list(DataType)),
-    seed=st.integers(0, 2**63),
-)
+@given(ranks=st.integers(1, 400), datatype=st.sampled_from(list(DataType)), seed=st.integers(0, 2**63))
 def test_sums_are_exact_whatever_the_order(ranks: int, datatype: DataType, seed: int) -> None:
     workload = generate_collective(
         CollectiveOperation(

@@ -1,7 +1,5 @@
 """Rates that follow changes are those of an allocation from nothing, whatever came and went."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

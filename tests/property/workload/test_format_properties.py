@@ -1,7 +1,5 @@
 """Files of other tools: whatever is read, only `SpecError` comes of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from hypothesis import HealthCheck, assume, given, settings

@@ -1,7 +1,5 @@
 """What holds of every fair allocation, and of metrics, whatever the network and the samples."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Flows that come and go have the rates of an allocation from nothing, and end when these say; in Python and in C."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -156,8 +154,7 @@ def test_a_flow_that_begins_late_sends_from_its_own_begin_on(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("links", "weights"),
-    [([2], [1.0]), ([-1], [1.0]), ([0], [0.0]), ([0], [float("nan")]), ([0, 1], [1.0]), ([], [])],
+    ("links", "weights"), [([2], [1.0]), ([-1], [1.0]), ([0], [0.0]), ([0], [float("nan")]), ([0, 1], [1.0]), ([], [])]
 )
 def test_the_compiled_module_takes_no_links_that_are_not_there(links: list[int], weights: list[float]) -> None:
     sending = native_sending()(np.ones(2))

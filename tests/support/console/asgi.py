@@ -1,7 +1,5 @@
 """A browser of few words: asks an ASGI application in this process, and returns what it answers."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The console as a test uses it: the command that serves it, and a page of it in Debian's Chromium."""
 
-from __future__ import annotations
-
 import os
 import queue
 import re

@@ -1,7 +1,5 @@
 """A page that asks a console over HTTP, as a browser does, but for drawing anything."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import socket

@@ -3,8 +3,6 @@
 `fake_console.py TOPOLOGY.yml` prints the link to it. Its one record is at `#/runs/x/0/1`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import sys

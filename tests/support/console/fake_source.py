@@ -1,7 +1,5 @@
 """A lab of a few ports that is there for pages, and nowhere else."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast

@@ -4,8 +4,6 @@
 done.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import sys

@@ -1,7 +1,5 @@
 """The jobs for GitHub Actions and GitLab in the guide, as tests run them: files, commands, options of containers."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import shutil

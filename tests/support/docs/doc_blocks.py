@@ -28,8 +28,6 @@ Blocks of a page run in their order, in one directory that has `./lab` and copie
 each line of a sh block is a command of its own, so neither `cd` nor `export` reaches the next.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Executes the blocks of a page (`doc_blocks`) in a directory: commands, scripts, and files that are loaded."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -86,8 +84,6 @@ class PageRun:
         """Destroy the labs that the page left up."""
         self.lab("destroy", "--all", "--yes")
 
-    # --- files ---------------------------------------------------------------------------------------
-
     def save(self, block: Block, text: str) -> None:
         if block.file:
             path = self.directory / block.file
@@ -127,8 +123,6 @@ class PageRun:
             assert block.bad in codes, f"{block.place}: refused:\n{error}"
         else:
             assert not block.bad, f"{block.place}: nothing is wrong with it, though the page says {block.bad}"
-
-    # --- commands ------------------------------------------------------------------------------------
 
     def shell(self, block: Block) -> None:
         for command in block.commands():

@@ -4,8 +4,6 @@ It is written apart from what it checks: contexts are entered and left as vty do
 instance of BGP is there once, and what is not there cannot be taken away where FRR says so.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Machines of a pool that are not there: what becomes of each job is what a test says."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

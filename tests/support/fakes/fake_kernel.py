@@ -4,8 +4,6 @@ It passes the contract tests of kernels next to the real driver, so what is test
 Namespaces that somebody else made are given to the `FakeMachine`, which labs of a test share.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Hashable, Iterable, Mapping, Sequence

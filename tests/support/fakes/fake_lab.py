@@ -15,20 +15,7 @@ from typing import Any, NoReturn
 from testbed.base.linux.port_counters import PlainQueue, PortCounters
 from testbed.base.names import host_name, rail_switch_name, spine_name
 from testbed.base.units import Duration, Rate
-from testbed.lab.core.model import (
-    BACKEND,
-    Delay,
-    DelayBy,
-    End,
-    Lab,
-    Link,
-    LinkKind,
-    Node,
-    NodeKind,
-    Place,
-    Role,
-    Scale,
-)
+from testbed.lab.core.model import BACKEND, Delay, DelayBy, End, Lab, Link, LinkKind, Node, NodeKind, Place, Role, Scale
 from testbed.lab.core.plan.lab_plan import HostPlan, LabPlan, PortPlan
 from testbed.lab.core.plan.link_delays import mechanism
 
@@ -102,14 +89,7 @@ def _plan(lab: Lab, k: float) -> LabPlan:
         HostPlan(node=host.name, nics=tuple(port for port in ports if port.node == host.name)) for host in lab.hosts
     )
     return LabPlan(
-        lab=lab.name,
-        slot=0,
-        k=k,
-        operations=(),
-        ports=tuple(ports),
-        switches=(),
-        hosts=hosts,
-        expected_routes={},
+        lab=lab.name, slot=0, k=k, operations=(), ports=tuple(ports), switches=(), hosts=hosts, expected_routes={}
     )
 
 

@@ -4,8 +4,6 @@ For tests of whatever reads the maps. Every step keeps the laws of `testbed.lab.
 hand.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -109,7 +107,6 @@ class FakePorts:
     def __init__(self, plan: LabPlan | None = None) -> None:
         self.plan = plan or fake_plan()
         self.table: PortTable = tabulate_ports(self.plan)
-        assert self.plan.qos is not None
         self.maps = maps_in_memory(self.table.count, profiles=2, buffers=len(self.plan.qos.buffers))
         self.maps.ports["peer"] = self.table.peer
         self.maps.ports["buffer"] = self.table.buffer

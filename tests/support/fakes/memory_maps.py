@@ -1,7 +1,5 @@
 """The data path's maps and its ring of events in plain memory, without a kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a kernel has of the nodes of a lab. The real one is read by pyroute2, which knows nothing of our packer."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,12 +1,10 @@
 """Scenarios that run, and what a run leaves: a test says only what it is about."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from testbed.base.units import Duration
 from testbed.record.record import Check, LabSummary, RunResult
-from testbed.record.samples import Channel, FlowEnd, Transfers
+from testbed.record.samples import Channel, FlowEnd, NetworkLoad, Transfers
 from testbed.run.schema.model import Scenario, TopologyRef, Transport, Workload
 
 LISTENING = ("printf", "Server listening on 5201 (test #1)\\n")
@@ -43,6 +41,18 @@ def lab_summary(**changes: Any) -> LabSummary:
         "routing": "ebgp",
     }
     return LabSummary(**(values | changes))
+
+
+def network_load(name: str, **changes: Any) -> NetworkLoad:
+    """A network of which nothing was counted but that nothing was sent."""
+    values: dict[str, Any] = {
+        **dict.fromkeys(("sent_bytes", "entered_bytes", "delivered_bytes"), 0),
+        **dict.fromkeys(("utilisation", "busiest_utilisation"), 0.0),
+        **dict.fromkeys(("busiest_port", "queue_port", "queue_class"), ""),
+        **dict.fromkeys(("peak_utilisation", "busiest_peak_utilisation", "queue_max_bytes"), None),
+        **dict.fromkeys(("ce_packets", "pause_frames", "paused_s"), None),
+    }
+    return NetworkLoad(name=name, **({"ports": 4, "drops": {}} | values | changes))
 
 
 def run_result(*checks: Check, **changes: Any) -> RunResult:

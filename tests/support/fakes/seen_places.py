@@ -1,7 +1,5 @@
 """The namespaces of a lab as its plan makes them, as they would be read from the kernel."""
 
-from __future__ import annotations
-
 import socket
 from collections import defaultdict
 from dataclasses import replace

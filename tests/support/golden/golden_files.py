@@ -5,8 +5,6 @@ rewrites the files instead of failing; the difference is then reviewed with `git
 In CI the option is refused.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Subnets as a manager would set them up, worked out by hand: a fat tree of two tiers, and a ring."""
 
-from __future__ import annotations
-
 from testbed.protocols.infiniband.subnet import NO_PORT, Subnet, SubnetLink, SubnetNode
 
 RATE_BPS = 400 * 10**9

@@ -1,7 +1,5 @@
 """Subnets whose tables follow from a formula: no subnet manager is needed to know what they must do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from testbed.protocols.infiniband.subnet import NO_PORT, Subnet, SubnetLink, SubnetNode

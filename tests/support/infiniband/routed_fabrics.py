@@ -1,7 +1,5 @@
 """Subnets of a lab's fabrics without a subnet manager: shortest ways, destinations spread over those that are equal."""
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from collections.abc import Collection
 

@@ -1,7 +1,5 @@
 """HCAs that send as fast as they can over a subnet in virtual time, and what arrived of it."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

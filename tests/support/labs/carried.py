@@ -41,7 +41,6 @@ class HostProgram:
 
     def hear(self) -> dict[str, Any]:
         """Return the next line that it says."""
-        assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, f"it ended with {self.process.wait()}"
         return dict(json.loads(line))
@@ -49,7 +48,6 @@ class HostProgram:
     def end(self) -> int:
         """Wait for its end."""
         for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None
             pipe.close()
         return self.process.wait(PATIENCE_S)
 
@@ -59,7 +57,6 @@ class HostProgram:
 
 
 def address(nic: PortPlan) -> str:
-    assert nic.address is not None
     return str(nic.address.ip)
 
 

@@ -120,9 +120,6 @@ def differences(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
     return lines
 
 
-# --- the kernel ------------------------------------------------------------------------------------------
-
-
 def _of_place(lab: RunningLab, place: str) -> Iterator[tuple[str, str]]:
     """All that the kernel has in one network namespace."""
     namespace = namespace_name(lab.name, place)
@@ -283,9 +280,6 @@ def _classes() -> dict[str, str]:
         route.close()
 
 
-# --- routing ---------------------------------------------------------------------------------------------
-
-
 def _of_routing(lab: RunningLab) -> Iterator[tuple[str, str]]:
     """What the routing daemons run, and what they know; which of equal paths is the best one may be the oldest."""
     _await_all_said(lab)
@@ -337,9 +331,6 @@ def _await_all_said(lab: RunningLab) -> None:
 def _bgp(directory: Path) -> dict[str, Any]:
     answer = vty.ask_json(directory, "bgpd", "show bgp ipv4 unicast summary json")
     return dict(answer.get("ipv4Unicast", answer))
-
-
-# --- the data path ---------------------------------------------------------------------------------------
 
 
 def _of_data_path(lab: RunningLab) -> Iterator[tuple[str, str]]:
@@ -412,9 +403,6 @@ def _of_subnet(lab: RunningLab) -> Iterator[tuple[str, str]]:
         yield "subnet wires", _text([live.wires.status()["tables"], live.wires.status()["time_scale"]])
 
 
-# --- our own files ---------------------------------------------------------------------------------------
-
-
 def _of_files(lab: RunningLab) -> Iterator[tuple[str, str]]:
     """The files of daemons and of nodes, and those that other tools read."""
     for root in (lab.processes_directory, lab.directory):
@@ -472,9 +460,6 @@ def _of_processes(lab: RunningLab) -> Iterator[tuple[str, str]]:
         yield f"{node} processes", " ".join(sorted(commands))
     for status in lab.status():
         yield f"{status.name} status", f"{status.kind} {status.role} {status.state} {' '.join(status.addresses)}"
-
-
-# --- tools -----------------------------------------------------------------------------------------------
 
 
 def _json(tool: str, *words: str) -> list[dict[str, Any]]:

@@ -33,14 +33,8 @@ WIRES: Choices = {
     "scale.time": (5000, 10000),
 }
 # Of more paths than it may use a switch takes the oldest, which a lab that is changed has otherwise.
-ROUTING: Choices = {
-    "fabric.routing.ecmp": (8, 16, 64),
-    "fabric.routing.ttl_security": (None, True),
-}
-SESSIONS: Choices = {
-    "fabric.routing.protocol": ("ebgp", "ibgp"),
-    "fabric.routing.password": (None, True),
-}
+ROUTING: Choices = {"fabric.routing.ecmp": (8, 16, 64), "fabric.routing.ttl_security": (None, True)}
+SESSIONS: Choices = {"fabric.routing.protocol": ("ebgp", "ibgp"), "fabric.routing.password": (None, True)}
 """Keys of routing after which sessions have to begin anew."""
 QOS: Choices = {
     "qos.preset": ("uec", "nvidia"),
@@ -101,7 +95,7 @@ SCALE_UP: Choices = {
             ("packets", "segment", 2, 64),
             ("packets", "segment", 3, 64),
         )
-    ),
+    )
 }
 """Keys of scale-up domains."""
 

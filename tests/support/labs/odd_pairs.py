@@ -60,10 +60,7 @@ STORED = {"design": "single-switch", "nic": {"per": "host", "ports": 1, "rate": 
 CARRIED = {"on": "frontend", "nic": {"per": "host", "rate": "200G"}}
 MANAGED = {"design": "out-of-band"}
 LEAF = "p1-s1-rail1"
-UNEVEN = {
-    "fabric": POD,
-    "topology": {"links": [{"endpoints": [f"{LEAF}:extra1", "p1-spine1:extra1"], "rate": "400G"}]},
-}
+UNEVEN = {"fabric": POD, "topology": {"links": [{"endpoints": [f"{LEAF}:extra1", "p1-spine1:extra1"], "rate": "400G"}]}}
 """A switch has two links to one spine, and one to the other."""
 EVERYTHING = {
     "scale": {"time": 20000},

@@ -102,7 +102,6 @@ def captured(side: Side, interface: str, path: Path, *words: str) -> Iterator[No
     with ExitStack() as cleanup:
         cleanup.callback(tcpdump.communicate)
         cleanup.callback(tcpdump.kill)
-        assert tcpdump.stderr is not None
         while b"listening on" not in (line := tcpdump.stderr.readline()):
             assert line, "tcpdump has ended"
         yield

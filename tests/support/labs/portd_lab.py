@@ -170,13 +170,7 @@ class PauseLab:
                 )
         everything = IPv4Network("10.99.0.0/16")
         routes: list[Operation] = [
-            AddRoute(
-                node=node,
-                destination=everything,
-                gateway=IPv4Address(gateway),
-                ifindex=ifindex,
-                table=TABLE_MAIN,
-            )
+            AddRoute(node=node, destination=everything, gateway=IPv4Address(gateway), ifindex=ifindex, table=TABLE_MAIN)
             for node, gateway, ifindex in (
                 ("a", "10.99.0.2", 10),
                 ("b", "10.99.1.2", 11),

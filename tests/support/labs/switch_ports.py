@@ -134,8 +134,6 @@ class PortLab:
         self.maps.close()
         del self.maps, self.queues, self.ingress, self.pauses, self.curves
 
-    # --- places -----------------------------------------------------------------------------------------
-
     def number(self, node: str, interface: str) -> int:
         return self._numbers[f"{node}:{interface}"]
 
@@ -155,14 +153,11 @@ class PortLab:
 
     def address(self, node: str, interface: str = "eth1") -> str:
         port = self.running.port(node, interface)
-        assert port.address is not None
         return str(port.address.ip)
 
     def inside(self, node: str, function: Callable[[], _T]) -> _T:
         """The result of `function` in the node's network namespace."""
         return in_namespace(self.running.namespace(node), function)
-
-    # --- packets ----------------------------------------------------------------------------------------
 
     def sender(
         self, node: str, destination: str, priority: int, *, ecn: int = 0, source_port: int = 0, dscp: int | None = None
@@ -251,8 +246,6 @@ class PortLab:
         lines = self.inside(node, Path("/proc/thread-self/net/snmp").read_text).splitlines()
         names, values = (line.split() for line in lines if line.startswith(f"{protocol}:"))
         return int(dict(zip(names, values, strict=True))[counter])
-
-    # --- events -----------------------------------------------------------------------------------------
 
     def events(self) -> list[dict[str, str]]:
         """Return everything that the pause agent has told, from the beginning."""

@@ -181,7 +181,6 @@ class ForeignRoot:
             stderr=subprocess.PIPE,
             text=True,
         )
-        assert self._holder.stdout is not None
         self._pid = self._holder.stdout.readline().strip()
         if not self._pid:
             raise AssertionError(f"cannot enter {self.root}: {self._holder.communicate()[1]}")

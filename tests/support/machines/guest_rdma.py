@@ -159,7 +159,6 @@ def watch(lab: RunningLab, node: str, traffic_class: int) -> subprocess.Popen[by
     """tcpdump that ends with the first RoCEv2 packet (UDP port 4791) of this type of service. It has begun."""
     argv = ["tcpdump", "-n", "-i", "eth1", "-c", "1", "-Z", "root", f"udp dst port 4791 and ip[1] = {traffic_class}"]
     process = lab.spawn(node, argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    assert process.stderr is not None
     while b"listening on" not in (line := process.stderr.readline()):
         assert line, "tcpdump did not begin"
     return process

@@ -219,7 +219,6 @@ class MachineRoom:
         self._stack.callback(_ended, holder)
         pid = _child_of(holder)
         self._plug(name, str(pid))
-        assert holder.stdout is not None
         said = holder.stdout.readline()
         assert said == "ready\n", f"{name} does not start: {said}{(directory / 'log').read_text()}"
         self._know(address)

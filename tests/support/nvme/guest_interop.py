@@ -77,9 +77,6 @@ def wait_for(found: Callable[[], Any]) -> Any:
     return value
 
 
-# --- Linux's initiator ------------------------------------------------------------------------------------
-
-
 def device_of(nqn: str) -> str:
     """The block device of a subsystem's first namespace; "" until it is there."""
     for path in Path("/sys/class/nvme-subsystem").glob("nvme-subsys*"):
@@ -138,9 +135,6 @@ def kernel_host(digests: bool) -> dict[str, Any]:
     return found
 
 
-# --- Linux's target ---------------------------------------------------------------------------------------
-
-
 @contextmanager
 def nvmet() -> Iterator[None]:
     """A subsystem of the kernel's, in a file of zeroes, that listens in the target's namespace."""
@@ -177,9 +171,6 @@ def kernel_target(digests: bool) -> dict[str, Any]:
             status, document = run_tool(HOST, step, *words, *span)
             found[f"{step} of {size}"] = [status, document if status else document["bytes"]]
     return found
-
-
-# --- two paths --------------------------------------------------------------------------------------------
 
 
 class Writer:
@@ -225,7 +216,6 @@ class Writer:
 
     def admin(self, sqe: Sqe) -> HostRequest:
         controller = self.initiator.paths[0].controller
-        assert controller is not None
         request = HostRequest(sqe)
         controller.queues[0].submit(request)
         self.wait(0.5)

@@ -46,8 +46,6 @@ class NvmePair:
         self.store = memoryview(bytearray(BLOCKS * BLOCK))
         self.host = HostController(self.host_config, self.subnqn, self.now)
 
-    # --- what both sides do ------------------------------------------------------------------------------
-
     def deliver(self) -> None:
         """Until nothing moves."""
         moved = True
@@ -102,8 +100,6 @@ class NvmePair:
             self.host.advance(self.now)
             self.deliver()
 
-    # --- requests ----------------------------------------------------------------------------------------
-
     @property
     def queue(self) -> HostQueue:
         """The first I/O queue."""
@@ -134,9 +130,6 @@ def discovery_pair(target: Target, hostnqn: str) -> NvmePair:
     pair = NvmePair(target, HostConfig(hostnqn=hostnqn, hostid=bytes(16)), DISCOVERY_NQN)
     pair.deliver()
     return pair
-
-
-# --- bytes as a host would send them, one by one ----------------------------------------------------------
 
 
 def ic_request(**fields: int | bool) -> bytes:

@@ -27,7 +27,6 @@ class RunningTarget:
     def __init__(self, namespace: str, document: Mapping[str, Any]) -> None:
         argv = (sys.executable, "-m", "testbed.endpoints.storage.target", "--config", "-")
         self.process = inside(namespace, *argv, stdin=subprocess.PIPE)
-        assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(json.dumps(document))
         self.process.stdin.close()
         self.process.stdin = None

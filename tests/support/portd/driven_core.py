@@ -1,7 +1,5 @@
 """The pause machine as tests drive it: what happened goes in, what to do comes out, and what was done is confirmed."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass

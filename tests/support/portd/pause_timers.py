@@ -1,7 +1,5 @@
 """The timers of the pause machine (`native/timers.h`) apart from it: one for each key, moved and taken back freely."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Iterator
 

@@ -5,8 +5,6 @@ A PFC frame is a MAC control frame (IEEE 802.3 clause 31, annex 31D; IEEE 802.1Q
 time in quanta of 512 bit times (IEEE 802.3 annex 31B.2). A time of 0 resumes the priority.
 """
 
-from __future__ import annotations
-
 import ctypes
 import struct
 from collections.abc import Sequence

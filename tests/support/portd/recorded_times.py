@@ -1,7 +1,5 @@
 """A histogram of the pause agent that a test records times into."""
 
-from __future__ import annotations
-
 from testbed.daemons.portd.histogram import Histogram
 
 

@@ -1,7 +1,5 @@
 """The verb `decode` over frames that a test has made."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The records of `tests/data`, their reports as terminals show them, and pages as browsers take them in."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from dataclasses import replace

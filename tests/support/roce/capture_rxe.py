@@ -97,7 +97,6 @@ def captured(file: Path, version: int) -> Iterator[Ends]:
     """Two ends, and a capture at the first of all that it sends and receives while the context lasts."""
     argv = ["nsenter", "--net=/run/netns/ri-h1", "tcpdump", "-i", "eth1", "-n", "-U", "-s", "0", "-Z", "root"]
     process = subprocess.Popen([*argv, "-w", str(file), "udp", "dst", "port", "4791"], stderr=subprocess.PIPE)
-    assert process.stderr is not None
     while b"listening on" not in (line := process.stderr.readline()):
         assert line, "tcpdump did not begin"
     ends = Ends(version)

@@ -137,8 +137,6 @@ class DcqcnFluid:
             g=parameters.g,
         )
 
-    # --- the fixed point ---------------------------------------------------------------------------------
-
     def fixed_point(self) -> FixedPoint:
         """Return the fixed point: p* solves equation (11), a^2 alpha = tau^2 R_AI R_C (b + d) (c + e).
 
@@ -169,8 +167,6 @@ class DcqcnFluid:
         capacity = self._capacity
         often = self.packet_bytes / self.counter_bytes + self.flows / (self.timer_s * capacity)
         return float(np.cbrt(self._additive * self.flows**2 / (self.alpha_s * capacity**2) * often**2))
-
-    # --- stability ---------------------------------------------------------------------------------------
 
     def growth_per_s(self, delay_s: float) -> float:
         """Return how fast a small deviation from the fixed point grows (below 0: decays), with a tau* of `delay_s`.
@@ -241,8 +237,6 @@ class DcqcnFluid:
             ]
         )
 
-    # --- over time ---------------------------------------------------------------------------------------
-
     def integrate(self, initial_bps: Floats, *, delay_s: float, seconds: float, step_s: float = 1e-6) -> Course:
         """Return the model from the beginning, with each flow at its initial rate and the alpha of a first CNP, 1.
 
@@ -281,8 +275,6 @@ class DcqcnFluid:
         if depth > self.kmax_bytes:
             return 1.0
         return self.pmax * (depth - self.kmin_bytes) / (self.kmax_bytes - self.kmin_bytes)
-
-    # --- the terms of the equations ----------------------------------------------------------------------
 
     @property
     def _capacity(self) -> float:

@@ -35,7 +35,6 @@ class RoceSamples:
         """A packet with random fields; its ICRC is 0 (`roce_frame` computes it)."""
         chance = self.chance
         layout = LAYOUTS[opcode]
-        assert layout is not None
         payload = b""
         if layout.operation is Operation.CNP:
             payload = _CNP_RESERVED

@@ -3,8 +3,6 @@
 Lines are named `from->to`; `overrides` replace the settings of single lines: a degraded uplink, a dead or lossy one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -145,7 +143,6 @@ def path(network: FabricNetwork, source: str, destination: str, entropy: int) ->
     numbers = {address: number for number, address in enumerate(network.nics)}
     frame = Frame(numbers[source], numbers[destination], entropy, 0, b"")
     port = network.nics[source].port
-    assert port is not None
     lines = [port.line]
     while (node := lines[-1].name.split("->")[1]) != destination:
         switch = network.fabric_switches[node]

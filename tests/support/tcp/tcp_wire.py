@@ -1,7 +1,5 @@
 """Two stacks of TCP and the wire between them: a bottleneck with a queue each way, under a clock of its own."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -80,8 +78,6 @@ class TcpWire:
         self._opened: dict[str, list[TcpConnection]] = {address: [] for address in self.stacks}
         self.listener = self.stacks[THERE].listen(PORT, congestion_control)
 
-    # --- the application ---------------------------------------------------------------------------------
-
     def connect(self, port: int = 20_000) -> TcpConnection:
         found = self.stacks[HERE].connect(port, THERE, PORT, self.congestion_control)
         self._opened[HERE].append(found)
@@ -108,8 +104,6 @@ class TcpWire:
                     while data := connection.receiver.read(1 << 16):
                         self.received[address] += data
                     stack.on_read(connection, self.now)
-
-    # --- the clock ---------------------------------------------------------------------------------------
 
     def run(self, until_ns: int, stop: Callable[[], bool] = lambda: False) -> None:
         """Go on up to a time, or until `stop` is true."""
@@ -172,8 +166,6 @@ class TcpWire:
     def _wake(self, address: str, at_ns: int, incoming: Incoming | None = None) -> None:
         self._number += 1
         heappush(self._events, (at_ns, self._number, address, incoming))
-
-    # --- looking -----------------------------------------------------------------------------------------
 
     def data_segments(self, source: str = HERE) -> list[Sent]:
         return [one for one in self.sent if one.source == source and one.segment.payload]

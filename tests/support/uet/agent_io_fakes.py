@@ -1,7 +1,5 @@
 """Addresses of this test run alone, a fake endpoint, and a socket whose sends fail by script."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import socket

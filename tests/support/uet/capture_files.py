@@ -1,7 +1,5 @@
 """Captures as tests make them: frames around UDP payloads, and pcap and pcapng files around frames."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable, Sequence
 from ipaddress import ip_address

@@ -3,8 +3,6 @@
 The product packs what it sends where it sends it, and nothing else; tests need every header, those of a peer included.
 """
 
-from __future__ import annotations
-
 from struct import pack
 
 from testbed.protocols.uet.packets.codes import CcType, PdsType, RequestBit, RequestFlag

@@ -5,8 +5,6 @@ SOURCE), says `ready`, then prints every operation that ends as a line of JSON, 
 `FabricPeer` is what a test holds of it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json
@@ -38,7 +36,6 @@ class FabricPeer:
         words += [] if tag is None else [str(tag), source]
         self.address = address
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
         assert self.process.stdout.readline() == "ready\n"
 
     def __enter__(self) -> Self:
@@ -51,7 +48,6 @@ class FabricPeer:
 
     async def ended(self) -> dict[str, Any]:
         """The next operation that has ended there: its status, length, tag, source and the SHA-256 of its data."""
-        assert self.process.stdout is not None
         line = await asyncio.to_thread(self.process.stdout.readline)
         found: dict[str, Any] = json.loads(line)
         return found

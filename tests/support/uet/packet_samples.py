@@ -1,7 +1,5 @@
 """UET packets of every type, with every header and extension that may follow, and random values in all fields."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from random import Random
 
@@ -114,8 +112,6 @@ class PacketSamples:
     def packet(self, pds: PdsHeader, next_header: NextHeader) -> Packet:
         return Packet(pds, self.ses(next_header), self.payload())
 
-    # --- PDS -----------------------------------------------------------------------------------------------------
-
     def request(self, kind: PdsType, next_header: NextHeader) -> Request:
         flags = self.bits(7) & 0x1C
         state = None
@@ -169,8 +165,6 @@ class PacketSamples:
             self.bits(12) if flags & SYN else 0,
             self.bits(32),
         )
-
-    # --- SES -----------------------------------------------------------------------------------------------------
 
     def ses(self, next_header: NextHeader) -> SesHeader | None:
         match next_header:

@@ -3,8 +3,6 @@
 A program of its own, so that the same is asked of compiled modules and of interpreted ones.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

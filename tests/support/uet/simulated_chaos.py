@@ -151,8 +151,6 @@ class Chaos:
         for _ in range(operations):
             self.network.at(random.randrange(2000 * US), self.issue)
 
-    # --- the scene ---------------------------------------------------------------------------------------
-
     def address(self, host: int) -> str:
         return f"10.0.{host >> 8}.{host & 255}"
 
@@ -217,8 +215,6 @@ class Chaos:
             life.ahead += self.random.choice((10 * US, 1 * MS, 1000 * MS))
             self.network.nics[life.address].wake()
 
-    # --- operations --------------------------------------------------------------------------------------
-
     def issue(self, now: int) -> None:
         """One operation between two hosts that live."""
         self.left -= 1
@@ -271,8 +267,6 @@ class Chaos:
         self.issued.append(issued)
         self.network.nics[life.address].wake()
         self.network.nics[peer.address].wake()
-
-    # --- what must hold ----------------------------------------------------------------------------------
 
     @property
     def over(self) -> bool:

@@ -1,7 +1,5 @@
 """Two endpoints and the wire between them, in the hands of a test: datagrams can be looked at, held or lost."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any

@@ -3,8 +3,6 @@
 `python tests/support/workload/chakra_files.py` rewrites the traces of tests/golden/workload/formats.
 """
 
-from __future__ import annotations
-
 import gzip
 import struct
 from pathlib import Path

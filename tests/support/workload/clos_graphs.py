@@ -1,7 +1,5 @@
 """Small leaf-spine graphs with links of 100 Gbit/s, and permutations over them."""
 
-from __future__ import annotations
-
 import random
 
 from testbed.workload.oracles.fabric_graph import DirectedLink, FabricGraph, shortest_path_graph

@@ -1,7 +1,5 @@
 """Ideals of special cases in closed form, which the general ones of `testbed.workload.oracles` must agree with."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from testbed.workload.metrics import busbw_factor

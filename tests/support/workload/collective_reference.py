@@ -5,8 +5,6 @@ read what they carry at their beginning or at their end, and are applied at thei
 must be the same.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from typing import TypeVar

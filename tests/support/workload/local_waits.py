@@ -1,7 +1,5 @@
 """A law of every workload that our generators make: a rank waits for what it has seen itself."""
 
-from __future__ import annotations
-
 from testbed.workload.steps import Transfer, Workload
 
 

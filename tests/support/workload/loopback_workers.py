@@ -1,7 +1,5 @@
 """Workers of all hosts in this process, over loopback addresses: nothing but their sockets joins them."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

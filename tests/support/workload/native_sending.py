@@ -1,7 +1,5 @@
 """The compiled module of sending flows, built for a test: those of a build are not there where all is interpreted."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 import subprocess
@@ -36,7 +34,6 @@ def native_sending() -> Any:
         done = subprocess.run([compiler, *words], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         spec = importlib.util.spec_from_file_location(NAME, target, loader=ExtensionFileLoader(NAME, target))
-        assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         sys.modules.pop(NAME, None)  # other tests have what a build has

@@ -1,7 +1,5 @@
 """The file that a lab is to become, and why each thing of it changes: read and explained without a lab that runs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -68,9 +66,6 @@ def differ(state: StateDirectory, file: Path) -> Differ:
         return changes_to(read_target(None, state=state, overrides=overrides), state)
 
     return differ
-
-
-# --- the file ---------------------------------------------------------------------------------------
 
 
 def test_without_a_file_it_is_the_one_that_the_lab_came_from(state: StateDirectory, file: Path) -> None:
@@ -151,9 +146,6 @@ def test_text_of_standard_input(state: StateDirectory, file: Path) -> None:
     lab = read_target("<stdin>", state=state, text=TEXT.replace("hosts: 2", "hosts: 3"))
     (key,) = changes_to(lab, state).keys
     assert str(key) == "fabric.hosts: 2 -> 3 (<stdin>)"
-
-
-# --- what differs, and why --------------------------------------------------------------------------
 
 
 def test_nothing_differs_of_what_it_came_from(differ: Differ) -> None:

@@ -1,7 +1,5 @@
 """Exercises: every shipped one can be started, judged and solved as far as that can be known without a lab."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 from collections.abc import Iterator

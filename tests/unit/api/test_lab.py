@@ -1,7 +1,5 @@
 """How a lab is deployed from Python: the keyword arguments of `Lab.deploy`, and what becomes of them."""
 
-from __future__ import annotations
-
 import inspect
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Records of single points, put together: of a simulation the same bytes as one run of all points."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

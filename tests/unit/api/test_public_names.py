@@ -1,7 +1,5 @@
 """The names that the package offers: `dir(testbed)` lists the public API, which is loaded when it is first used."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """The topologies and scenarios that come with testbed: they are listed, and copied without overwriting anything."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The place of what is compiled of the package's C: root's cache, or one's own."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Waiting for a descriptor whose number is beyond what `select` takes."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import resource

@@ -1,7 +1,5 @@
 """A process that is driven by lines: its first line, its commands, and why it does not start."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator

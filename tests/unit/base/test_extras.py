@@ -1,7 +1,5 @@
 """Packages that a bare wheel lacks: what needs one says which, and how to get it."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 import tomllib

@@ -1,7 +1,5 @@
 """One way to replace a file: old content or new, its mode, and nothing beside it whatever happens."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

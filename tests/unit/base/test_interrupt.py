@@ -1,7 +1,5 @@
 """Ctrl-C while something is measured: the first is an event, the second ends it, and nothing undoes that."""
 
-from __future__ import annotations
-
 import select
 import signal
 from collections.abc import Iterator

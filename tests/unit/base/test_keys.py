@@ -1,7 +1,5 @@
 """Keys that a data class declares: a section is taken apart by them, and put together again."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

@@ -1,7 +1,5 @@
 """A lazy mapping makes a value when it is looked up, once, and nothing else makes one."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.base.lazy import LazyMapping

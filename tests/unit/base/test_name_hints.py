@@ -1,7 +1,5 @@
 """What a user may have meant by a name that is not there."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.base.names import all_names_hint, choice_hint, known_names_hint, meant_names
@@ -11,13 +9,7 @@ NODES = [f"p1-s{segment}-h{host}" for segment in (1, 2) for host in (1, 2, 3)] +
 
 @pytest.mark.parametrize(
     ("word", "meant"),
-    [
-        ("h1", ["p1-s1-h1", "p1-s2-h1"]),
-        ("s2-h3", ["p1-s2-h3"]),
-        ("p1-spine2", ["p1-spine1"]),
-        ("eth0", []),
-        ("", []),
-    ],
+    [("h1", ["p1-s1-h1", "p1-s2-h1"]), ("s2-h3", ["p1-s2-h3"]), ("p1-spine2", ["p1-spine1"]), ("eth0", []), ("", [])],
 )
 def test_what_may_be_meant(word: str, meant: list[str]) -> None:
     assert meant_names(word, NODES)[: len(meant) or None] == meant
@@ -26,7 +18,6 @@ def test_what_may_be_meant(word: str, meant: list[str]) -> None:
 def test_a_hint_asks_and_lists() -> None:
     assert all_names_hint("h1", NODES[:2]) == "did you mean p1-s1-h1? there are p1-s1-h1 and p1-s1-h2"
     said = all_names_hint("h1", NODES * 2)
-    assert said is not None
     assert said.startswith("did you mean p1-s1-h1, p1-s2-h1 or p1-s1-h1? there are p1-s1-h1, p1-s1-h2,")
     assert said.endswith("mgmt1 and 8 more")
     assert all_names_hint("eth0", ["a:b"]) == "there is a:b"

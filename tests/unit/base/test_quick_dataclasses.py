@@ -1,7 +1,5 @@
 """Data classes that are made when they are used first are those of the standard library, in all that a program sees."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import pickle

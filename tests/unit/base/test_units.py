@@ -1,7 +1,5 @@
 """The spellings of every kind of quantity: what each is read as, and what those are told who wrote something else."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

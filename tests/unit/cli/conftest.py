@@ -1,7 +1,5 @@
 """The verb `decode`, ready to run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

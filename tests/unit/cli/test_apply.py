@@ -1,7 +1,5 @@
 """The verbs `apply` and `diff` as far as they touch nothing: what is printed, for whom, and how they end."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

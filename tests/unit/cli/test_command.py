@@ -1,7 +1,5 @@
 """Command lines: an option that takes one value is refused where it is given twice, and interrupts have their code."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The verb `compare`: records, points of one, and one point of each, told in what they differ."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

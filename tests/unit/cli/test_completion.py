@@ -1,7 +1,5 @@
 """Where completion is installed for each shell, and that installing it twice changes nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

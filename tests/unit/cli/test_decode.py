@@ -1,7 +1,5 @@
 """The verb `decode`: lines, JSON, filters, counts, and captures that are damaged."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess

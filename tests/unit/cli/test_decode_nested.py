@@ -1,7 +1,5 @@
 """The verb `decode` over tunnels, RoCEv1, MAC control, other traffic, and what the capture or the wire cut."""
 
-from __future__ import annotations
-
 import json
 import struct
 import zlib
@@ -181,7 +179,6 @@ def test_a_cut_frame_is_never_malformed(frame: bytes, kind: str) -> None:
 @pytest.mark.parametrize(("there", "priorities", "quanta"), [(16, [], {}), (20, [0], {"0": 5}), (24, [0], {"0": 5})])
 def test_a_cut_pause_has_the_times_that_are_there(there: int, priorities: list[int], quanta: dict[str, int]) -> None:
     shown = decoded(encode_pfc(STATION, 0x81, [5, 0, 0, 0, 0, 0, 0, 7]), there)
-    assert shown is not None
     assert (shown["pfc"]["priorities"], shown["pfc"]["quanta"]) == (priorities, quanta)
 
 

@@ -1,7 +1,5 @@
 """The verb `decode` and RoCE: every opcode, the ICRC, what is sent again, and what each queue pair had."""
 
-from __future__ import annotations
-
 import json
 import struct
 import zlib

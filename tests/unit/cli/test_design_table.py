@@ -1,7 +1,5 @@
 """`validate` of several files: designs in one table, what is wrong with one of them, and prices."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -147,9 +145,6 @@ def test_settings_are_those_of_all_designs() -> None:
     assert rows["GPUs"][0] == "8"
 
 
-# --- one of them is wrong ----------------------------------------------------------------------------
-
-
 def test_one_that_is_wrong_is_told_and_the_others_are_shown(bad: str) -> None:
     done = invoke(DEMO, bad, RAILS)
     alone = invoke(bad).exception
@@ -194,9 +189,6 @@ def test_scenarios_beside_one_that_is_wrong(tmp_path: Path) -> None:
 def test_one_alone_is_told_as_before(bad: str) -> None:
     done = invoke(bad)
     assert isinstance(done.exception, SpecError) and done.stdout == ""
-
-
-# --- prices ------------------------------------------------------------------------------------------
 
 
 def test_cost_and_power_of_the_demo_by_hand(prices: str) -> None:

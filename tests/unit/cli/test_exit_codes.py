@@ -1,7 +1,5 @@
 """Exit codes of every verb: 3 for what could not begin, 2 for what has no answer, 1 for a bad verdict alone."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -246,9 +244,6 @@ def test_what_is_done_is_0(words: list[str]) -> None:
     assert exit_code(words) == 0
 
 
-# --- verdicts ----------------------------------------------------------------------------------------
-
-
 def test_verdicts_have_the_codes_of_the_table() -> None:
     assert [outcome.exit_code for outcome in (Outcome.PASS, Outcome.FAIL, Outcome.INVALID)] == [0, 1, 2]
     assert (ConvergenceError("x", missing=()).exit_code, DriverError("x").exit_code) == (1, 2)
@@ -291,9 +286,6 @@ def test_compare_tells_worse_from_what_cannot_be_compared(tmp_path: Path) -> Non
     assert exit_code(["compare", str(base), str(base)]) == 0
     assert exit_code(["compare", str(base), str(worse)]) == 1
     assert exit_code(["compare", str(base), str(RECORDS / "silent-failure.json")]) in (ExitCode.INVALID, NOT_STARTED)
-
-
-# --- what breaks off ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -384,9 +376,6 @@ def test_a_lab_that_does_not_converge_is_no_verdict_on_a_scenario(
     Path("small.yml").write_text(SMALL.replace("LIMIT", "1s"))
     assert exit_code(["run", "small.yml", "-q"]) == ExitCode.INVALID
     assert "routing has not converged" in capsys.readouterr().err
-
-
-# --- what is said of them ----------------------------------------------------------------------------
 
 
 def test_only_verbs_that_judge_and_those_that_run_a_program_have_codes_of_their_own() -> None:

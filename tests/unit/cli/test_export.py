@@ -1,7 +1,5 @@
 """The verbs that hand a record to other programs: `export` with its tables, `report --figures` with its pictures."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -138,9 +136,6 @@ def test_parquet_without_pyarrow_says_how_to_get_it(
     assert "testbed[data]" in (caught.value.hint or "") and list(tmp_path.iterdir()) == [results]
 
 
-# --- figures -----------------------------------------------------------------------------------------
-
-
 def figures(results: Path, directory: Path, *words: object) -> list[Path]:
     run(report, results, "--figures", directory, *words)
     return sorted(directory.iterdir())
@@ -169,7 +164,6 @@ def test_size_font_and_grey(results: Path, tmp_path: Path) -> None:
     root = ElementTree.fromstring(text)
     assert root.get("width") == "88.00mm"
     style = root.find(f"{SVG}style")
-    assert style is not None and style.text is not None
     assert ".chart { font-size: " in style.text and '"Times New Roman"' in style.text
     width = float((root.get("viewBox") or "").split()[2])
     found = re.search(r"\.chart \{ font-size: ([\d.]+)px", style.text)

@@ -1,7 +1,5 @@
 """Verbs that take files: which file a row is of, and what a file alone is enough for."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

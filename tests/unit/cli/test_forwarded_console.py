@@ -1,7 +1,5 @@
 """`--on ssh://HOST console`: the link is shown with the address here, and bytes go both ways."""
 
-from __future__ import annotations
-
 import re
 import socket
 import threading

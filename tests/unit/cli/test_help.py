@@ -1,7 +1,5 @@
 """What the command line says of itself, and that saying it loads nothing else."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

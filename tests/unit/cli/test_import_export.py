@@ -1,7 +1,5 @@
 """The verbs `import` and `export`, as they are typed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

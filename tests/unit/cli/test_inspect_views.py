@@ -1,7 +1,5 @@
 """The views that `inspect` prints of a deployed lab."""
 
-from __future__ import annotations
-
 import inspect
 from collections import Counter
 from dataclasses import astuple, is_dataclass
@@ -14,14 +12,7 @@ from testbed.base.errors import TestbedError
 from testbed.cli.labs import inspect_views
 from testbed.cli.labs.deploy import _bfd_text
 from testbed.cli.labs.inspect import inspect as show
-from testbed.cli.labs.inspect_views import (
-    LIVE_VIEWS,
-    SEEN_VIEWS,
-    NodeRow,
-    chosen_nodes,
-    show_view,
-    unshown_columns,
-)
+from testbed.cli.labs.inspect_views import LIVE_VIEWS, SEEN_VIEWS, NodeRow, chosen_nodes, show_view, unshown_columns
 from testbed.cli.labs.scale_view import medium_rows, transport_rows
 from testbed.cli.labs.views import VIEWS
 from testbed.cli.options import Format
@@ -108,7 +99,6 @@ def test_help_names_every_view() -> None:
     with pytest.raises(TestbedError) as refused:
         show_view("nosuch", None, None, None, chosen_nodes(None), Format.TABLE)
     what = show.params[0].metavar
-    assert refused.value.hint is not None and what is not None
     assert set(refused.value.hint.removeprefix("one of ").split(", ")) == set(what.strip("[]").split("|"))
 
 
@@ -120,7 +110,6 @@ def test_a_view_that_is_no_table_has_a_function() -> None:
 @pytest.mark.parametrize("view", [view for view, table in VIEWS.items() if table is not None])
 def test_the_rows_of_a_view_are_where_it_says(view: str) -> None:
     table = VIEWS[view]
-    assert table is not None
     module = import_module(f"testbed.lab.{table.module}")
     assert is_dataclass(getattr(module, table.kind))
     assert table.kind in str(inspect.signature(getattr(module, table.rows)).return_annotation)
@@ -201,7 +190,6 @@ def test_domains_that_a_file_states_are_in_the_view_of_all_networks() -> None:
     stated = load_topology_text(text, file="views.yml")
     assert (scale_up_line(plain), scale_up_summary(plain)) == ("", None)
     found = scale_up_summary(stated)
-    assert found is not None
     assert {key: found[key] for key in ("domains", "gpus", "planes", "links", "by")} == {
         "domains": 2,
         "gpus": 8,

@@ -1,7 +1,5 @@
 """Errors of a plan have the place in the topology file that they are about."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The verb `launch`: what it makes of its options, and the tables that it ends with."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any
@@ -177,10 +175,7 @@ def test_json_is_json_alone(launched: list[tuple[Any, LaunchOptions]], capsys: p
     ],
 )
 def test_a_slip_of_the_keyboard_starts_nothing(
-    words: list[str],
-    says: str,
-    launched: list[tuple[Any, LaunchOptions]],
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], says: str, launched: list[tuple[Any, LaunchOptions]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code(["launch", *words]) == 3
     assert says in capsys.readouterr().err and launched == []

@@ -1,7 +1,5 @@
 """Options of `link set`: percentages, units, and clear words for what is none."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

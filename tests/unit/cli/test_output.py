@@ -1,7 +1,5 @@
 """A table that fits is printed as Rich would print it, without Rich; rows follow from the fields of their class."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Sequence

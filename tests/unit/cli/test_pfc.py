@@ -1,7 +1,5 @@
 """What `pfc show` and `pfc storm` make of the maps, and the event log behind both."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What an emulator of BMCs notifies of, and what it does to nodes; notifications that are none."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -52,11 +50,7 @@ def put(server: tuple[str, int], body: bytes) -> int:
 
 @pytest.mark.parametrize(
     ("state", "done"),
-    [
-        ("Off", [("off", "h1")]),
-        ("On", [("on", "h1")]),
-        ("ForceRestart", [("off", "h1"), ("on", "h1")]),
-    ],
+    [("Off", [("off", "h1")]), ("On", [("on", "h1")]), ("ForceRestart", [("off", "h1"), ("on", "h1")])],
 )
 def test_what_is_asked_for_is_done_at_once(server: tuple[str, int], state: str, done: list[Any]) -> None:
     system = {"name": "h1", "power_state": "On", "pending_power": {"power_state": state, "apply_time": 1}}

@@ -1,7 +1,5 @@
 """The command line of scenarios, as far as nothing is run: --dry-run, --only, validate, workloads."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

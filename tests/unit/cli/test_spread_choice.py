@@ -1,7 +1,5 @@
 """Which lab over several machines a command line means, and which verbs run here all the same."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

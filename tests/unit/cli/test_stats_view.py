@@ -1,7 +1,5 @@
 """Numbers for people, spans of time, and documents with units."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """`run --steady N` on the simulator: what it prints and keeps, which seeds it takes, and what an interrupt leaves."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

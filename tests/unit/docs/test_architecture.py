@@ -1,7 +1,5 @@
 """Pages for developers are true: the picture of the rooms is that of the code, and the files that they name exist."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every block of the docs has an executor, those that need no root are executed here, and the executor is strict."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -36,9 +34,6 @@ def test_blocks_that_need_no_root(page: Path, tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
     PageRun(page, work, environment).run("unit")
-
-
-# --- what is a block ---------------------------------------------------------------------------------
 
 
 def blocks(tmp_path: Path, text: str) -> list[Block]:
@@ -88,9 +83,6 @@ def test_mistakes(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(DocError, match=r"page\.md:") as caught:
         blocks(tmp_path, text)
     assert said in str(caught.value)
-
-
-# --- how it is run -----------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The tables of the gallery of papers are made from the records of runs."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

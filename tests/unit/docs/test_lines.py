@@ -1,7 +1,5 @@
 """Lines of the documentation fit a terminal: 120 characters, but for what cannot be broken."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The reference says everything: every verb, option, key, metric, workload, design, shipped file and error code."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys
@@ -120,9 +118,6 @@ def test_every_shipped_file_is_there(folder: str, pages: dict[str, str]) -> None
     names = [path.name for path in (ROOT / folder).glob("*.yml")]
     assert len(names) > 10
     assert [name for name in names if f"## `{name}`\n\n" not in pages[folder]] == []
-
-
-# --- error codes -------------------------------------------------------------------------------------
 
 
 @cache

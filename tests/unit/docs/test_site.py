@@ -1,7 +1,5 @@
 """The site is built strictly, as `./lab docs` does it, and needs nothing from the network."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

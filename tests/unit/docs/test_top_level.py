@@ -1,7 +1,5 @@
 """The top level of the project has what it was agreed to have, and nothing else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]

@@ -1,7 +1,5 @@
 """The API under asyncio: every operation, its completion or its error, cancellation, room, and the end."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import gc
@@ -83,9 +81,6 @@ async def settled(turns: int = 3) -> None:
 
 def pattern(size: int) -> bytes:
     return Random(size).randbytes(size)
-
-
-# --- operations ----------------------------------------------------------------------------------------
 
 
 @RELIABLE
@@ -190,9 +185,6 @@ async def test_peers_are_named_by_address_or_text(pair: Pair) -> None:
         await receiving
 
 
-# --- errors --------------------------------------------------------------------------------------------
-
-
 @with_pair()
 async def test_a_failure_raises_with_name_number_and_meaning_of_the_return_code(pair: Pair) -> None:
     with pytest.raises(CompletionError) as caught:
@@ -227,9 +219,6 @@ async def test_what_can_never_work_raises_at_once_and_takes_no_room(pair: Pair) 
 async def test_a_peer_that_is_not_there(pair: Pair) -> None:
     with pytest.raises(CompletionError, match="UNDELIVERABLE"):
         await pair.a.send(own_address(), b"x")
-
-
-# --- cancellation and room -----------------------------------------------------------------------------
 
 
 @with_pair()
@@ -305,9 +294,6 @@ async def test_posting_without_room_raises_until_completions_are_read(pair: Pair
 async def test_depths_must_be_positive(pair: Pair) -> None:
     with pytest.raises(UsageError):
         pair.near.endpoint(job_id=JOB, pid_on_fep=1, receive_depth=0)
-
-
-# --- rest and end --------------------------------------------------------------------------------------
 
 
 @pytest.mark.interpreted
@@ -417,9 +403,6 @@ async def test_a_fault_of_the_transport_ends_what_waits(pair: Pair, monkeypatch:
     await pair.fabric.close()
     async with Fabric() as another:
         another.open(pair.to_b, CONFIG)  # its sockets are closed
-
-
-# --- many idle contexts --------------------------------------------------------------------------------
 
 
 def _exchange(here: Fep, there: Fep, now: int) -> None:

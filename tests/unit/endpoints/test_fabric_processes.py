@@ -1,7 +1,5 @@
 """The transport between processes: every operation, encryption, peers that die, leave and come back, and its cost."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json
@@ -119,9 +117,6 @@ def test_traces_are_written(tmp_path: Path) -> None:
     asyncio.run(whole())
 
 
-# --- peers that die ------------------------------------------------------------------------------------
-
-
 def test_a_killed_peer_fails_operations_and_a_new_one_in_its_place_works() -> None:
     there = own_address()
 
@@ -178,9 +173,6 @@ def test_a_peer_that_leaves_closes_everything_in_order(number: signal.Signals) -
             assert domain.fep.pdcs == [] and "pdc-failed" not in domain.fep.counters
 
     run(scene, own_address())
-
-
-# --- what it costs -------------------------------------------------------------------------------------
 
 
 def test_an_idle_process_is_small_and_at_rest() -> None:

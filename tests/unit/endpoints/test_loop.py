@@ -1,7 +1,5 @@
 """The loop: datagrams, timers, room, other descriptors and other threads, each in its turn."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading
@@ -381,9 +379,6 @@ def test_what_was_trimmed_does_not_hold_up_what_came_before_it(clock: list[int])
     loop.run_once(clock[0])
     assert [bytes(item.data) for item in endpoint.inbox] == [b"first", b"second", b"trimmed"]
     close_port(loop, sockets)
-
-
-# --- room --------------------------------------------------------------------------------------------
 
 
 class FullSockets:

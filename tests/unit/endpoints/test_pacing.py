@@ -1,7 +1,5 @@
 """What an endpoint is asked for follows the queue of its NIC."""
 
-from __future__ import annotations
-
 import time
 from contextlib import ExitStack
 

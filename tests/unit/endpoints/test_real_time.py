@@ -1,7 +1,5 @@
 """Real-time priority of a process that many hosts share: the first asks for it, the last lets go of it."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """The sockets of a fabric end point, on loopback: what goes out comes in, in whatever way it is carried."""
 
-from __future__ import annotations
-
 import errno
 import os
 import select
@@ -288,9 +286,6 @@ def test_what_the_kernel_drops_for_want_of_room_is_known(open_group: Opener) -> 
     sender.send([datagram(receiver.address, number, entropy=EV + number) for number in range(100)])
     assert 0 < len(received(receiver)) < 100
     assert receiver.counters.received + receiver.overflows == 100
-
-
-# --- backpressure ------------------------------------------------------------------------------------
 
 
 @pytest.fixture

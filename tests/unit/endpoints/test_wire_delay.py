@@ -1,7 +1,5 @@
 """The emulated wire at the receiving end: how long, in which order, and what it says of itself."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.endpoints.wire_delay import DelayLine

@@ -1,7 +1,5 @@
 """IPv4 packets with their headers, and what is no datagram for us among them."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

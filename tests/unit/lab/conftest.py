@@ -1,7 +1,5 @@
 """The lab that a module's `TEXT` describes, and its plan at the time scale `K` of the module, or at 1000."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.lab.core.model import Lab

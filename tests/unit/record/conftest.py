@@ -1,7 +1,5 @@
 """A record with one point and nothing measured."""
 
-from __future__ import annotations
-
 import pytest
 from run_rows import lab_summary
 
@@ -36,17 +34,7 @@ def record() -> Record:
         started="2026-11-21T00:00:00.000Z",
         finished="2026-11-21T00:00:05.000Z",
         incomplete="",
-        points=[
-            PointResult(
-                name="",
-                values={},
-                lab=lab_summary(),
-                transport={},
-                workload={},
-                runs=[],
-                metrics=[],
-            )
-        ],
+        points=[PointResult(name="", values={}, lab=lab_summary(), transport={}, workload={}, runs=[], metrics=[])],
         expectations=[],
         verdict=Verdict(outcome=Outcome.PASS, reasons=[]),
         command=[],

@@ -1,7 +1,5 @@
 """Records of runs that go on: a long sweep is not written anew for each of its points, and a killed one loses none."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

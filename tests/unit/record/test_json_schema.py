@@ -1,7 +1,5 @@
 """The JSON Schema of records holds for records, refuses what is none, and says what each field means."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What lies in a results directory, and what the verbs about records do with it."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

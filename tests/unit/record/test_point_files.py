@@ -1,7 +1,5 @@
 """Records of many points: each point is written once and the whole once, and a killed run loses no point."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

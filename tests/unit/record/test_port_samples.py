@@ -1,7 +1,5 @@
 """The samples of ports beside a record: what is written is read again, and what a stranger wrote is refused."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Records on disk: atomic, versioned, suspicious of strangers."""
 
-from __future__ import annotations
-
 import json
 import os
 from datetime import UTC, datetime

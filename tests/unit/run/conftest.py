@@ -1,7 +1,5 @@
 """The machine for runs against labs that are not there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

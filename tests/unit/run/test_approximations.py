@@ -1,7 +1,5 @@
 """A record tells what a run does not reproduce, and where the lab is not as it is written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,10 +18,7 @@ def said(detect: str, k: float) -> list[str]:
     model = load_topology_text(TOPOLOGY.read_text().replace("detect: 200ms", f"detect: {detect}"), file="rail-qos.yml")
     lab: Any = SimpleNamespace(name="lab", model=model, plan=plan_lab(model, k=k))
     scenario = Scenario(
-        name="a",
-        topology=TopologyRef(),
-        transport=Transport(kind=TransportKind.ROCE),
-        workload=Workload(kind="incast"),
+        name="a", topology=TopologyRef(), transport=Transport(kind=TransportKind.ROCE), workload=Workload(kind="incast")
     )
     return [one for one in approximations(lab, scenario) if "watchdog" in one]
 

@@ -1,7 +1,5 @@
 """Which transfers share a channel, and which ports it has."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

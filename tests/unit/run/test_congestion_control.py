@@ -1,7 +1,5 @@
 """What TCP's congestion control is in a run, and what records and trust say of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A planned lab as the oracles' graph: its rates, tiers, routes and hash."""
 
-from __future__ import annotations
-
 from collections import Counter
 from ipaddress import IPv4Address
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Faults that change one thing at once: the first to end gives it back for both, so they are refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.lab.core.schema.load import load_topology_text

@@ -1,7 +1,5 @@
 """Runs whose faults do not happen as planned: they are invalid and say why; a lab that is left changed ends them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Faults: what could not be done or undone is named and makes the run invalid, and nothing else is given up for it."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator
@@ -389,10 +387,7 @@ def test_a_daemon_that_does_not_run_cannot_be_killed(links: Links, monkeypatch: 
     monkeypatch.setattr(kills, "running_daemons", lambda lab, node: [])
     monkeypatch.setattr(kills, "start_routing", lambda lab, node: None)
     timeline = played(
-        links,
-        fault("daemon-kill", "s", "0ms", daemon="bgpd"),
-        fault("link-down", "a:b", "1ms"),
-        until=("a:b", "down"),
+        links, fault("daemon-kill", "s", "0ms", daemon="bgpd"), fault("link-down", "a:b", "1ms"), until=("a:b", "down")
     )
     assert ("daemon-kill", "s") not in kinds(timeline)
     assert "daemon-kill of s at 0 ns did not happen: s runs no bgpd that could be killed" in timeline.outcome().troubles

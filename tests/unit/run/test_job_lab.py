@@ -1,7 +1,5 @@
 """A lab as a batch job sees it: which hosts it has, and what starts a task on one."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path

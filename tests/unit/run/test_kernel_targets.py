@@ -1,7 +1,5 @@
 """Storage targets that the kernel serves: what a run on them cannot have is refused before it begins."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

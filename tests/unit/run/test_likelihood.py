@@ -1,7 +1,5 @@
 """How likely a run is to be valid."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.lab.core.deploy.scale import ScaleResolution

@@ -1,7 +1,5 @@
 """Drops of lossless classes: which of them make a run invalid, and which a watchdog or a fault has to answer for."""
 
-from __future__ import annotations
-
 import pytest
 from memory_maps import maps_in_memory, queue_index
 

@@ -1,7 +1,5 @@
 """Whether what transports count of packets out of order is a matter of trust."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@ Where no two flows of a ring meet on a link, hashed paths are as good as adaptiv
 is missed. That happens at each of n leaves with the chance u! / u^u, for u flows on u uplinks: 8e-5 for four of four.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """The scenarios of the gallery of papers are right, can be run, and stand in the gallery with their source."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """perftest over RDMA against a lab that is not there: its children are canned, the rest is real."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re
@@ -111,9 +109,6 @@ def bandwidth(node: str, argv: Sequence[str]) -> Sequence[str]:
     return ("printf", "%s", TABLE)
 
 
-# ------------------------------------------------------------------ for a duration
-
-
 def test_flows_become_channels_as_those_of_iperf3_do(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = iter(range(10_000))
     counts = {"rcvd_bytes": 1000, "completer_retry_err": 1}
@@ -218,15 +213,11 @@ def test_time_spent_looking_is_no_work() -> None:
     assert "30% looking for completions" in cpu.message
 
 
-# ------------------------------------------------------------------ latency
-
-
 def test_every_message_of_every_pair_is_kept() -> None:
     record = run(lab_with(printed("ib_write_lat-unsorted")), {"iterations": 20})
     (measured,) = record.points[0].runs
     assert len(measured.channels) == 3
     for channel in measured.channels:
-        assert channel.latency is not None
         assert (channel.latency.test, channel.latency.size_bytes) == ("ib_write_lat", 64)
         assert not channel.latency.round_trip, "half of one"
         assert len(channel.latency.samples_us) == 19
@@ -322,7 +313,6 @@ def test_commands(verb: str, program: str, rest: str, client: str, output: str) 
     served = next(argv for _, argv in lab.started if "--out_json" not in argv)
     assert "--report-unsorted" not in served
     latency = record.points[0].runs[0].channels[0].latency
-    assert latency is not None
     assert latency.round_trip is (verb not in ("write", "send")), "the peer's adapter answers"
     assert record.points[0].runs[0].channels[0].source.node == "p1-s1-h1", "data goes the same way"
 
@@ -384,9 +374,6 @@ def test_an_expectation_may_point_at_the_ideal() -> None:
     assert record.expectations[0].minimum == pytest.approx(0.75 * predicted.mean)
 
 
-# ------------------------------------------------------------------ ideals
-
-
 def ends(lab: FakeLab, *, same_leaf: bool) -> tuple[PortPlan, PortPlan]:
     nics = {host.node: host.nics[0] for host in lab.plan.hosts}
     return nics["p1-s1-h1"], nics["p1-s1-h2" if same_leaf else "p1-s2-h1"]
@@ -423,9 +410,6 @@ def test_packets_of_a_large_message_follow_each_other() -> None:
     assert ideal_latency_s(transport, PerftestTest.SEND_LAT, a, b, 4 * 4096) == pytest.approx(expected, rel=1e-4)
     more = 74 * 4 * 8 / NIC_BPS + 8 * 8 / NIC_BPS  # the request, and an AETH in the first and the last packet
     assert ideal_latency_s(transport, PerftestTest.READ_LAT, a, b, 4 * 4096) == pytest.approx(expected + more, rel=1e-4)
-
-
-# ------------------------------------------------------------------ reports
 
 
 def test_the_console_has_a_row_for_each_pair() -> None:

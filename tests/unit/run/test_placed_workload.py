@@ -1,7 +1,5 @@
 """From a placed workload to each host's program, and back from reports to results."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import replace
@@ -170,9 +168,6 @@ def test_the_datatype_follows_from_size_and_elements(datatype: DataType) -> None
 def test_a_transfer_beyond_all_limits() -> None:
     with pytest.raises(ScenarioError, match="step 0 carries"):
         programs(generate_point_to_point(ranks=2, size_bytes=1 << 32))
-
-
-# --- results ---------------------------------------------------------------------------------------------
 
 
 def report(**changes: Any) -> dict[str, Any]:

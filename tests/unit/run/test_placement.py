@@ -1,7 +1,5 @@
 """Which NIC is which rank."""
 
-from __future__ import annotations
-
 import pytest
 from fake_lab import small_lab
 
@@ -20,6 +18,15 @@ from testbed.run.placed.traffic import RunTraffic, make_traffic
 from testbed.run.schema.model import RankOrder, Ranks, Scenario, TopologyRef, Transport, TransportKind, Workload
 
 LAB, PLAN = small_lab(segments=2, hosts=2, rails=2, spines=2)
+
+
+def asked(
+    kind: str, ranks: Ranks | None = None, transport: TransportKind = TransportKind.TCP, **parameters: object
+) -> Scenario:
+    workload = Workload(kind=kind, parameters=parameters, ranks=ranks or Ranks())
+    return Scenario(
+        name="x", topology=TopologyRef(file="x.yml"), transport=Transport(kind=transport), workload=workload
+    )
 
 
 def placed(seed: int = 1, **choice: object) -> RankPlacement:
@@ -76,8 +83,6 @@ def test_what_the_lab_does_not_have(choice: dict[str, object], words: str) -> No
         placed(**choice)
 
 
-# --- several networks --------------------------------------------------------------------------------
-
 TWO_NETWORKS = """
 name: two
 fabric: {design: rail-optimized, segments: 1, hosts: 3, gpus: 2, spines: 1, nic: {rate: 400G}}
@@ -90,12 +95,7 @@ def two_networks(*tenants: dict[str, object]) -> tuple[Scenario, PlannedLab, Run
     """Traffic on the six NICs of the back end, ranks 0 to 5, and the three of the front end."""
     model = load_topology_text(TWO_NETWORKS, file="two.yml")
     lab = PlannedLab(model=model, plan=plan_lab(model, k=1000)).of_network(BACKEND, "frontend")
-    scenario = Scenario(
-        name="two",
-        topology=TopologyRef(file="two.yml"),
-        transport=Transport(),
-        workload=Workload(kind="tenants", parameters={"tenants": tenants}, ranks=Ranks(networks=(BACKEND, "frontend"))),
-    )
+    scenario = asked("tenants", Ranks(networks=(BACKEND, "frontend")), tenants=tenants)
     return scenario, lab, make_traffic(scenario, lab, seed=1)
 
 
@@ -129,14 +129,8 @@ networks:
 
 
 def of_hosts(homing: str, kind: str) -> tuple[Scenario, PlannedLab, RunTraffic]:
-    scenario = Scenario(
-        name="routed",
-        topology=TopologyRef(file="r.yml"),
-        transport=Transport(kind=TransportKind(kind)),
-        workload=Workload(
-            kind="permutation", parameters={"bytes": ByteCount(1_000_000)}, ranks=Ranks(networks=("frontend",))
-        ),
-    )
+    ranks = Ranks(networks=("frontend",))
+    scenario = asked("permutation", ranks, TransportKind(kind), bytes=ByteCount(1_000_000))
     lab = load_topology_text(ROUTED.replace("routed", homing), file="r.yml")
     planned = PlannedLab(model=lab, plan=plan_lab(lab, k=1000)).of_network("frontend")
     return scenario, planned, make_traffic(scenario, planned, seed=1)
@@ -166,14 +160,8 @@ def test_link_groups_of_the_back_end_are_named_by_its_own_key() -> None:
     )
     model = load_topology_text(text, file="m.yml")
     lab = PlannedLab(model=model, plan=plan_lab(model, k=1000))
-    scenario = Scenario(
-        name="m",
-        topology=TopologyRef(file="m.yml"),
-        transport=Transport(kind=TransportKind.ROCE),
-        workload=Workload(kind="permutation", parameters={"bytes": ByteCount(1_000_000)}, ranks=Ranks()),
-    )
     with pytest.raises(ScenarioError, match="sends by one port") as caught:
-        make_traffic(scenario, lab, seed=1)
+        make_traffic(asked("permutation", transport=TransportKind.ROCE, bytes=ByteCount(1_000_000)), lab, seed=1)
     assert "nic: {multihoming: subnets}" in str(caught.value.hint)
 
 
@@ -182,8 +170,6 @@ def test_nobody_sends_from_one_network_to_another() -> None:
     with pytest.raises(ScenarioError, match=r"rank 0 \(p1-s1-h1:rail1\) is in network backend, and rank 7"):
         two_networks(across)
 
-
-# --- tenants of the topology -------------------------------------------------------------------------
 
 IN_TENANTS = """
 name: two
@@ -194,16 +180,10 @@ tenants:
 """
 
 
-def in_tenants(*names: str, workload: Workload | None = None) -> RunTraffic:
+def in_tenants(*names: str, kind: str = "point-to-point") -> RunTraffic:
     model = load_topology_text(IN_TENANTS, file="two.yml")
     lab = PlannedLab(model=model, plan=plan_lab(model, k=1000))
-    chosen = Ranks(tenants=names)
-    scenario = Scenario(
-        name="two",
-        topology=TopologyRef(file="two.yml"),
-        workload=workload or Workload(kind="point-to-point", parameters={"bytes": ByteCount(4096)}, ranks=chosen),
-    )
-    return make_traffic(scenario, lab, seed=1)
+    return make_traffic(asked(kind, Ranks(tenants=names), bytes=ByteCount(4096)), lab, seed=1)
 
 
 def test_the_nics_of_a_tenant_and_of_none() -> None:
@@ -234,13 +214,7 @@ def from_outside(*externals: str, kind: TransportKind = TransportKind.TCP) -> tu
     model = load_topology_text(OUTSIDE, file="outside.yml")
     ranks = Ranks(tenants=("red",), externals=externals)
     times = {key: Duration.parse(value) for key, value in (("span", "10ms"), ("prefill", "10us"), ("tpot", "1us"))}
-    parameters = {"clients": 1, "requests_per_s": 1000.0, **times}
-    scenario = Scenario(
-        name="outside",
-        topology=TopologyRef(file="outside.yml"),
-        transport=Transport(kind=kind),
-        workload=Workload(kind="inference-requests", parameters=parameters, ranks=ranks),
-    )
+    scenario = asked("inference-requests", ranks, kind, clients=1, requests_per_s=1000.0, **times)
     lab = PlannedLab(model=model, plan=plan_lab(model, k=1000))
     return scenario, lab.of_network(*ranks.networks_in(model))
 
@@ -281,9 +255,8 @@ def test_ideals_of_the_way_from_outside() -> None:
 
 
 def test_no_rank_talks_to_one_of_another_tenant() -> None:
-    ring = Workload(kind="all-reduce", parameters={"bytes": ByteCount(4096)}, ranks=Ranks(tenants=("red", "blue")))
     with pytest.raises(ScenarioError, match=r"in the tenant red, and rank 2 .* talks to, in the tenant blue"):
-        in_tenants(workload=ring)
+        in_tenants("red", "blue", kind="all-reduce")
 
 
 def test_packets_of_tenants_are_wrapped_between_switches() -> None:
@@ -362,8 +335,6 @@ networks: {storage: {targets: {tape: {}}}}
     assert per_rail == ((0, 2, 4, 6), (1, 3, 5, 7)), "a rail's hosts, then the NICs that targets have on it"
 
 
-# --- planes ------------------------------------------------------------------------------------------
-
 TWO_PLANES = """name: planes
 scale: {time: 1000}
 fabric: {design: dual-plane, segments: 1, hosts: 3, gpus: 2, spines: 1}
@@ -383,13 +354,7 @@ def made(
 ) -> RunTraffic:
     model = load_topology_text(text, file="planes.yml")
     lab = PlannedLab(model=model, plan=plan_lab(model, k=1000.0))
-    scenario = Scenario(
-        name="planes",
-        topology=TopologyRef(file="planes.yml"),
-        transport=Transport(kind=transport),
-        workload=Workload(kind=kind, parameters={"bytes": ByteCount(60_000), **parameters}, ranks=ranks or Ranks()),
-    )
-    return make_traffic(scenario, lab, seed=1)
+    return make_traffic(asked(kind, ranks, transport, bytes=ByteCount(60_000), **parameters), lab, seed=1)
 
 
 @pytest.mark.parametrize(("text", "planes"), [(TWO_PLANES, 2), (A_PLANE_EACH, 2)])

@@ -1,7 +1,5 @@
 """A plane of the fabric that fails: which of its links go and come back, and what a lab without planes says."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Planned paths: source ports lead channels along paths that no two flows share."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from ipaddress import IPv4Address

@@ -1,7 +1,5 @@
 """Oracles of open loops: how evenly these very flows load the links, whenever they begin; and ideals of the ways."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from dataclasses import replace
@@ -183,9 +181,6 @@ def test_ways_over_links_of_other_delays_are_not_the_same() -> None:
     assert len({_way_class(first, second), _way_class(first, slow), _way_class(slow, first)}) == 3
 
 
-# --- how switches choose ----------------------------------------------------------------------------------
-
-
 def balanced(**keys: object) -> PlannedLab:
     settings = {"fabric.segments": 2, "fabric.hosts": 4, "fabric.gpus": 1, "fabric.spines": 4}
     settings |= {f"qos.load_balancing.{name}": value for name, value in keys.items()}
@@ -227,7 +222,6 @@ def test_where_flows_stay_for_a_while_no_oracle_knows(keys: dict[str, object]) -
 
 def test_the_fields_of_the_hash_are_followed() -> None:
     model = load_topology(TOPOLOGY, overrides={"qos.load_balancing.mode": "flow"})
-    assert model.qos is not None
     (profile, *rest) = model.qos.profiles
     found = {}
     for fields in (FIVE_TUPLE, (HashField.PROTOCOL,), tuple(HashField)):

@@ -1,7 +1,5 @@
 """Which probes a scenario gets, and what is made of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -78,9 +76,6 @@ def certain(one: Scenario, on: FakeLab | None = None, *, seed: int = 1, cpus: in
     found = planned(one, on, seed=seed, cpus=cpus)
     assert found is not None
     return found
-
-
-# --- which -----------------------------------------------------------------------------------------------
 
 
 def test_a_fault_that_may_lose_packets_is_timed_over_many_ports() -> None:
@@ -171,13 +166,7 @@ def test_where_a_flow_keeps_to_one_path() -> None:
     assert is_single_path(scenario(fault(rate="50%", both=True)), lab())
     assert is_single_path(scenario(fault("agent-kill")), lab())
     assert not is_single_path(scenario(), sprayed())
-    for moved in (
-        SILENT,
-        fault("link-down"),
-        fault(delay="1us"),
-        fault(jitter="1us"),
-        fault(rate="1G", loss=0),
-    ):
+    for moved in (SILENT, fault("link-down"), fault(delay="1us"), fault(jitter="1us"), fault(rate="1G", loss=0)):
         assert not is_single_path(scenario(moved), lab())
 
 
@@ -186,9 +175,6 @@ def test_a_wire_whose_delay_varies_may_reorder() -> None:
     params = FabricParams(design="rail-optimized", segments=2, hosts=2, gpus=1, uplink=UplinkParams(delay=delay))
     model = generate_fabric(params, name="x")
     assert not is_single_path(scenario(), lab(model, plan_lab(model, slot=0, k=1000.0)))
-
-
-# --- in the file -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -205,9 +191,6 @@ def test_the_section(written: str, meant: Probes, kept: dict[str, object]) -> No
     found = load_scenario_text(text, file="s.yml").scenario
     assert found.probes == meant
     assert scenario_as_run(found).probes == kept
-
-
-# --- what is made of them --------------------------------------------------------------------------------
 
 
 def stream(number: int, *, lost_s: tuple[float, ...] = (), arrived: int = 60, inversions: int = 0) -> StreamResult:

@@ -1,7 +1,5 @@
 """A run that goes on tells of itself in a file, which other processes read, and which is gone with it."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What RDMA devices counted goes to the channels of a run of workers, and how their packets are marked."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Which points run again because the machine did not keep up, at which time scale, and what the record says of it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -128,9 +126,6 @@ def test_a_lab_that_was_there_keeps_its_k() -> None:
 def test_without_retries_nothing_runs_again() -> None:
     points = points_of(SWEEP.replace(", retries: 1", ""))
     assert plan_retries(points, results_of(points, 0.99, 0.99, 0.99, 0.99), (), any_k) == []
-
-
-# --- in a sweep ---------------------------------------------------------------------------------------
 
 
 class Labs:

@@ -1,7 +1,5 @@
 """What `transport: {kind: roce}` means on a lab: connections, classes, path MTUs, and what is warned of."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from types import SimpleNamespace
@@ -38,10 +36,7 @@ def lab(*classes: Any, mtu_bytes: int | None = None) -> Any:
         profile = SimpleNamespace(
             switch=True, classes=classes, class_of_dscp=tuple(table), trimming=False, control_class=6
         )
-        plan = replace(
-            plan,
-            qos=SimpleNamespace(profiles=(profile,), buffers=(), base_rtt_ns=10_000, reaction_ns=0),
-        )
+        plan = replace(plan, qos=SimpleNamespace(profiles=(profile,), buffers=(), base_rtt_ns=10_000, reaction_ns=0))
     return SimpleNamespace(name="fake", model=model, plan=plan)
 
 

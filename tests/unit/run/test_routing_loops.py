@@ -96,7 +96,6 @@ def test_a_loop_may_pass_several_switches() -> None:
 def test_the_prefix_is_that_of_the_nic_or_the_one_that_is_written() -> None:
     nics = [nic for host in PLAN.hosts for nic in host.nics]
     (address,) = (nic.address for nic in nics if nic.node == "p1-s2-h1")
-    assert address is not None
     assert happening().prefix(nics) == IPv4Network(address.ip)
     subnet = address.network
     assert happening(f"{{through: [p1-spine1], to: {subnet}}}").prefix(nics) == subnet

@@ -1,7 +1,5 @@
 """The runner against a lab that is not there: children are canned, the rest is real."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -90,10 +88,7 @@ def test_commands() -> None:
     lab = lab_with(timed)
     run_scenario(timed_scenario(), lab)
     server, client = lab.started[0], lab.started[4]
-    assert server == (
-        "p1-s2-h1",
-        ("iperf3", "-s", "-1", "--forceflush", "-i", "0", "-B", "10.2.1.1", "-p", "5201"),
-    )
+    assert server == ("p1-s2-h1", ("iperf3", "-s", "-1", "--forceflush", "-i", "0", "-B", "10.2.1.1", "-p", "5201"))
     assert client[0] == "p1-s1-h1"
     assert " ".join(client[1]) == (
         "iperf3 -c 10.2.1.1 -p 5201 -B 10.1.1.1 --cport 21612 -J -i 0.25 --connect-timeout 5000 -t 1 -O 1 -C cubic"

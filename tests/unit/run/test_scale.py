@@ -1,7 +1,5 @@
 """What a scenario asks of the CPU, and the one time scale that its labs get."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -71,14 +69,12 @@ def test_an_incast_asks_for_one_nic_in_the_mean_and_for_all_at_its_beginning(tmp
 def test_what_is_asked_does_not_depend_on_the_scale(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, "kind: permutation, bytes: 8bdp")
     fast, slow = demand(sweep, 100), demand(sweep, 50_000)
-    assert fast is not None and slow is not None
     assert fast.packets_per_s == pytest.approx(slow.packets_per_s, rel=1e-3)
     assert fast.packets_per_s == pytest.approx(9 * LINE_RATE, rel=0.2), "nine senders, and a round trip"
 
 
 def test_small_messages_are_packets_too(tmp_path: Path) -> None:
     large, small = (demand(sweep_of(tmp_path, f"kind: permutation, bytes: {size}")) for size in ("8MB", "1kB"))
-    assert large is not None and small is not None
     assert small.packets_per_s < large.packets_per_s, "they wait for a round trip"
     assert small.packets_per_s > 0
 
@@ -191,7 +187,6 @@ def test_the_scale_has_room_for_all_transports_together(tmp_path: Path) -> None:
     sweep = mixed(tmp_path, "{kind: permutation, bytes: 1MB}")
     (point,) = sweep.points
     lab, both = sweep.lab_of(point), demand(sweep)
-    assert both is not None
     alone = replace(both, kernel_packets_per_s=0.0)
     hop_s = 8 * 1500 / MACHINE.capacity_bps(1500)
     loads = [judge_packet_scale(lab, MACHINE, one, 1.0).load for one in (both, alone)]

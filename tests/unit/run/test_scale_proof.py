@@ -1,7 +1,5 @@
 """`run --prove-scale`: which points run again, and when two scales agree."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The labs of a scenario go when it ends, whenever Ctrl-C comes and however often."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager

@@ -1,7 +1,5 @@
 """Every scenario we ship loads, has points whose labs and traffic can be made, and says what it expects and why."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

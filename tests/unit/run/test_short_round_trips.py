@@ -1,7 +1,5 @@
 """Windows of a few packets, where a lab's links have no delays: they are sprayed badly, which is told before a run."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

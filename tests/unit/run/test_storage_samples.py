@@ -1,7 +1,5 @@
 """From when steps began to the metrics of storage: utilisation of accelerators, and times to the first token."""
 
-from __future__ import annotations
-
 import pytest
 from fake_lab import small_lab
 

@@ -1,7 +1,5 @@
 """What transports by fio refuse before anything runs: what a machine lacks, what does not fit, and a medium of NFS."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -131,14 +129,7 @@ def test_workers_are_told_of_jobs_in_lab_time(lab: Any) -> None:
             repeats=False,
         ),
         JobSettings(
-            steps=(2,),
-            block_bytes=512,
-            blocks=2,
-            depth=1,
-            at_random=False,
-            read_percent=0,
-            runtime_us=0,
-            repeats=False,
+            steps=(2,), block_bytes=512, blocks=2, depth=1, at_random=False, read_percent=0, runtime_us=0, repeats=False
         ),
     )
     assert decode_settings(json.loads(json.dumps(encode_settings(settings)))) == settings

@@ -1,8 +1,6 @@
 """Faults of an InfiniBand back end that is up: they take no longer than is needed to do them, whenever the subnet
 manager has new tables."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The points of a matrix: their order, names, and which of them a command line asks for."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.base.errors import ScenarioError, SpecError

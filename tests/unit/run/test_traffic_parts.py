@@ -1,7 +1,5 @@
 """What several transports carry of one workload: its parts, their channels, and two programs for one host."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A transport is three files of one name, and nothing else asks which transport it has before it."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What `transport:` means on a lab: classes, UET's parameters, delays, and how long a transfer alone should take."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace

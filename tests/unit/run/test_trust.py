@@ -1,7 +1,5 @@
 """Trust: rates of ports with a backlog, late wake-ups; and what faults are made of."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace

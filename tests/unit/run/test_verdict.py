@@ -1,11 +1,9 @@
 """Pass, fail, invalid."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
-from run_rows import lab_summary, run_result
+from run_rows import lab_summary, network_load, run_result
 
 from testbed.record.catalogue import binding_limits
 from testbed.record.record import (
@@ -18,7 +16,6 @@ from testbed.record.record import (
     PredictedMetric,
     RunResult,
 )
-from testbed.record.samples import NetworkLoad
 from testbed.run.machine.cpu import CpuUse
 from testbed.run.schema.model import Expectation, Within
 from testbed.run.sweep.verdict import decide_verdict, evaluate_expectations
@@ -254,15 +251,7 @@ def test_a_program_that_fails_is_a_fail_though_it_left_figures_out() -> None:
 
 def watched(measured: float | None, *networks: str) -> PointResult:
     """A point with a figure of the network of management, and the networks that its run watched."""
-    loads = [
-        NetworkLoad(
-            name=name, ports=2, sent_bytes=0, entered_bytes=0, delivered_bytes=0, utilisation=0.0,
-            peak_utilisation=None, busiest_port="", busiest_utilisation=0.0, busiest_peak_utilisation=None,
-            queue_max_bytes=None, queue_port="", queue_class="", drops={}, ce_packets=None, pause_frames=None,
-            paused_s=None,
-        )
-        for name in networks
-    ]  # fmt: skip
+    loads = [network_load(name) for name in networks]
     return point("network_delivered[network=management]", measured, [replace(run(ok=True), networks=loads)])
 
 

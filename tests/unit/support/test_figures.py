@@ -1,7 +1,5 @@
 """What the table of figures says of each: `tests/bench/figures.py`."""
 
-from __future__ import annotations
-
 import pytest
 from figures import NOISE, Figure, judge
 

@@ -1,7 +1,5 @@
 """What several runs of a scenario say together: `tests/support/labs/scenario_runs.py`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Which tests run beside each other: `tests/support/machines/side_by_side.py`."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Archives are unpacked below their directory and nowhere else, by any Python that we run on."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Receiver admission: what is under way to a rank never exceeds its window."""
 
-from __future__ import annotations
-
 import heapq
 import random
 

@@ -1,7 +1,5 @@
 """Front-end mice, their sizes and bursts."""
 
-from __future__ import annotations
-
 import random
 from itertools import pairwise
 from typing import Any
@@ -85,11 +83,7 @@ def test_sources_and_destinations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"duration_ns": 10**15}, "flows are more than"),
-        ({"ranks": 1}, "another rank"),
-    ],
+    ("options", "message"), [({"duration_ns": 10**15}, "flows are more than"), ({"ranks": 1}, "another rank")]
 )
 def test_wrong_parameters(options: dict[str, Any], message: str) -> None:
     arguments = {"ranks": 2, "load": 0.1, "duration_ns": 1000} | options

@@ -1,7 +1,5 @@
 """Parameters that a dataclass declares by its fields: defaults, order, and what is made of what is written."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Patterns of transfers: who sends to whom, how much, and after what."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -151,13 +149,7 @@ def test_all_to_all_keeps_its_window(window: int | None) -> None:
 
 def test_background_offers_its_load() -> None:
     workload = generate_background(
-        ranks=4,
-        size_bytes=1000,
-        pairs=3,
-        duration_ns=10_000_000,
-        rate_bps=10**9,
-        load=0.4,
-        rng=random.Random(5),
+        ranks=4, size_bytes=1000, pairs=3, duration_ns=10_000_000, rate_bps=10**9, load=0.4, rng=random.Random(5)
     )
     check_local(workload)
     offered_bps = sum(step.size_bytes for step in workload.transfers) * 8 / 10e-3

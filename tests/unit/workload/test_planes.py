@@ -1,7 +1,5 @@
 """Workloads of NICs with ports in several planes: what is cut, what rides one plane, and what waits for what."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

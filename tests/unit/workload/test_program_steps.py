@@ -1,7 +1,5 @@
 """Steps of a program, from the lines that its ranks print."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.workload.program_steps import LONGEST_LINE, DoneStep, StepPattern, StepReader

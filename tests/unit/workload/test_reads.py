@@ -1,7 +1,5 @@
 """Reads over transports that have none: a request goes first, and nothing else changes."""
 
-from __future__ import annotations
-
 from local_waits import check_local
 
 from testbed.workload.builder import StepBuilder

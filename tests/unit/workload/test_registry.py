@@ -1,7 +1,5 @@
 """The registry of workloads: every kind builds, and every parameter of it does what it says."""
 
-from __future__ import annotations
-
 import pkgutil
 import random
 from collections.abc import Mapping

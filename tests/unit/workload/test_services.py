@@ -1,7 +1,5 @@
 """Mixture of experts, serving, checkpoints and several tenants on one fabric."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 
@@ -89,11 +87,7 @@ def test_wrong_experts() -> None:
         moe = MixtureOfExperts(**{"experts": 8, "top_k": 2, "tokens": 4, "hidden": 2} | options)
         generate_moe(moe, ranks=4, rng=random.Random(0))
 
-    for options, message in (
-        ({"experts": 6}, "evenly"),
-        ({"top_k": 9}, "9 of 8"),
-        ({"tokens": 10**7}, "choices"),
-    ):
+    for options, message in (({"experts": 6}, "evenly"), ({"top_k": 9}, "9 of 8"), ({"tokens": 10**7}, "choices")):
         with pytest.raises(WorkloadError, match=message):
             make(**options)
 
@@ -162,13 +156,7 @@ def test_wrong_serving(wrong: Serving, message: str) -> None:
 @pytest.mark.parametrize("read_back", [False, True])
 def test_a_checkpoint_writes_everything_to_all_storage_ranks(read_back: bool) -> None:
     checkpoint = Checkpoint(
-        size_bytes=1001,
-        storage=(4, 5),
-        stripes=4,
-        in_flight=2,
-        checkpoints=2,
-        period_ns=1000,
-        read_back=read_back,
+        size_bytes=1001, storage=(4, 5), stripes=4, in_flight=2, checkpoints=2, period_ns=1000, read_back=read_back
     )
     workload = generate_checkpoint(checkpoint, ranks=6)
     check_local(workload)
@@ -257,9 +245,6 @@ def test_tenants_that_do_not_fit() -> None:
     for ranks, name in (((0, 1), "b"), ((0, 1, 1), "b"), ((0, 1, 9), "b"), ((0, 1, 2), "a")):
         with pytest.raises(WorkloadError):
             mix_tenants(
-                [
-                    Tenant(name="a", workload=incast, ranks=(3, 4, 5)),
-                    Tenant(name=name, workload=incast, ranks=ranks),
-                ],
+                [Tenant(name="a", workload=incast, ranks=(3, 4, 5)), Tenant(name=name, workload=incast, ranks=ranks)],
                 ranks=6,
             )

@@ -1,7 +1,5 @@
 """Single paths that are planned load no link more than ideal spraying does."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from itertools import pairwise

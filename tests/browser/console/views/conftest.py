@@ -1,7 +1,5 @@
 """A lab with lossless classes, a console that may change it, and pages of it: for the tests of views and actions."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

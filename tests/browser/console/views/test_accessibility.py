@@ -1,7 +1,5 @@
 """Every page in both themes, as axe-core sees it: no violation of WCAG 2.1 A and AA, nor of its best practices."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a person does to links and nodes: by a menu, with a command line, a question, and one step back."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

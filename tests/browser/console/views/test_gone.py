@@ -1,7 +1,5 @@
 """A lab that is destroyed while one looks at it, and deployed again; and packets that are no transport's of ours."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import expect
 

@@ -1,7 +1,5 @@
 """The job on a lab while it runs, who is furthest behind, what touched it, and its record played back afterwards."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """What a page does not lose: an edited text, its place when the console is started anew; and what one reaches by keys
 and by fingers."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Captures, shells, logs, labs and results; and that what labs and records are called is text."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

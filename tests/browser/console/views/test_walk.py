@@ -1,7 +1,5 @@
 """The walk of the guide (docs/guides/console.md): from a lab that is up to its congested queue, as a page leads."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A certificate for tests of the console."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Actions: what a page asks for is checked, shown as a command line, confirmed, kept as an event, and done."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping

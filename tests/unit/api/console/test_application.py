@@ -1,7 +1,5 @@
 """What the console answers, and to whom: with a lab that is there for pages alone."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path

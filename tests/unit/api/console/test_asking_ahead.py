@@ -1,8 +1,6 @@
 """What the page asks for before it is there (`core/early.js`, `core/api.js`), in the JavaScript engine of Playwright
 without a browser."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

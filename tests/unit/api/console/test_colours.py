@@ -2,8 +2,6 @@
 each is lighter.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Browsers that stall, or fall silent: their connections end, whatever waits for them."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """Errors that nobody has foreseen: told on pages and standard error, and the work goes on."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """No file outside of the start directories is read or written, whatever a page asks for."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Attacks on the console: each works where there is no guard, and does not where there is one."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The console listens where only this machine reaches it, unless there is TLS."""
 
-from __future__ import annotations
-
 import os
 import socket
 import stat

@@ -1,7 +1,5 @@
 """The labs of other machines: read from what `list` says there, and shown by a console that is forwarded."""
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

@@ -1,7 +1,5 @@
 """The files of the page: which a browser keeps, and which are asked for before the page is run."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -1,7 +1,5 @@
 """Tokens are good for one login, and cookies for the browsers that have logged in."""
 
-from __future__ import annotations
-
 from testbed.api.console.sessions import MOST_SESSIONS, Sessions
 
 

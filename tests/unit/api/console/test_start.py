@@ -1,7 +1,5 @@
 """How a console starts: what it shows first, by which names it is known, and whose certificate it has."""
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Iterator
@@ -63,7 +61,6 @@ def test_the_console_of_a_lab_is_reached_through_its_server(said: list[str]) -> 
 def test_each_login_shows_a_link_with_another_token(said: list[str]) -> None:
     made = link(said, ListenAt(host="127.0.0.1", port=0))
     made.show()
-    assert made.sessions is not None
     first = said[0].partition("token=")[2].partition(" ")[0]
     assert made.sessions.log_in(first) is not None
     made.used()
@@ -91,7 +88,6 @@ def test_a_unix_socket_is_reached_through_ssh(tmp_path: Path, said: list[str]) -
     assert made.names.know("127.0.0.1:9470")
     assert made.names.know("localhost:12345")
     assert not made.names.know("evil.example:12345")
-    assert made.sessions is not None
     assert made.sessions.log_in(token) is not None
     serving = ConsoleServing(bind=ListenAt(path=path), settings=ConsoleSettings(roots=()), opens_browser=True)
     with pytest.raises(CannotListen, match="no browser reaches"):

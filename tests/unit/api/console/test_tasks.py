@@ -1,7 +1,5 @@
 """Tasks that a console has begun end with it, however little they want to."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """What a console has started ends with it, also where it is killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -69,7 +67,6 @@ def guards(command: int) -> list[int]:
 def test_a_command_ends_with_a_console_that_is_killed_and_takes_along_what_it_has_started(source: str) -> None:
     """Whatever of them ends first; and no longer than they take."""
     console = subprocess.Popen([sys.executable, "-c", CONSOLE, source], stdout=subprocess.PIPE, text=True)
-    assert console.stdout is not None
     command, child = int(console.stdout.readline()), int(console.stdout.readline())
     try:
         assert is_there(command) and is_there(child)
@@ -86,7 +83,6 @@ def test_a_command_ends_with_a_console_that_is_killed_and_takes_along_what_it_ha
 
 def test_who_guards_a_command_ends_with_it() -> None:
     console = subprocess.Popen([sys.executable, "-c", CONSOLE, COMMAND], stdout=subprocess.PIPE, text=True)
-    assert console.stdout is not None
     command, child = int(console.stdout.readline()), int(console.stdout.readline())
     try:
         (beside,) = guards(command)

@@ -1,7 +1,5 @@
 """Libraries of other people in the console's page: which, whose, and that they are what the registry has."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

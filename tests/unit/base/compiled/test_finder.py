@@ -1,7 +1,5 @@
 """Which modules are compiled, when a build fits, and that one which does not is never imported."""
 
-from __future__ import annotations
-
 import ast
 import os
 import time

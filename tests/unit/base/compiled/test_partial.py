@@ -1,7 +1,5 @@
 """Partial builds: which modules are left out when one has changed, and that the others are taken over as they are."""
 
-from __future__ import annotations
-
 import fcntl
 import shutil
 import subprocess
@@ -124,9 +122,7 @@ def manifest(native: Mapping[str, set[str]]) -> Manifest:
     imports = Imports(modules.CHECKOUT, digests)
     built = {
         one: BuiltModule(
-            source=digest,
-            needs=frozenset({*imports.needs(one), *native.get(one, ())}),
-            layout=imports.layout(one),
+            source=digest, needs=frozenset({*imports.needs(one), *native.get(one, ())}), layout=imports.layout(one)
         )
         for one, digest in digests.items()
     }
@@ -407,8 +403,6 @@ def test_many_tries_do_not_push_out_the_build_that_they_are_taken_from(tree: Pat
     directories = [item for item in whole.parent.iterdir() if item.is_dir()]
     assert whole in directories and len(directories) == 1 + builder.KEPT_BUILDS
 
-
-# --- the real thing ----------------------------------------------------------------------------------
 
 CONTROLLER_MODULES = sorted(
     f"testbed.protocols.{path.relative_to(CHECKOUT / 'testbed/protocols').with_suffix('').as_posix().replace('/', '.')}"

@@ -1,7 +1,5 @@
 """Compiled and interpreted endpoints do the same, to the byte."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What the translation to C needs of the machine: no package beside mypy, and no stubs of any."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import venv

@@ -1,7 +1,5 @@
 """Installing packages: what is refused, what apt is asked, and that services which a package starts stay off."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -142,9 +140,6 @@ def test_without_systemd_what_has_started_is_stopped(
     (tmp_path / "chrony").touch(mode=0o755)
     install(log)
     assert log.ran[1:] == [f"{tmp_path}/chrony stop"]
-
-
-# --- the line that `doctor --install-line` prints -----------------------------------------------------
 
 
 def test_the_line_installs_what_is_missing_and_nothing_is_run(

@@ -1,7 +1,5 @@
 """`.venv`: when it is complete, what is installed into it, and what is said where that fails."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

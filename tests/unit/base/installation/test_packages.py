@@ -1,7 +1,5 @@
 """Which packages are installed for what, and that images have what a machine would get."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Waiting for files: what is told, and from which directory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

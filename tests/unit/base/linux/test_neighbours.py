@@ -1,7 +1,5 @@
 """Messages about neighbours, against what iproute2 sends."""
 
-from __future__ import annotations
-
 import socket
 import struct
 from ipaddress import IPv4Address

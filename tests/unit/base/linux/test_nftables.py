@@ -1,7 +1,5 @@
 """The transaction of a switch's guards: what is in it, and that it does not grow with rules for each port."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Asking for a route: the request as `ip route get` makes it, and what answers say of next hops."""
 
-from __future__ import annotations
-
 import errno
 import struct
 from ipaddress import IPv4Address, IPv4Network, IPv6Address

@@ -3,8 +3,6 @@
 Links, addresses and rates are read back from the kernel by pyroute2 in `tests/contract/test_kernel_contract.py`.
 """
 
-from __future__ import annotations
-
 import errno
 import socket
 import struct

@@ -1,7 +1,5 @@
 """Threads that work in other namespaces: results, errors, and interrupts that wait for them."""
 
-from __future__ import annotations
-
 import signal
 import threading
 

@@ -1,7 +1,5 @@
 """The vty protocol against a daemon of our own on a UNIX socket."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence

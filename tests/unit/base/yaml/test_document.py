@@ -1,7 +1,5 @@
 """Paths, overrides and problems of a document."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.base.errors import Position, SpecError

@@ -1,7 +1,5 @@
 """Files of other tools as YAML: aliases and merge keys are written out, keys may be numbers, bounds hold as ever."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.base.errors import SpecError

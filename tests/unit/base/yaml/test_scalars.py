@@ -1,7 +1,5 @@
 """Plain scalars of the core schema of YAML 1.2."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """A gNMI target over a real connection: TLS, the password, all calls, and whoever asks for what is not there."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Paths of gNMI, the leaves of a switch, their JSON, and what a subscriber of a stream gets when."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from ipaddress import IPv4Address
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a VRF has lost of its routers, and when it is looked at."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from pathlib import Path
@@ -58,10 +56,7 @@ def _whole(vrf: KeptVrf) -> VrfTables:
         fdb=frozenset((entry.ifindex, entry.mac, entry.vteps[0]) for entry in macs),
         neighbours=known,
         learned=frozenset(known),
-        routes={
-            (vrf.table, IPv4Network("10.1.1.0/24")): hop,
-            (vrf.table, IPv6Network("fd00:1:0:1::/64")): hop,
-        },
+        routes={(vrf.table, IPv4Network("10.1.1.0/24")): hop, (vrf.table, IPv6Network("fd00:1:0:1::/64")): hop},
     )
 
 

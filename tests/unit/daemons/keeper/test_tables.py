@@ -1,7 +1,5 @@
 """The tables of a VRF, read from what the kernel dumps."""
 
-from __future__ import annotations
-
 import socket
 import struct
 from collections.abc import Iterator
@@ -146,10 +144,7 @@ def test_ipv6_of_tenants_is_read_where_it_is_asked_for_and_its_next_hops_are_vte
             return iter([memoryview(heard if kind == RTM_GETNEIGH else route(mapped(VTEP)))])
 
     socket_ = cast(RouteSocket, DualDumps([], [], []))
-    entries = [
-        _entry(EntryKind.HEARD, address=address, mac=MAC),
-        _entry(EntryKind.ROUTE, prefix=prefix, vteps=(VTEP,)),
-    ]
+    entries = [_entry(EntryKind.HEARD, address=address, mac=MAC), _entry(EntryKind.ROUTE, prefix=prefix, vteps=(VTEP,))]
     assert [read_tables(socket_, ipv6=True).has(entry) for entry in entries] == [True, True]
     assert not any(read_tables(socket_).has(entry) for entry in entries)
     assert not read_tables(socket_, ipv6=True).has(_entry(EntryKind.ROUTE, prefix=prefix, vteps=(OTHER,)))

@@ -1,7 +1,5 @@
 """A process that is driven by lines: its answers, what is said of one that has ended, and that none outlives us."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

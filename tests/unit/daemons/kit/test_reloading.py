@@ -1,7 +1,5 @@
 """A daemon that takes its configuration anew: what is served for a switch goes on where its words are the same."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How a bond of the kernel stands: read from netlink, and told in the words of our own LACP."""
 
-from __future__ import annotations
-
 import struct
 
 from testbed.base.linux import rtnetlink

@@ -1,7 +1,5 @@
 """What a leaf tells its kernel of one bridge, and the file that its process is started from."""
 
-from __future__ import annotations
-
 import socket
 import struct
 from ipaddress import IPv4Address, IPv6Address, ip_address

@@ -1,7 +1,5 @@
 """Who may be connected to the pause agent: newcomers always, and of the others not whoever has been silent longest."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

@@ -1,10 +1,10 @@
 """The pause machine: what goes in, what comes out, and when."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
+from attached_ports import attached_port
 from driven_core import CloseGate, DrivenCore, OpenGate, SendPause
 from memory_maps import maps_in_memory
 from pfc_frames import MAX_QUANTA, pause_ns
@@ -21,20 +21,9 @@ SENDER, RECEIVER = 1, 2
 """Two ends of a link: the receiver's ingress account fills, the sender's queue is paused."""
 
 
-def port(number: int, peer: int, *, lossless: tuple[int, ...] = (3, 4), **changes: int) -> PortAttachment:
-    fields = {"rate_bps": RATE, "watchdog_detect_ns": 0, "watchdog_restore_ns": 0} | changes
-    return PortAttachment(
-        number=number,
-        peer=peer,
-        node=f"n{number}",
-        interface="eth0",
-        namespace=f"/run/netns/n{number}",
-        ifindex=2,
-        mac=f"02:00:00:00:00:{number:02x}",
-        mtu_bytes=1500,
-        lossless=lossless,
-        **fields,
-    )
+def port(number: int, peer: int, **changes: Any) -> PortAttachment:
+    fields = {"lossless": (3, 4), "watchdog_detect_ns": 0, "watchdog_restore_ns": 0}
+    return attached_port(number, peer, **(fields | changes))
 
 
 class Bench:
@@ -103,9 +92,6 @@ def frame(at: int, **times: int) -> SendPause:
 
 def kinds(actions: Sequence[object]) -> list[str]:
     return [action.kind.value if isinstance(action, Report) else type(action).__name__ for action in actions]
-
-
-# --- an ingress account ------------------------------------------------------------------------------
 
 
 def test_crossing_xoff_sends_the_longest_pause_and_xon_ends_it() -> None:
@@ -205,9 +191,6 @@ def test_events_of_nothing_we_know_are_counted_and_harmless() -> None:
     assert bench.core.strays.unknown == 4
 
 
-# --- an egress queue ---------------------------------------------------------------------------------
-
-
 def test_frame_closes_the_gate_and_a_zero_opens_it() -> None:
     bench = Bench()
     bench.pfc({3: MAX_QUANTA})
@@ -301,8 +284,6 @@ def test_gate_that_is_closed_again_before_it_has_opened_stays_closed_in_the_map(
     assert bench.pauses(SENDER)["closed"] == 1, "the guard must know of it"
 
 
-# --- the watchdog ------------------------------------------------------------------------------------
-
 GUARDED = (
     port(SENDER, RECEIVER, watchdog_detect_ns=200 * MS, watchdog_restore_ns=300 * MS),
     port(RECEIVER, SENDER, watchdog_detect_ns=200 * MS, watchdog_restore_ns=300 * MS),
@@ -373,9 +354,6 @@ def test_watchdog_of_one_priority_leaves_the_other_alone() -> None:
     assert bench.flush() == [CloseGate(SENDER, 1 << 4)]
 
 
-# --- a storm -----------------------------------------------------------------------------------------
-
-
 def test_storm_asks_for_pause_until_it_ends() -> None:
     bench = Bench()
     bench.core.storm(RECEIVER, 3, 2 * FULL_NS, bench.now)
@@ -403,9 +381,6 @@ def test_storm_that_ends_over_a_full_account_leaves_the_pause() -> None:
 def test_storm_that_nobody_would_obey_is_refused(at: int, priority: int) -> None:
     with pytest.raises(LookupError):
         Bench().core.storm(at, priority, MS, 0)
-
-
-# --- ends and beginnings -----------------------------------------------------------------------------
 
 
 def test_stop_resumes_the_peers_and_opens_all_gates() -> None:
@@ -462,9 +437,6 @@ def test_next_agent_forgets_a_port_that_is_gone() -> None:
 def test_ports_beyond_the_maps_are_refused() -> None:
     with pytest.raises(ValueError, match="port 9"):
         DrivenCore([port(9, 0)], maps_in_memory(8))
-
-
-# --- what is measured --------------------------------------------------------------------------------
 
 
 def test_reaction_is_from_the_crossing_to_the_closed_gate() -> None:

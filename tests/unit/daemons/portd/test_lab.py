@@ -1,18 +1,17 @@
 """An attached lab without a kernel: events from a ring in memory, and a namespace that is none."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path
 
 import numpy as np
+from attached_ports import attached_port
 from memory_maps import maps_in_memory, ring_in_memory
 from pfc_frames import MAX_QUANTA
 
 from testbed.base.datapath.abi import CLASSES, EventKind
 from testbed.base.datapath.maps import EVENT, PAUSE
-from testbed.daemons.portd.attachment import LabAttachment, PortAttachment
+from testbed.daemons.portd.attachment import LabAttachment
 from testbed.daemons.portd.lab import AttachedLab
 
 SENDER, RECEIVER, PRIORITY = 1, 2, 5
@@ -20,21 +19,7 @@ SENDER, RECEIVER, PRIORITY = 1, 2, 5
 
 
 def attachment(events_file: Path) -> LabAttachment:
-    ports = tuple(
-        PortAttachment(
-            number=number,
-            peer=3 - number,
-            node=f"n{number}",
-            interface="eth0",
-            namespace="/dev/null",
-            ifindex=2,
-            mac="02:00:00:00:00:01",
-            rate_bps=50_000_000,
-            mtu_bytes=1500,
-            lossless=(PRIORITY,),
-        )
-        for number in (SENDER, RECEIVER)
-    )
+    ports = tuple(attached_port(number, 3 - number, lossless=(PRIORITY,)) for number in (SENDER, RECEIVER))
     return LabAttachment(lab="lab", pin_directory=Path("/none"), events_file=events_file, ports=ports)
 
 
@@ -56,11 +41,7 @@ def test_what_happens_is_written_where_the_data_path_reads(tmp_path: Path) -> No
     lab = AttachedLab.over(attachment(tmp_path / "events"), maps, ring_in_memory(records))
     lab.core.storm(RECEIVER, PRIORITY, 1_000_000_000, 0)
     lab.work()
-    expected = {
-        (RECEIVER, "xoff_sent"): 1,
-        (SENDER, "xoff_received"): 1,
-        (SENDER, "xon_received"): 1,
-    }
+    expected = {(RECEIVER, "xoff_sent"): 1, (SENDER, "xoff_received"): 1, (SENDER, "xon_received"): 1}
     written = {
         (index // CLASSES, name): int(maps.pauses[index][name])
         for index in range(len(maps.pauses))

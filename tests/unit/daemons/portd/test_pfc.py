@@ -1,7 +1,5 @@
 """PFC frames byte for byte, and the times they stand for."""
 
-from __future__ import annotations
-
 import pytest
 from pfc_frames import MAX_QUANTA, MalformedPfc, decode_pfc, encode_pfc, pause_ns, priorities_of
 

@@ -1,7 +1,5 @@
 """Histograms and timers of the pause agent."""
 
-from __future__ import annotations
-
 import pytest
 from pause_timers import Timers
 from recorded_times import RecordedTimes

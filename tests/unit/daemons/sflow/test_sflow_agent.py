@@ -1,7 +1,5 @@
 """Datagrams of an sFlow agent, decoded as the specification has them, and the ring that samples come from."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address
 
 import numpy as np
@@ -122,9 +120,6 @@ def test_nothing_is_sent_where_nothing_waits() -> None:
     assert not agent.sent_bytes
 
 
-# --- the ring of the data path -----------------------------------------------------------------------
-
-
 class FakeRing:
     """The memory of a ring as the kernel lays it out, and the kernel's side of it."""
 
@@ -179,9 +174,6 @@ def test_records_that_are_being_written_or_were_given_up_are_none() -> None:
     ring.put(sample(3), flags=1 << 31)
     assert [found.depth_bytes for found in SampleRing(ring.memory).take()] == [2]
     assert ring.consumed[0] < ring.produced[0], "the one that is written comes later"
-
-
-# --- the filter of plain ports -----------------------------------------------------------------------
 
 
 def run_filter(code: bytes, packet_type: int, number: int) -> int:

@@ -1,7 +1,5 @@
 """The process of wires as its users have it: HCAs, links, leaks, deadlocks and captures, without a lab."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -28,10 +26,7 @@ from testbed.protocols.infiniband.data_path import PathLink
 from testbed.protocols.infiniband.local_routing import decode_unchecked
 from testbed.protocols.infiniband.subnet import Subnet
 
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed"),
-]
+pytestmark = [pytest.mark.process, pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed")]
 TIME_SCALE = 5_000
 """A frame of 4 kB takes 0.4 ms."""
 PATIENCE_S = 20.0
@@ -91,12 +86,10 @@ def test_a_capture_has_both_directions_of_its_port_alone(start: Start) -> None:
         times = [found.at_ns for found in seen if found is not None]
         assert times == sorted(times)
         first, last = seen[0], seen[-1]
-        assert first is not None and last is not None
         local, packet = decode_unchecked(first.data)
         assert (local.slid, local.dlid, packet[20:]) == (one.lid, other.lid, PAYLOAD)
         assert decode_unchecked(last.data)[0].slid == other.lid
         found = beside.read()
-        assert found is not None
         assert not found.leaves, "it comes in at the HCA"
 
 
@@ -169,7 +162,6 @@ def test_a_switch_that_is_killed_loses_what_it_has(start: Start) -> None:
         assert not wires.status()["leaks"], "links have all their credits when they come back"
         one.send(other.lid, PAYLOAD, psn=7)
         found = other.receive()
-        assert found is not None
         assert found.psn == 7
 
 
@@ -185,7 +177,6 @@ def test_credits_that_leak_hold_frames_up_until_they_are_back(start: Start) -> N
         assert wires.deadlock()[0] == [], "and that is no deadlock"
         wires.set_leak(*UPLINK, 0, 0.0)
         found = other.receive()
-        assert found is not None
         assert found.psn == 3
         waits = wires.counters().since(reading)
         (uplink,) = (port for port in waits.ports if (port.node, port.port) == UPLINK)

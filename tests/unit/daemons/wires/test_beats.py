@@ -1,7 +1,5 @@
 """What machines hear of each other: links that are down, machines that are lost, and what nobody of them has said."""
 
-from __future__ import annotations
-
 from testbed.daemons.wires.beats import BEAT_S, LOST_S, Beats, Hearing
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32

@@ -1,7 +1,5 @@
 """The process of cut links: however much it is sent, it comes to its own work again."""
 
-from __future__ import annotations
-
 from testbed.daemons.wires.beats import Beats
 from testbed.daemons.wires.process import Wires
 

@@ -1,7 +1,5 @@
 """Queue pairs on the HCAs of live wires, of which there is here as much as gives a frame to the HCA of its LID."""
 
-from __future__ import annotations
-
 import os
 import select
 import socket

@@ -1,7 +1,5 @@
 """What programs ask of the endpoints, carried out over a wire in the hands of the test."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest
@@ -30,9 +28,6 @@ def by_id(program: FakeProgram) -> dict[int, ProviderReply]:
     return {reply.id: reply for reply in program.replies()}
 
 
-# --- the beginning ------------------------------------------------------------------------------------------
-
-
 def test_rails_are_told_before_hello() -> None:
     pair = FakePair()
     first = pair.a.ask(RequestKind.RAIL, tag=0)
@@ -55,9 +50,6 @@ def test_each_connection_has_a_pid_and_each_endpoint_an_index() -> None:
     for index in range(2, 16):
         assert other.ask(RequestKind.OPEN_ENDPOINT).endpoint == index
     assert other.ask(RequestKind.OPEN_ENDPOINT).error == LibfabricError.BUSY
-
-
-# --- messages -----------------------------------------------------------------------------------------------
 
 
 def test_a_message_goes_into_the_memory_of_its_receive(pair: FakePair) -> None:
@@ -212,9 +204,6 @@ def test_nothing_is_written_for_an_endpoint_that_is_closed(pair: FakePair) -> No
     assert pair.b.at(1000, 4) == bytes(4)
 
 
-# --- remote memory ------------------------------------------------------------------------------------------
-
-
 def register(program: FakeProgram, address: int, length: int, access: int = 14, key: int = 5) -> ProviderReply:
     body = PLACE.pack(BASE + address, length)
     return program.ask(RequestKind.REGISTER, body, places=1, tag=key, data=access)
@@ -347,9 +336,6 @@ def test_atomic_operations_that_there_are_not_are_refused(pair: FakePair) -> Non
     assert atomic(pair, SUM, 99, bytes(8)).error == LibfabricError.INVALID
     assert atomic(pair, SUM, INT64, bytes(8), at=3).error == LibfabricError.INVALID  # not aligned
     assert pair.b.at(0, 100) == bytes(100)
-
-
-# --- failures and the end -----------------------------------------------------------------------------------
 
 
 def test_memory_that_a_program_does_not_have_is_a_fault_of_its_operation(pair: FakePair) -> None:

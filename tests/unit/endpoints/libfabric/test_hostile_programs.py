@@ -1,7 +1,5 @@
 """A program may say anything: what none of our providers says ends its connection, and touches nobody else's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

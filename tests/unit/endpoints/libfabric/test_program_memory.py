@@ -1,7 +1,5 @@
 """The memory of a program by address; this process is the program."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The sockets of the process that has the endpoints: programs that come, go, say nonsense, or take no replies."""
 
-from __future__ import annotations
-
 import ctypes
 import socket
 import time

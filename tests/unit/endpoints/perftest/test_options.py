@@ -1,7 +1,5 @@
 """Options of the measuring tools: what they mean, and what is refused with which words."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path
@@ -182,37 +180,26 @@ def test_equal_options_meet() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("tool", "text", "here", "words"),
     [
-        ("-s 1", "differ in -s/-a: [65536] here, [1] there"),
-        ("-n 5", "differ in -n: 1000 here, 5 there"),
-        ("-D 2", "differ in -n: 1000 here, 0 there"),
-        ("-q 2", "differ in -q"),
-        ("-b", "differ in -b"),
-        ("--mode rod", "differ in --mode: 'rud' here, 'rod' there"),
-        ("--cc none", "differ in --cc"),
-        ("-m 1000", "differ in --mtu"),
+        ("uet_write_bw", "-s 1", "", "differ in -s/-a: [65536] here, [1] there"),
+        ("uet_write_bw", "-n 5", "", "differ in -n: 1000 here, 5 there"),
+        ("uet_write_bw", "-D 2", "", "differ in -n: 1000 here, 0 there"),
+        ("uet_write_bw", "-q 2", "", "differ in -q"),
+        ("uet_write_bw", "-b", "", "differ in -b"),
+        ("uet_write_bw", "--mode rod", "", "differ in --mode: 'rud' here, 'rod' there"),
+        ("uet_write_bw", "--cc none", "", "differ in --cc"),
+        ("uet_write_bw", "-m 1000", "", "differ in --mtu"),
+        ("roce_write_bw", "-m 1024", "-u 9 --tclass 0", "differ in --mtu: 4096 here, 1024 there"),
+        ("roce_write_bw", "--ooo", "", "differ in --ooo"),
+        ("roce_write_bw", "--recovery selective", "", "differ in --recovery: 'go-back-n' here, 'selective' there"),
+        ("roce_write_bw", "--parameters nvidia", "", "differ in --parameters"),
+        ("roce_write_bw", "--time-scale 2", "", "differ in --time-scale"),
     ],
 )
-def test_what_differs_is_named(text: str, words: str) -> None:
+def test_what_differs_is_named(tool: str, text: str, here: str, words: str) -> None:
     with pytest.raises(MismatchError) as problem:
-        check_hello(hello(options(text), "10.0.0.1", END), options())
-    assert words in str(problem.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("-m 1024", "differ in --mtu: 4096 here, 1024 there"),
-        ("--ooo", "differ in --ooo"),
-        ("--recovery selective", "differ in --recovery: 'go-back-n' here, 'selective' there"),
-        ("--parameters nvidia", "differ in --parameters"),
-        ("--time-scale 2", "differ in --time-scale"),
-    ],
-)
-def test_what_differs_between_sides_of_roce_is_named(text: str, words: str) -> None:
-    with pytest.raises(MismatchError) as problem:
-        check_hello(hello(options(text, "roce_write_bw"), "10.0.0.1", END), options("-u 9 --tclass 0", "roce_write_bw"))
+        check_hello(hello(options(text, tool), "10.0.0.1", END), options(here, tool))
     assert words in str(problem.value)
 
 

@@ -1,7 +1,5 @@
 """What the measuring tools print and write: header, tables, JSON and figures."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -99,7 +97,6 @@ def test_the_latency_table() -> None:
 
 def test_bandwidth_as_json(tmp_path: Path) -> None:
     options = parse_options(TOOLS["uet_write_bw"], ["--report_gbits", "--out_json_file", str(tmp_path / "x.json")])
-    assert options.json_file is not None
     write_json(options.json_file, json_document(options, "10.0.0.1", [BANDWIDTH], 97.126))
     document = json.loads(options.json_file.read_text())
     assert list(document) == ["test_info", "results", "CPU_util"]

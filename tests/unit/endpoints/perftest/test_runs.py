@@ -1,7 +1,5 @@
 """Real runs of the measuring tools between two addresses of the loopback interface."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -194,9 +192,6 @@ def test_over_ipv6() -> None:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 130
-
-
-# --- what goes wrong ---------------------------------------------------------------------------------
 
 
 def fails(process: subprocess.Popen[str], words: str, code: int = 1) -> str:

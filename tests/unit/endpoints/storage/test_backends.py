@@ -1,7 +1,5 @@
 """Where the bytes of a namespace are: the same contract for each backend that takes writes."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

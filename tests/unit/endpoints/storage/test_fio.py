@@ -1,7 +1,5 @@
 """Jobs of fio: what is asked of it, and what its report says. The reports are those of fio 3.33."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

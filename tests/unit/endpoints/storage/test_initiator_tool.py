@@ -1,7 +1,5 @@
 """The words of the initiator's tool."""
 
-from __future__ import annotations
-
 import argparse
 
 import pytest

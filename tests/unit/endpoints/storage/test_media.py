@@ -1,7 +1,5 @@
 """How long a medium takes: rate, latency and depth, alone and together."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.endpoints.storage.media import Media, MediaConfig

@@ -1,7 +1,5 @@
 """Contents by offset and seed: any part of them is the same as that part of all, and what differs is found."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

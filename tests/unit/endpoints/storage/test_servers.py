@@ -1,7 +1,5 @@
 """The command lines of servers of storage."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from testbed.endpoints.storage.ganesha import place, place_on_disk, render_configuration, server_arguments

@@ -1,7 +1,5 @@
 """A target's document: what it says, and the words for each key that does not hold what it may."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

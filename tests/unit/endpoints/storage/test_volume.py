@@ -1,7 +1,5 @@
 """Requests over several paths: cut into commands, spread, sent again when a path dies, never said to be done early."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import cast
 

@@ -1,7 +1,5 @@
 """Transfers inside a scale-up domain take the time of their links, and keep no link idle that could be used."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

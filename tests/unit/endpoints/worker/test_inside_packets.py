@@ -1,7 +1,5 @@
 """How the transfers of a scale-up domain are set up, where its hosts open their GPUs' ends one after the other."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field

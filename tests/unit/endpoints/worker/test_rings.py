@@ -1,7 +1,5 @@
 """Rings whose transfers are made as they are due: the same transfers, in the same order, as those that are steps."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """Sockets of our own TCP behave as the kernel's do: errors, readiness, closing, and epoll's view of them."""
 
-from __future__ import annotations
-
 import errno
 import heapq
 import select

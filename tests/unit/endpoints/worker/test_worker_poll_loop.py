@@ -1,7 +1,5 @@
 """The loop that waits by rsocket's poll, with the kernel's in its place: both know ordinary descriptors alike."""
 
-from __future__ import annotations
-
 import os
 import select
 import time

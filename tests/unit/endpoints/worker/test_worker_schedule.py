@@ -1,7 +1,5 @@
 """When steps begin: dependencies, start times, computing, and a whole workload on fake hosts with a fake clock."""
 
-from __future__ import annotations
-
 import heapq
 import random
 from collections.abc import Sequence
@@ -121,9 +119,6 @@ def test_a_collective_on_hosts_that_see_only_their_own(seed: int, algorithm: str
         hosts[rank].end(number, now)
         start(rank, now)
     assert all(host.left == 0 for host in hosts)
-
-
-# --- curves ----------------------------------------------------------------------------------------------
 
 
 def test_long_curves_are_thinned_evenly() -> None:

@@ -1,7 +1,5 @@
 """Programs as JSON: what is encoded is decoded, and everything that does not fit together is refused with its place."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable

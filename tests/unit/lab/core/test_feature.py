@@ -1,7 +1,5 @@
 """The features that the core asks are those that there are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import testbed.lab.features

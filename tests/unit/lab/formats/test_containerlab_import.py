@@ -1,7 +1,5 @@
 """Files of containerlab, a key at a time: what becomes of it, or what is said about it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

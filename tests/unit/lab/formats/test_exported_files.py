@@ -1,7 +1,5 @@
 """Labs as files of containerlab and netlab: what those tools' documentation allows, and all of the lab that fits."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """netlab itself reads what is exported to it, and means by its files what `import` takes them for."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files of other tools that are given where ours are read: told so, with the command that imports them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Tiers of imported switches, and AS numbers by which every graph of them routes."""
 
-from __future__ import annotations
-
 from itertools import combinations, pairwise
 
 import pytest

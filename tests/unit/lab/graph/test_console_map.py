@@ -1,7 +1,5 @@
 """The picture of a lab for the console: each line says which links it stands for, each link where the model has it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

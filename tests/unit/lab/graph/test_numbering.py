@@ -1,7 +1,5 @@
 """AS numbers and addresses in pictures of a lab."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Positions that a person gave to nodes: kept beside the topology file, and nothing else is taken for some."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What frames carry inside of tags and tunnels, what is left alone, and by which name it is counted."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """What is read of the machine: CPU time, model, memory, versions."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.run.machine.cpu import CpuTimes, cpu_use, parse_cpu_times

@@ -1,6 +1,7 @@
-"""The OpenMetrics text, read back with the parser of the library, and the server that hands it out."""
+"""The OpenMetrics text, read back with the parser of the library, and the server that hands it out.
 
-from __future__ import annotations
+Where each counter stands is in tests/golden/telemetry/metrics.txt.
+"""
 
 import http.client
 import threading
@@ -60,40 +61,14 @@ def ports() -> FakePorts:
     return found
 
 
-def test_each_counter_has_its_place(ports: FakePorts) -> None:
-    samples = scrape(reading(ports))
+def test_what_a_curve_dropped_is_told_as_that(ports: FakePorts) -> None:
     bulk = {"lab": "fake", "node": "p1-s1-rail1", "interface": "uplink1", "network": "backend", "class": "bulk"}
-    rdma = {**bulk, "class": "rdma"}
-    assert of(samples, "testbed_queue_bytes", **bulk) == 16 * 1500
-    assert of(samples, "testbed_queue_offered_packets_total", **bulk) == 20
-    assert of(samples, "testbed_queue_sent_bytes_total", **rdma) == 15_000
-    assert of(samples, "testbed_queue_ce_marked_packets_total", **bulk) == 5
-    assert of(samples, "testbed_queue_drops_total", **bulk, cause="tail") == 3
-    assert of(samples, "testbed_queue_drops_total", **bulk, cause="wred") == 1
-    assert of(samples, "testbed_queue_drops_total", **bulk, cause="headroom") == 0
-    spine = {**rdma, "node": "p1-spine1", "interface": "down1"}
-    assert of(samples, "testbed_queue_drops_total", **spine, cause="wire") == 2
-    assert of(samples, "testbed_received_packets_total", **spine) == 8
-    assert of(samples, "testbed_pause_seconds_total", **rdma, direction="received") == 1.5
-    assert of(samples, "testbed_pause_frames_total", **rdma, direction="sent") == 4
-    assert of(samples, "testbed_pause_frames_total", **rdma, direction="received") == 6
-    assert of(samples, "testbed_lab_up", lab="fake") == 1
-    assert of(samples, "testbed_lab_time_scale", lab="fake") == 1000
-    port = {key: value for key, value in bulk.items() if key != "class"}
-    assert of(samples, "testbed_port_rate_bits_per_second", **port) == 400e6
-    assert of(samples, "testbed_buffer_used_bytes", lab="fake", node="p1-s1-rail1") == 16 * 1500
+    samples = scrape(reading(ports))
+    assert [of(samples, "testbed_queue_drops_total", **bulk, cause=cause) for cause in ("wred", "tail")] == [1, 3]
 
 
-def test_queues_that_saw_nothing_are_left_out(ports: FakePorts) -> None:
-    places = {labels for name, labels in scrape(reading(ports)) if name == "testbed_queue_bytes"}
-    assert len(places) == 3
-
-
-def test_depths_are_a_histogram_of_whole_bytes(ports: FakePorts) -> None:
-    samples = scrape(reading(ports), histograms=True)
-    labels = {"lab": "fake", "node": "p1-s1-rail1", "interface": "uplink1", "network": "backend", "class": "bulk"}
-    assert of(samples, "testbed_queue_depth_bytes_bucket", **labels, le="255.0") == 20
-    assert of(samples, "testbed_queue_depth_bytes_bucket", **labels, le="+Inf") == 20
+def test_depths_are_told_where_they_are_asked_for(ports: FakePorts) -> None:
+    assert any("depth" in name for name, _ in scrape(reading(ports), histograms=True))
     assert not any("depth" in name for name, _ in scrape(reading(ports)))
 
 
@@ -170,9 +145,6 @@ def test_the_text_is_the_librarys_to_the_letter(ports: FakePorts) -> None:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
     assert encode_text(collector.collect()) == generate_latest(registry)
-
-
-# --- the server ------------------------------------------------------------------------------------------
 
 
 @contextmanager

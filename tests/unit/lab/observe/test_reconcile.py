@@ -1,7 +1,5 @@
 """The laws of conservation: kept by what the data path counts, broken by a single packet too many."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

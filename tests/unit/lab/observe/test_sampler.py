@@ -1,7 +1,5 @@
 """The sampler without a thread or a clock: ticks, the ring, and what it says of itself."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -161,7 +159,6 @@ def test_a_failure_of_the_thread_reaches_the_reader(ports: FakePorts) -> None:
     found = sampler(ports, Clock())
     found._fill = lambda _row: 1 / 0  # type: ignore[assignment, method-assign, return-value]
     with found:
-        assert found._thread is not None
         found._thread.join()
     with pytest.raises(SamplerError, match="the sampler stopped: division by zero"):
         found.since()
@@ -171,6 +168,5 @@ def test_the_thread_ends_with_its_context(ports: FakePorts) -> None:
     with pytest.raises(KeyboardInterrupt), Sampler(ports.maps, ports.table) as found:
         thread = found._thread
         raise KeyboardInterrupt
-    assert thread is not None
     assert not thread.is_alive()
     found.stop()

@@ -1,7 +1,5 @@
 """Snapshots of the maps, their differences, and what is derived from both."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fake_ports import BULK, CONTROL, RDMA, FakePorts, fake_plan

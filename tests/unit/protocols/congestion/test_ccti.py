@@ -1,7 +1,5 @@
 """InfiniBand's congestion control: the index rises with BECNs and falls with time, and its entry is the delay."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.protocols.congestion.ccti import Ccti

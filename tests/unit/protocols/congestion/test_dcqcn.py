@@ -5,8 +5,6 @@
 fire, where ours makes up for time when it is asked.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

@@ -1,7 +1,5 @@
 """DCTCP, event by event, against RFC 8257 worked out by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.protocols.congestion.controller import FlowSettings

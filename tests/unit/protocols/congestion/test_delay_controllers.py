@@ -1,7 +1,5 @@
 """TIMELY and Swift, event by event, against the algorithms of their papers worked out by hand."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -25,57 +23,28 @@ def test_controllers_of_all_transports_are_of_one_kind() -> None:
     assert issubclass(Nscc, CongestionWindow) and issubclass(CongestionWindow, CongestionControl)
 
 
-# --- TIMELY (SIGCOMM 2015, algorithm 1) -------------------------------------------------------------------
-
-
 def timely(**changes: float) -> Timely:
     flow = Timely(TimelyParameters(**changes), SETTINGS)  # type: ignore[arg-type]
     flow.rate_bps = LINE / 2
     return flow
 
 
-def test_timely_needs_two_round_trips_for_a_gradient() -> None:
+@pytest.mark.parametrize(
+    ("rtts", "rate"),
+    [
+        ([30], 1 / 2),  # a gradient takes two round trips
+        ([1, 2], 1 / 2 + 0.001),  # it rises below T_low whatever the gradient
+        ([50, 50], 1 / 2 * (1 - 0.8 * (1 - 25 / 50))),  # and falls above T_high by how far it is above
+        ([5, 5.5], 1 / 2 * (1 - 0.8 * 0.875 / 2)),  # between them by the gradient: the mean is 0.875 * RTT / 2
+        ([5] * 7, 1 / 2 + (5 + 5) * 0.001),  # hyper-active after five increases in a row
+        ([-1 / RTT] * 5, 1 / 2),  # without a round trip an acknowledgement says nothing
+    ],
+)
+def test_the_rate_of_timely_after_round_trips(rtts: list[float], rate: float) -> None:
     flow = timely()
-    flow.on_ack(0, 0, False, 30 * RTT)
-    assert flow.rate_bps == LINE / 2
-
-
-def test_timely_rises_below_t_low_whatever_the_gradient() -> None:
-    flow = timely()
-    flow.on_ack(0, 0, False, RTT)
-    flow.on_ack(1, 0, False, 2 * RTT)
-    assert flow.rate_bps == pytest.approx(LINE / 2 + 0.001 * LINE)
-
-
-def test_timely_falls_above_t_high_by_how_far_it_is_above() -> None:
-    flow = timely()
-    flow.on_ack(0, 0, False, 50 * RTT)
-    flow.on_ack(1, 0, False, 50 * RTT)
-    assert flow.rate_bps == pytest.approx(LINE / 2 * (1 - 0.8 * (1 - 25 / 50)))
-
-
-def test_timely_between_the_thresholds_follows_the_gradient() -> None:
-    flow = timely()
-    flow.on_ack(0, 0, False, 5 * RTT)
-    flow.on_ack(1, 0, False, 5 * RTT + RTT // 2)  # the mean difference is 0.875 * RTT / 2
-    assert flow.rate_bps == pytest.approx(LINE / 2 * (1 - 0.8 * 0.875 / 2))
-
-
-def test_timely_is_hyper_active_after_five_increases_in_a_row() -> None:
-    flow = timely()
-    for now in range(7):
-        flow.on_ack(now, 0, False, 5 * RTT)
-    assert flow.rate_bps == pytest.approx(LINE / 2 + (5 + 5) * 0.001 * LINE)
-
-
-def test_timely_takes_no_notice_of_acknowledgements_without_a_round_trip() -> None:
-    flow = timely()
-    for now in range(5):
-        flow.on_ack(now, MTU, False, -1)
-    assert flow.rate_bps == LINE / 2
-
-
-# --- Swift (SIGCOMM 2020, algorithm 1) --------------------------------------------------------------------
+    for now, rtt in enumerate(rtts):
+        flow.on_ack(now, 0, False, round(rtt * RTT))
+    assert flow.rate_bps == pytest.approx(rate * LINE)
 
 
 def swift(window: float) -> Swift:
@@ -126,9 +95,6 @@ def test_a_window_of_swift_below_one_packet_is_a_rate() -> None:
 def test_parameters_that_cannot_work_are_refused(name: str, value: float) -> None:
     with pytest.raises(UsageError, match=name):
         TimelyParameters(**{name: value})  # type: ignore[arg-type]
-
-
-# --- another path (PLB, SIGCOMM 2022) ---------------------------------------------------------------------
 
 
 def rounds(flow: Swift, count: int, rtt_ns: int, begin: int = 0) -> int:

@@ -1,7 +1,5 @@
 """The parameter sets of every controller of RoCE, as the sources that their docstrings name have them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What `inspect scale` shows of controllers is what their flows are made with."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.protocols.congestion.controller import FlowSettings

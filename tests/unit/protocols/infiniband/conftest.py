@@ -1,7 +1,5 @@
 """What tests of the C of the data path need: a compiler, and that what they make is closed."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The data path of a subnet in virtual time, against what theory says of its tables."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 

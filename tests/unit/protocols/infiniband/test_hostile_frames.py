@@ -1,7 +1,5 @@
 """Whatever comes in at a port of a subnet is forwarded, delivered, or counted; nothing ends the process."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

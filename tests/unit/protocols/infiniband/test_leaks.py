@@ -1,7 +1,5 @@
 """Lanes whose credits leak, lanes that wait for each other in a circle, and frames that are seen at a port."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

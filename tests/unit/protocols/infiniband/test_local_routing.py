@@ -1,7 +1,5 @@
 """LRH, ICRC and VCRC of InfiniBand's frames."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.protocols.errors import DecodeError, UsageError

@@ -1,7 +1,5 @@
 """The performance agent: what it answers, what it begins anew, and whom it does not answer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest
@@ -61,7 +59,6 @@ def mad(attribute: int, port: int = 1, *, method: int = GET, select: int = 0, mo
 
 def asked(agent: PerformanceAgent, lid: int, question: bytes) -> bytes:
     found = agent.answer(lid, question)
-    assert found is not None
     assert len(found) == MAD_BYTES
     assert (found[1], found[3], found[8:16]) == (4, 0x81, b"transact")
     return found

@@ -1,7 +1,5 @@
 """The oracles of a subnet's tables, on subnets whose answers are known."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

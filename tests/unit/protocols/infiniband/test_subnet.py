@@ -1,7 +1,5 @@
 """A subnet as plain data: its paths, its lanes, and its text."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from fat_trees import fat_tree

@@ -1,7 +1,5 @@
 """LACP between two systems over wires of a test, in a time of its own."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.protocols.lacp.lacp import (

@@ -1,7 +1,5 @@
 """Two leaves that are one LACP partner, with the peer link and the fabric between them in a test's hands."""
 
-from __future__ import annotations
-
 from testbed.protocols.lacp.pair import ANSWER_HOLDS_S, SILENCE_S, Pair
 
 SECRET = b"of both"

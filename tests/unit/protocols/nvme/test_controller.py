@@ -1,7 +1,5 @@
 """A controller's life: Connect, properties, features, log pages, keep-alive, events, abort, shutdown; and discovery."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -87,9 +85,6 @@ def status_of(cqe: Cqe) -> Status:
     return Status(cqe.status & 0x7FF)
 
 
-# --- Connect ----------------------------------------------------------------------------------------------
-
-
 def test_controller_is_ready_when_it_is_enabled() -> None:
     """Connect, then CC.EN, then CSTS.RDY; administration commands only from then on."""
     raw = Raw(some_target())
@@ -169,9 +164,6 @@ def test_entries_of_another_size_fail_the_controller() -> None:
     raw.send(connect_capsule())
     raw.send(capsule(property_set_command(Property.CC, 0x450001), 1))
     assert raw.send(capsule(property_get_command(Property.CSTS), 2)).result == Csts.CFS
-
-
-# --- administration ---------------------------------------------------------------------------------------
 
 
 def test_identify() -> None:
@@ -255,9 +247,6 @@ def test_event_requests_beyond_the_limit_are_refused() -> None:
     assert requests[-1].status == Status.ASYNC_EVENT_REQUEST_LIMIT_EXCEEDED | DO_NOT_RETRY
 
 
-# --- abort ------------------------------------------------------------------------------------------------
-
-
 def test_abort_ends_what_has_not_begun() -> None:
     pair = live_pair()
     pair.hold = True
@@ -279,9 +268,6 @@ def test_abort_of_an_event_request() -> None:
     request, _ = pair.admin(async_event_command())
     assert pair.admin(abort_command(0, request.cid))[0].result == 0
     assert request.status == Status.COMMAND_ABORT_REQUESTED
-
-
-# --- the end ----------------------------------------------------------------------------------------------
 
 
 def test_keep_alive_holds_an_association_that_does_nothing() -> None:
@@ -376,9 +362,6 @@ def test_association_that_is_not_up_in_time_fails() -> None:
     assert pair.host.next_timer() == HOST.connect_ns
     pair.host.advance(HOST.connect_ns)
     assert pair.host.state is HostState.FAILED
-
-
-# --- discovery --------------------------------------------------------------------------------------------
 
 
 def test_host_sees_what_it_may_have() -> None:

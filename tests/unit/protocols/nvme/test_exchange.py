@@ -1,7 +1,5 @@
 """Host and controller together: every way that data can take, whatever both have agreed on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

@@ -1,22 +1,10 @@
 """What a peer does wrong ends its connection with the fatal error status that the specification names."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import replace
 
 import pytest
-from nvme_pair import (
-    BLOCK,
-    HOST,
-    NvmePair,
-    capsule,
-    connect_capsule,
-    ic_request,
-    live_pair,
-    some_target,
-    split_pdus,
-)
+from nvme_pair import BLOCK, HOST, NvmePair, capsule, connect_capsule, ic_request, live_pair, some_target, split_pdus
 
 from testbed.protocols.nvme.codes import FatalErrorStatus, PduFlag, PduType, Status
 from testbed.protocols.nvme.commands import Cqe, encode_cqe, flush_command, read_command, write_command
@@ -46,9 +34,6 @@ def termination_in(stream: bytes, kind: PduType) -> tuple[int, int]:
     *_, last = split_pdus(stream)
     assert last[0] == kind
     return struct.unpack_from("<HI", last, 8)
-
-
-# --- hosts ------------------------------------------------------------------------------------------------
 
 
 def h2c(ttag_offset: int = 0, offset: int = 0, length: int = LENGTH, cid: int = CID, flags: int = 4) -> bytes:
@@ -159,9 +144,6 @@ def test_termination_by_the_peer_is_not_answered() -> None:
         assert sink.finished and sink.terminated is not None and sink.terminated.information == 4
         assert sink.take_to_send() == b""
     assert pair.target.counts["terminated by hosts"] == 1
-
-
-# --- controllers ------------------------------------------------------------------------------------------
 
 
 def c2h(offset: int = 0, length: int = LENGTH, cid: int = 0, flags: int = 4) -> bytes:

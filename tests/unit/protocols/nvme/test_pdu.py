@@ -1,7 +1,5 @@
 """PDUs as the figures of the NVMe/TCP transport specification have them, and every rule that a header can break."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

@@ -1,7 +1,5 @@
 """Dynamic connections: what attaching costs, who waits for whom, and how every loss and restart ends."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,10 +17,7 @@ from testbed.protocols.roce.packets.headers import Bth, Deth, decode_bth
 from testbed.protocols.roce.packets.opcodes import Opcode
 from testbed.protocols.roce.rnic import Rnic
 from testbed.protocols.roce.state_size import qp_state_bytes
-from testbed.protocols.roce.work import (
-    RemoteBuffer,
-    WorkStatus,
-)
+from testbed.protocols.roce.work import RemoteBuffer, WorkStatus
 
 QUICK = RoceConfig(timeout=4, retry_count=2, base_rtt_ns=20_000)
 KEY = 0x5EC0DE
@@ -251,10 +246,7 @@ def test_a_peer_that_is_gone_fails_its_requests_and_no_one_elses() -> None:
 
 @pytest.mark.parametrize(
     ("key", "mtu", "status"),
-    [
-        (KEY ^ 1, 4096, WorkStatus.REMOTE_ACCESS_ERROR),
-        (KEY, 1024, WorkStatus.REMOTE_INVALID_REQUEST),
-    ],
+    [(KEY ^ 1, 4096, WorkStatus.REMOTE_ACCESS_ERROR), (KEY, 1024, WorkStatus.REMOTE_INVALID_REQUEST)],
 )
 def test_a_target_refuses_a_wrong_key_and_a_path_mtu_that_it_does_not_have(
     key: int, mtu: int, status: WorkStatus

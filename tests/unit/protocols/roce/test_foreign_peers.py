@@ -1,7 +1,5 @@
 """A peer whose IPv4 headers have identifications: its ICRC is checked with the header that a packet came with."""
 
-from __future__ import annotations
-
 import pytest
 from rnic_pair import FIRST, SECOND, RnicPair
 

@@ -1,7 +1,5 @@
 """An RNIC whose port has several lanes: what rides a full one waits, and nothing else does."""
 
-from __future__ import annotations
-
 from random import Random
 
 from testbed.protocols.roce.config import RoceConfig

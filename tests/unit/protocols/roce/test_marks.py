@@ -1,7 +1,5 @@
 """A requester hears of marked packets by what acknowledges them."""
 
-from __future__ import annotations
-
 import pytest
 from rnic_pair import FIRST, SECOND, RnicPair, Wire
 

@@ -1,7 +1,5 @@
 """Go-back-0: a message of which a packet is missing is sent again from its first packet on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

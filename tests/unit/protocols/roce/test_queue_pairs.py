@@ -1,7 +1,5 @@
 """Queue pairs as users see them: states, services, and how every error ends."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -20,9 +18,6 @@ from testbed.protocols.roce.work import RemoteBuffer, WorkRequest, WorkStatus
 
 QUICK = RoceConfig(timeout=4, retry_count=2)
 QKEY = 0x11111111
-
-
-# --- states -----------------------------------------------------------------------------------------------
 
 
 def test_a_queue_pair_goes_through_its_states_in_order() -> None:
@@ -122,9 +117,6 @@ def test_an_error_flushes_everything_posted_before_and_after() -> None:
     assert list(here.completions) == [sent, receive, later]
 
 
-# --- services ---------------------------------------------------------------------------------------------
-
-
 def test_a_message_of_several_packets_arrives_with_its_immediate_data() -> None:
     pair = RnicPair(RoceConfig(mtu=256))
     here, there = pair.connect()
@@ -215,8 +207,6 @@ def test_unreliable_services_have_no_reads_and_atomics(service: Service) -> None
         with pytest.raises(UsageError, match="needs a reliable connection"):
             post()
 
-
-# --- errors -----------------------------------------------------------------------------------------------
 
 OPERATIONS: dict[Access, Callable[[QueuePair, RemoteBuffer], WorkRequest]] = {
     Access.REMOTE_WRITE: lambda qp, remote: qp.write(b"12345678", remote, 0),
@@ -328,9 +318,6 @@ def test_queues_are_bounded() -> None:
         here.send(b"x", 0)
     with pytest.raises(UsageError, match="the receive queue holds 2 requests"):
         there.receive(bytearray(1), 0)
-
-
-# --- congestion -------------------------------------------------------------------------------------------
 
 
 def test_marks_are_told_once_in_the_interval_and_before_all_else() -> None:

@@ -1,7 +1,5 @@
 """The rate limiter of a queue pair when its rate changes while a packet waits."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """The diagram of the states of a queue pair (figure 124)."""
 
-from __future__ import annotations
-
 from testbed.protocols.roce.states import STEPS, QpState, state_diagram
 
 

@@ -1,7 +1,5 @@
 """When a queue pair acts: its timer, its rate, the order of answers, and windows that shrink."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -31,9 +29,6 @@ READ_RESPONSES = {
 def from_second(*opcodes: Opcode) -> Callable[[str, Outgoing], bool]:
     """What drops such packets of the responder's."""
     return lambda source, datagram: source == SECOND and opcode_of(datagram) in opcodes
-
-
-# --- timers -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wire", [Wire(), Wire(loss=0.01)])
@@ -73,9 +68,6 @@ def test_retries_are_given_back_for_progress_alone() -> None:
     here.write(b"behind", remote, 0)  # is acknowledged each time
     pair.finish(read, longest_ns=20 * pair.config.timeout_ns)
     assert read.status is WorkStatus.RETRY_EXCEEDED
-
-
-# --- rates ------------------------------------------------------------------------------------------------
 
 
 def sent_by(rnic: Rnic, begin: int, end: int, tick_ns: int, limit: int = 64) -> list[tuple[int, int]]:
@@ -181,9 +173,6 @@ def test_a_slow_sender_asks_before_the_peer_has_been_silent_for_too_long() -> No
     pair.finish(request)
     assert request.ok
     assert pair.first.counters["timeout"] == pair.first.counters["retransmitted"] == 0
-
-
-# --- the order of answers ---------------------------------------------------------------------------------
 
 
 def test_the_acknowledgement_behind_a_response_leaves_with_its_end() -> None:
@@ -300,9 +289,6 @@ def test_one_short_message_goes_before_the_answers() -> None:
         there.write(b"pong", RemoteBuffer(0, 1), now)
     sent = [opcode_of(datagram) for datagram in pair.second.transmit(now)]
     assert sent == [Opcode.RC_WRITE_ONLY, Opcode.RC_ACKNOWLEDGE, Opcode.RC_WRITE_ONLY]
-
-
-# --- windows ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("recovery", ["go-back-n", "selective"])

@@ -1,7 +1,5 @@
 """Whose packet is next where an RNIC has several queue pairs: they take turns by the packet, as NICs arbitrate."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """Switches that adapt to their queues, pin destinations, or hash chosen fields."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Sequence
 from ipaddress import IPv4Address
@@ -80,9 +78,6 @@ def adaptive(**settings: int | bool) -> SwitchSettings:
     return SwitchSettings(balancing=BalancingMode.ADAPTIVE, seed=77, **settings)  # type: ignore[arg-type]
 
 
-# --- adaptive ---------------------------------------------------------------------------------------------
-
-
 def test_packets_of_one_flow_go_where_the_least_waits() -> None:
     network, talkers = fabric(adaptive(), [LINK, LINK, LINK, LINK])
     talkers[0].give(HOSTS[7], 400, 50_001)
@@ -148,9 +143,6 @@ def test_a_flow_without_a_gap_is_never_reordered_by_flowlets() -> None:
     assert talkers[7].got == 160 and min(loads(network)) == 80, "16 flows, each whole, on the shorter queue"
 
 
-# --- static -----------------------------------------------------------------------------------------------
-
-
 def static(stride: int = 1) -> SwitchSettings:
     return SwitchSettings(balancing=BalancingMode.STATIC, seed=77, stride=stride)
 
@@ -170,9 +162,6 @@ def test_behind_a_tier_that_has_divided_them_destinations_are_pinned_in_runs() -
         talkers[0].give(HOSTS[host], host, 50_000)
     network.run()
     assert loads(network) == [1 + 4 + 5, 2 + 3 + 6 + 7]
-
-
-# --- hash fields ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", range(40))
@@ -223,9 +212,6 @@ def test_queue_pairs_of_one_pair_of_ports_take_several_ways_where_they_are_hashe
         ways[fields] = Counter(loads(network))
     assert ways[FIVE_TUPLE] == Counter({0: 3, 64: 1})
     assert 0 not in ways[tuple(HashField)], "E-ECMP: 64 queue pairs over all of them"
-
-
-# --- weights ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", [BalancingMode.FLOW, BalancingMode.SPRAY])

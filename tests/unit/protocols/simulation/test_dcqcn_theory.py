@@ -6,8 +6,6 @@ same model where R_AI is in proportion to the rate, and the line of RED to the s
 rate. `pytest -s` prints the rows of the internals' page on RoCE's congestion control.
 """
 
-from __future__ import annotations
-
 import pytest
 from bottleneck import Bottleneck, Measured
 

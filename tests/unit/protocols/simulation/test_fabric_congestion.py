@@ -4,8 +4,6 @@ on congestion control, and the relations among them that hold.
 All fabrics are of 100 Gbit/s and 12 us. The figures of every run are printed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean

@@ -1,7 +1,5 @@
 """ECMP, and all that can go wrong with a link or a peer."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise

@@ -4,8 +4,6 @@ Ideals are computed, not measured: the time that the bottleneck needs for all pa
 every run are printed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from statistics import fmean
 

@@ -4,8 +4,6 @@ Hu et al., "Deadlocks in Datacenter Networks: Why Do They Form, and How to Avoid
 switches with links of rate B deadlocks where packets with a TTL are injected faster than n B / TTL.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

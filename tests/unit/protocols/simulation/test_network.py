@@ -1,7 +1,5 @@
 """A fabric of switches and NICs: the ways that packets take, pauses that reach NICs, and that nothing gets lost."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A NIC with several ports behind one address: flows are spread over them, and leave the one that is lost."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from testbed.base.datapath.traffic_class import ClassPlan

@@ -1,7 +1,5 @@
 """A port with classes: who waits, who is marked, cut or dropped, who goes first, and how pauses are asked for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

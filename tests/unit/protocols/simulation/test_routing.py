@@ -1,7 +1,5 @@
 """Routes while links fail and come back: what is used, what is withdrawn from whom, and when."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from testbed.base.datapath.abi import BalancingMode

@@ -1,7 +1,5 @@
 """Serialisation, propagation and timers to the nanosecond; how a run ends."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -86,13 +84,6 @@ def pair() -> tuple[Peer, Peer, FabricNetwork]:
     return a, b, point_to_point(a, b, link=LINK)
 
 
-def test_datagram_takes_serialisation_and_propagation() -> None:
-    a, b, network = pair()
-    a.send(B, PAYLOAD)
-    assert network.run() is Ended.QUIET
-    assert b.arrived == [(8000 + 1000, PAYLOAD)]
-
-
 def test_nic_sends_at_the_rate_of_its_line_and_asks_whenever_it_is_free() -> None:
     a, b, network = pair()
     a.send(B, PAYLOAD, PAYLOAD, PAYLOAD)
@@ -101,12 +92,27 @@ def test_nic_sends_at_the_rate_of_its_line_and_asks_whenever_it_is_free() -> Non
     assert a.asked == [0, 8000, 16000, 24000]
 
 
-def test_serialisation_is_rounded_up_to_whole_nanoseconds() -> None:
+@pytest.mark.parametrize(
+    ("line", "behind", "arrivals"),
+    [
+        (LINK, None, [8000 + 1000]),
+        (LinkSettings(rate_bps=3 * GBPS, delay_ns=0), None, [2667]),  # rounded up to whole nanoseconds
+        (LINK, LINK, [18_000, 26_000]),  # a switch stores and forwards
+        (LINK, LinkSettings(rate_bps=GBPS // 4, delay_ns=0), [9000 + 32_000 * count for count in (1, 2, 3)]),
+    ],
+    ids=["serialisation and propagation", "rounded", "by a switch", "a slow line behind the switch"],
+)
+def test_datagrams_arrive_when_lines_have_carried_them(
+    line: LinkSettings, behind: LinkSettings | None, arrivals: list[int]
+) -> None:
     a, b = Peer(A), Peer(B)
-    network = point_to_point(a, b, link=LinkSettings(rate_bps=3 * GBPS, delay_ns=0))
-    a.send(B, PAYLOAD)
-    network.run()
-    assert [now for now, _ in b.arrived] == [2667]
+    if behind is None:
+        network = point_to_point(a, b, link=line)
+    else:
+        network = star([a, b], link=line, overrides={f"switch->{B}": behind})
+    a.send(B, *[PAYLOAD] * len(arrivals))
+    assert network.run() is Ended.QUIET
+    assert b.arrived == [(now, PAYLOAD) for now in arrivals]
 
 
 def test_header_and_payload_arrive_as_one() -> None:
@@ -114,23 +120,6 @@ def test_header_and_payload_arrive_as_one() -> None:
     a.backlog.append(Outgoing(B, 7, Priority.DATA, b"header ", memoryview(b"payload")))
     network.run()
     assert [data for _, data in b.arrived] == [b"header payload"]
-
-
-def test_switch_stores_and_forwards() -> None:
-    a, b = Peer(A), Peer(B)
-    network = star([a, b], link=LINK)
-    a.send(B, PAYLOAD, PAYLOAD)
-    network.run()
-    assert [now for now, _ in b.arrived] == [18000, 26000]
-
-
-def test_slow_line_behind_the_switch_spaces_the_datagrams() -> None:
-    a, b = Peer(A), Peer(B)
-    slow = LinkSettings(rate_bps=GBPS // 4, delay_ns=0)
-    network = star([a, b], link=LINK, overrides={f"switch->{B}": slow})
-    a.send(B, PAYLOAD, PAYLOAD, PAYLOAD)
-    network.run()
-    assert [now for now, _ in b.arrived] == [9000 + 32000 * count for count in (1, 2, 3)]
 
 
 def test_four_lines_across_a_leaf_spine_and_two_within_a_leaf() -> None:

@@ -1,7 +1,5 @@
 """Shares of lines by the bandwidth behind them, while links of a bundle fail and come back."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Segments on the wire: what is encoded is decoded, and what is none is refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.protocols.errors import DecodeError

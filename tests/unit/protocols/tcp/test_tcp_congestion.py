@@ -1,7 +1,5 @@
 """Windows of CUBIC, NewReno and DCTCP against the formulas of their RFCs."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.protocols.errors import UsageError

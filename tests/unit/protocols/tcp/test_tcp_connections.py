@@ -1,7 +1,5 @@
 """Connections over a wire: handshakes, losses and how they are repaired, time-outs, marks, windows, and ends."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from random import Random
 
@@ -32,11 +30,7 @@ def test_three_segments_open_a_connection() -> None:
     wire.run(SECOND)
     assert connection.state is TcpState.ESTABLISHED
     assert wire.accepted[0].state is TcpState.ESTABLISHED
-    assert [(one.source, one.segment.flags) for one in wire.sent] == [
-        (HERE, SYN),
-        (THERE, SYN | ACK),
-        (HERE, ACK),
-    ]
+    assert [(one.source, one.segment.flags) for one in wire.sent] == [(HERE, SYN), (THERE, SYN | ACK), (HERE, ACK)]
     assert wire.sent[0].segment.mss == 1460
     assert connection.mss == 1448
 

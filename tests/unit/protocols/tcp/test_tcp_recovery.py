@@ -1,7 +1,5 @@
 """Scoreboards, probes and reductions, one acknowledgement at a time: what is undone, and what counts as come twice."""
 
-from __future__ import annotations
-
 from tcp_wire import HERE, MS, PORT, THERE, TcpWire, pattern
 
 from testbed.protocols.datagram import Incoming
@@ -95,13 +93,7 @@ def test_a_late_copy_does_not_turn_the_echoed_timestamp_back() -> None:
     # RFC 7323, section 4.3
     wire, connection = settled()
     segment = TcpSegment(
-        PORT,
-        20_000,
-        (connection.receiver.next - 1) % WORD,
-        connection.sender.unacknowledged % WORD,
-        ACK,
-        500,
-        b"x",
+        PORT, 20_000, (connection.receiver.next - 1) % WORD, connection.sender.unacknowledged % WORD, ACK, 500, b"x"
     )
     segment.has_timestamps, segment.tsval = True, 1
     told(wire, connection, segment)
@@ -123,7 +115,6 @@ def test_what_is_lost_is_sent_where_a_probe_has_nothing_to_send() -> None:
     # the line was busy, and the last segment has arrived before the probe could leave
     sender.on_ack(1, ((1001, 4001),), due + 1, marked=False, echoed_ns=-1, dup=True)
     again = sender.next_segment(due + 2)
-    assert again is not None
     assert again.first == 1
     assert sender.retransmitted_segments == 1
 

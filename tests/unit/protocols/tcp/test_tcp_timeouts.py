@@ -1,7 +1,5 @@
 """Time-outs: RFC 6298 with the floor that Linux has."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.protocols.tcp.rto import INITIAL_RTO_NS, MAX_RTO_NS, MIN_RTO_NS, RttEstimator

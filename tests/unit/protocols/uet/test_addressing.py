@@ -1,7 +1,5 @@
 """Addresses of endpoints: text and limits."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.protocols.errors import UsageError

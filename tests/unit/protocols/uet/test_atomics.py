@@ -1,7 +1,5 @@
 """Atomic operations by hand: BF16, and every refusal."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.protocols.uet.atomics import AtomicRefused, apply

@@ -1,7 +1,5 @@
 """Regions of memory that is reached by copies: what a request reads, writes and changes there."""
 
-from __future__ import annotations
-
 import errno
 import struct
 

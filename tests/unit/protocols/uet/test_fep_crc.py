@@ -1,7 +1,5 @@
 """The optional CRC of every packet: what was damaged on the way does not count as arrived."""
 
-from __future__ import annotations
-
 from wire_pair import WirePair
 
 from testbed.protocols.datagram import Incoming

@@ -1,7 +1,5 @@
 """Receives and messages: who meets whom, in which order, and what is refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.protocols.errors import UsageError
@@ -34,7 +32,6 @@ def test_a_receive_keeps_what_it_was_posted_with() -> None:
     context = object()
     queue.post(buffer, context, 5, 3, ALICE)
     receive = queue.match(6, ALICE)
-    assert receive is not None
     assert receive.buffer is buffer
     assert receive.context is context
     assert (receive.tag, receive.ignore, receive.initiator) == (5, 3, ALICE)
@@ -64,7 +61,6 @@ def test_peek_leaves_the_message_and_discard_takes_it() -> None:
     queue = ReceiveQueue()
     arrive(queue, "a", 5, stored=100)
     message = queue.peek(4, 1)
-    assert message is not None
     assert message.content == "a"
     assert queue.unexpected == 1
     assert queue.discard(message)
@@ -89,7 +85,6 @@ def test_of_two_receives_with_one_context_the_earlier_is_cancelled() -> None:
     post(queue, "same", tag=0, ignore=1)
     queue.cancel("same")
     receive = queue.match(1, ALICE)
-    assert receive is not None
     assert receive.ignore == 1
 
 

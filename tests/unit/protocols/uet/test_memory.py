@@ -1,7 +1,5 @@
 """Registered memory: what a key opens, and the return code of everything it does not."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

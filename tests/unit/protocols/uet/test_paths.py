@@ -1,7 +1,5 @@
 """Path selection: which EVs are used, used again and avoided."""
 
-from __future__ import annotations
-
 from collections import Counter
 from random import Random
 
@@ -192,12 +190,21 @@ def test_congestion_of_most_paths_is_no_reason_to_avoid_them() -> None:
     assert len({paths.next_entropy(0) for _ in range(16)}) == 8
 
 
-def test_reps_recycles_good_values_in_order() -> None:
-    paths = RepsPaths(EVS, Random(1), RTT)
-    good = [50_003, 50_001, 50_002]
+@pytest.mark.parametrize(
+    ("good", "uses", "drawn"),
+    [
+        ([50_003, 50_001, 50_002], 1, [50_003, 50_001, 50_002]),  # they come again in order
+        (list(range(50_000, 50_010)), 1, list(range(50_002, 50_010))),  # the last eight are remembered
+        ([50_003, 50_001], 3, [50_003] * 3 + [50_001] * 3),  # each as often as it is told to
+    ],
+)
+def test_reps_recycles_good_values(good: list[int], uses: int, drawn: list[int]) -> None:
+    paths = RepsPaths(EVS, Random(1), RTT, uses=uses)
     for entropy in good:
         paths.feedback(entropy, PathFeedback.GOOD, 0)
-    assert [paths.next_entropy(0) for _ in range(3)] == good
+    assert [paths.next_entropy(0) for _ in drawn] == drawn
+    with pytest.raises(UsageError, match="at least one packet"):
+        RepsPaths(EVS, Random(1), RTT, uses=0)
 
 
 def test_reps_uses_a_value_once_and_then_draws() -> None:
@@ -207,22 +214,6 @@ def test_reps_uses_a_value_once_and_then_draws() -> None:
     drawn = Counter(paths.next_entropy(0) for _ in range(6400))
     assert set(drawn) == set(EVS)
     assert max(drawn.values()) < 160
-
-
-def test_reps_remembers_the_last_eight() -> None:
-    paths = RepsPaths(EVS, Random(1), RTT)
-    for entropy in range(50_000, 50_010):
-        paths.feedback(entropy, PathFeedback.GOOD, 0)
-    assert [paths.next_entropy(0) for _ in range(8)] == list(range(50_002, 50_010))
-
-
-def test_reps_uses_a_value_as_often_as_it_is_told_to() -> None:
-    paths = RepsPaths(EVS, Random(1), RTT, uses=3)
-    for entropy in (50_003, 50_001):
-        paths.feedback(entropy, PathFeedback.GOOD, 0)
-    assert [paths.next_entropy(0) for _ in range(6)] == [50_003] * 3 + [50_001] * 3
-    with pytest.raises(UsageError, match="at least one packet"):
-        RepsPaths(EVS, Random(1), RTT, uses=0)
 
 
 def test_reps_avoids_marked_values_for_an_rtt() -> None:

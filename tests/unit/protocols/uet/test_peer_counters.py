@@ -1,7 +1,5 @@
 """What an endpoint counts by peer: it is the whole of what it counts, and belongs to the right one."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

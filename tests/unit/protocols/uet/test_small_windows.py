@@ -1,7 +1,5 @@
 """Spraying where the bandwidth-delay product is a few packets: a flow uses its paths all the same."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import groupby
 from random import Random

@@ -1,7 +1,5 @@
 """The trace of an endpoint: what it keeps, and that a run's trace has all that its plots need."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Peers that disagree on the size of a full packet: what cannot be told apart on the wire must not end as success."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

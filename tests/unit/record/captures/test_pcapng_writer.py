@@ -1,7 +1,5 @@
 """Captures of several ports are written as pcapng, and read as what they were."""
 
-from __future__ import annotations
-
 import io
 import struct
 

@@ -1,7 +1,5 @@
 """The results sheet of the IETF drafts on AI fabrics, read back as Markdown."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What scenarios expect something of, simulated beside emulated: what agrees, what does not, and what says nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

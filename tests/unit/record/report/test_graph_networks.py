@@ -1,7 +1,5 @@
 """Pictures of a lab of several networks: each is a layer, hosts are drawn once, nothing stands or runs over another."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,7 +1,5 @@
 """Pictures of a lab: complete, small enough, safe against every name, the same each time."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,7 +1,5 @@
 """Collectives as NCCL's Inspector dumps them, read as its own exporter and as Prometheus read them."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Collectives as nccl-tests prints them, read by parsers as people's scripts have them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Drawings: values where they belong, ticks people read, nothing of a stranger in the markup."""
 
-from __future__ import annotations
-
 import math
 import re
 from xml.etree import ElementTree
@@ -161,7 +159,6 @@ def test_lines_end_where_their_values_are() -> None:
     root = ElementTree.fromstring(drawing.svg)
     line = next(item for item in root.iter(f"{SVG}path") if (item.get("class") or "").startswith("line"))
     found = re.fullmatch(r"M([\d.]+) ([\d.]+)L([\d.]+) ([\d.]+)", line.get("d") or "")
-    assert found is not None
     x0, y0, x1, y1 = map(float, found.groups())
     assert (x1, y0, y1) == (544.0, 248.0, 34.0) and x0 < 60
     assert drawing.legend == (("t1", "one & only"),)

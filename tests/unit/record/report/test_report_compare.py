@@ -1,7 +1,5 @@
 """Comparisons: exact tests, what is judged, what is refused."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics
@@ -324,8 +322,7 @@ def test_runs_that_broke_a_trust_check_say_nothing_of_a_backend(base: Record) ->
 def test_a_figure_that_was_0_where_it_was_emulated_has_no_ratio(base: Record) -> None:
     still = changed(base, "retransmits", lambda _: 0.0)
     twelve = replace(
-        changed(base, "retransmits", lambda _: 12.0),
-        environment=replace(base.environment, backend=Backend.SIMULATION),
+        changed(base, "retransmits", lambda _: 12.0), environment=replace(base.environment, backend=Backend.SIMULATION)
     )
     rows = backend_rows(iter([still, twelve]), ("retransmits",))
     assert rows and {row.ratio for row in rows} == {None}

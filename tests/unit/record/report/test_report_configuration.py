@@ -1,7 +1,5 @@
 """What a report says of the probes that ran beside the traffic."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The drawing of a fabric under load: every link once, in its row and its colour, from the ports of a record alone."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from dataclasses import replace

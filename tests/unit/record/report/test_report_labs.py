@@ -1,7 +1,5 @@
 """The labs of a record in its report: one by its name, several by theirs, with the points measured on each."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

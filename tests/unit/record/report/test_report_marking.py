@@ -1,7 +1,5 @@
 """The picture of marks against depth: both markers and the ideal in one, none where queues stayed empty."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
@@ -51,7 +49,6 @@ def with_marking(*markings: MarkingCurve) -> Record:
 
 def test_both_markers_stand_in_one_picture_with_the_ideal_and_their_distance() -> None:
     plot = plot_marking(with_marking(curve("eBPF"), curve("RED", off=30)))
-    assert plot is not None
     assert [label for _, label in plot.drawing.legend] == ["the curve as configured", "by=eBPF eBPF", "by=RED RED"]
     assert "3.0 percentage points apart" in plot.caption
     assert plot.drawing.svg.count('class="ideal"') == 1
@@ -62,7 +59,6 @@ def test_runs_of_one_point_are_one_colour_and_one_word_of_the_legend() -> None:
     point = record.points[0]
     runs = [replace(point.runs[0], index=number) for number in (1, 2, 3)]
     plot = plot_marking(replace(record, points=[replace(point, runs=runs)]))
-    assert plot is not None
     assert [label for _, label in plot.drawing.legend] == ["the curve as configured", "eBPF"]
     assert re.findall(r'class="line (t1 [a-z]+)"', plot.drawing.svg) == ["t1 thin", "t1 thin", "t1 thick"]
     assert "percentage points apart" not in plot.caption, "two runs of one marker are no two markers"
@@ -84,7 +80,6 @@ def test_depths_that_nothing_was_measured_between_are_not_joined() -> None:
     whole = curve("eBPF")
     gappy = replace(whole, packets=[1000 if number in measured else 20 for number in range(BINS)])
     plot = plot_marking(with_marking(gappy))
-    assert plot is not None
     lines = re.findall(r'<path d="([^"]+)" class="line t1 thick"', plot.drawing.svg)
     assert sorted(line.count("L") for line in lines) == [0, 2], "the one depth beyond the gap stands alone"
     others = plot.drawing.svg.count("line t1 thin") // 2

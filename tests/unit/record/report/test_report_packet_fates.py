@@ -1,7 +1,5 @@
 """What befell packets is told by channel, in one vocabulary for all transports, and set against the whole."""
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import replace

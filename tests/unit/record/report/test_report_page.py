@@ -1,7 +1,5 @@
 """The page: complete without a network, safe with a stranger's record, with everything one asks of it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

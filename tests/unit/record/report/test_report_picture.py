@@ -1,7 +1,5 @@
 """Drawings as files: what is seen in a PNG, that a PDF is one, and names that are no picture."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A program of one's own in reports: its steps, its ranks, and the last lines of the one that failed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from xml.etree import ElementTree
 

@@ -1,7 +1,5 @@
 """Pictures of a sweep: throughput against queue, and the front of the points that no other one beats."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from recorded import load

@@ -1,7 +1,5 @@
 """A record as files for other programs."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -12,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 from recorded import load, screen, with_runs
+from run_rows import network_load
 
 from testbed.base.errors import RecordError
 from testbed.record.record import NOT_SIMULATED, EarlierTry, Outcome
@@ -56,17 +55,6 @@ def test_cells_are_no_formulas() -> None:
     points = [replace(record.points[0], name='=HYPERLINK("http://x","y")')]
     found = rows(metrics_csv(replace(record, points=points)))
     assert found[0]["point"] == '\'=HYPERLINK("http://x","y")'
-
-
-def test_junit_has_a_case_for_each_expectation_and_check() -> None:
-    record = load("silent-failure")
-    suites = ElementTree.fromstring(junit_xml(record))
-    cases = list(suites.iter("testcase"))
-    checks = [check for point in record.points for run in point.runs for check in run.checks]
-    assert len(cases) == len(record.expectations) + len(checks) + 1
-    assert (suites.get("tests"), suites.get("failures"), suites.get("errors")) == (str(len(cases)), "0", "2")
-    broken = [case for case in cases if case.find("error") is not None]
-    assert [case.get("name") for case in broken] == ["run 2: cpu", "ran to its end"]
 
 
 def test_junit_tells_a_missed_expectation_from_one_that_was_not_measured() -> None:
@@ -227,25 +215,7 @@ def test_tries_that_do_not_count_are_in_the_summary() -> None:
 
 
 def loads() -> list[NetworkLoad]:
-    quiet = NetworkLoad(
-        name="backend",
-        ports=4,
-        sent_bytes=0,
-        entered_bytes=0,
-        delivered_bytes=0,
-        utilisation=0.0,
-        peak_utilisation=None,
-        busiest_port="",
-        busiest_utilisation=0.0,
-        busiest_peak_utilisation=None,
-        queue_max_bytes=None,
-        queue_port="",
-        queue_class="",
-        drops={},
-        ce_packets=None,
-        pause_frames=None,
-        paused_s=None,
-    )
+    quiet = network_load("backend")
     busy = replace(
         quiet,
         name="storage",

@@ -1,7 +1,5 @@
 """How steady figures are: estimates against tables in print, rows from runs, and the page that they make."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -19,14 +17,7 @@ from testbed.record.report.steadiness.rows import (
     steady_rows,
     student_upper_tail,
 )
-from testbed.record.steady import (
-    STEADY_FILE,
-    Steadiness,
-    SteadyRun,
-    find_steadiness,
-    load_steadiness,
-    write_steadiness,
-)
+from testbed.record.steady import STEADY_FILE, Steadiness, SteadyRun, find_steadiness, load_steadiness, write_steadiness
 from testbed.record.store import RECORD_FILE, write_record
 from tests.support.reports import recorded
 

@@ -1,7 +1,5 @@
 """A trace file and its picture, from a real exchange."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from xml.etree import ElementTree
 

@@ -1,7 +1,5 @@
 """The endpoints that carry TCP have the settings of a scenario's, where that says no more than its transport's kind."""
 
-from __future__ import annotations
-
 import random
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Frames of the carrier: what is written is read back, and nothing else is read."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest

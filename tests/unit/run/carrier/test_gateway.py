@@ -1,7 +1,5 @@
 """The gateway of a process where descriptors run out, and whom an event of a program's socket concerns."""
 
-from __future__ import annotations
-
 import errno
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A carried connection as a dialogue: what each end is told, and what it says."""
 
-from __future__ import annotations
-
 import errno
 from dataclasses import replace
 from ipaddress import IPv4Address

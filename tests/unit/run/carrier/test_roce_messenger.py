@@ -1,7 +1,5 @@
 """The queue pairs of the carrier where they hold as much as they can: nothing is lost without a word."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from types import SimpleNamespace
 from typing import Any

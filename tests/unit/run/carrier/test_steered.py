@@ -1,7 +1,5 @@
 """Which TCP is led to the carrier, and that it is led there no more."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_interface, ip_network

@@ -1,7 +1,5 @@
 """Bands and what they do to verdicts: one only where all of the band lies on one side of the limit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

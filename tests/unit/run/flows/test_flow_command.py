@@ -1,7 +1,5 @@
 """`run --backend flows` as it is typed: what it prints, writes and refuses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The clock of flows: who shares what, and for how long."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

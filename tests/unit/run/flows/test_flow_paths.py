@@ -1,7 +1,5 @@
 """The paths of flows: bundles divide as single links do, and an outlined lab has the routes of a planned one."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from pathlib import Path
 

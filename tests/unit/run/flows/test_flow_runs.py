@@ -1,7 +1,5 @@
 """Whole scenarios as flows, beside the same ones by packets: figures, bands, verdicts and refusals."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -128,7 +126,6 @@ def test_a_collective_whose_messages_are_cut_has_a_size_to_go_by(folds: bool) ->
     lab = sweep.lab_of(point)
     whole = FlowPoint(point, lab, folds=folds).run(1, lambda share: False).result
     cut = TwinFlows(point, lab, folds=folds, cut_to=1_000_000).run(1, lambda share: False).result
-    assert whole is not None and cut is not None
     assert [one.size_bytes for one in cut.collectives] == [8_000_000]
     assert cut.collectives[0].datatype == whole.collectives[0].datatype
     assert cut.is_valid
@@ -142,7 +139,6 @@ def test_a_transfer_alone_takes_what_the_slowest_port_of_its_way_allows() -> Non
     sweep = read_sweep(text)
     [point] = sweep.points
     result = FlowPoint(point, sweep.lab_of(point)).run(1, lambda share: False).result
-    assert result is not None
     assert result.metrics["fct_slowdown_p99"] == pytest.approx(1.0, rel=0.01)
 
 
@@ -173,7 +169,6 @@ def test_a_lab_that_is_only_outlined_is_not_planned_for_packets(monkeypatch: pyt
     found = make_twin(sweep, FlowPoint(point, sweep.lab_of(point)))
     assert not found.failure
     assert found.words == "4 NICs of the same design (hosts 4, spines 1)"
-    assert found.packets is not None
     assert len(found.packets.lab.model.links) <= 16
     assert len(found.packets.traffic[0].placement.nics) == 4
 

@@ -1,7 +1,5 @@
 """The large topologies and scenarios that we ship: they have the published counts, and twins that packets can be."""
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a rank is told by its environment, in the words of each family of libraries."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import IPv6Address
 from pathlib import Path

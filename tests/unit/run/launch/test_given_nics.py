@@ -1,7 +1,5 @@
 """Ranks that somebody else has placed, and hosts whose ranks are killed."""
 
-from __future__ import annotations
-
 import select
 import threading
 

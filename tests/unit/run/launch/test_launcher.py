@@ -1,7 +1,5 @@
 """Ranks from their start to their end, whatever ends them: real shims and processes, on this machine without a lab."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -106,9 +104,6 @@ def of_rank(lines: Sequence[RankLine], rank: int, *, is_error: bool = False) -> 
     return [line.text for line in lines if line.rank == rank and line.is_error is is_error]
 
 
-# --- what goes well -------------------------------------------------------------------------------------
-
-
 def test_ranks_print_and_end(lab: FakeLaunchLab) -> None:
     code = "import os, sys; print(os.environ['RANK'], os.environ['LAB_HOST']); print('no', file=sys.stderr)"
     result, lines = run(lab, python(code), per_gpu=True)
@@ -187,9 +182,6 @@ def test_what_nobody_can_tell_of_a_transport_is_not_told_of_tcp(
     monkeypatch.setattr(launcher, "find_transport", lambda name: lambda lab, nics: _served({}))
     assert launch_ranks(lab, python("pass"), LaunchOptions()).sent_again == 7
     assert launch_ranks(lab, python("pass"), LaunchOptions(transport="uet")).sent_again is None
-
-
-# --- what fails -----------------------------------------------------------------------------------------
 
 
 def test_the_first_that_fails_ends_all_and_says_who(lab: FakeLaunchLab) -> None:
@@ -285,9 +277,6 @@ def test_no_command_and_no_such_transport_start_nothing(tmp_path: Path) -> None:
     assert lab.shims == []
 
 
-# --- what is killed -------------------------------------------------------------------------------------
-
-
 def test_a_daemon_that_a_rank_leaves_ends_with_the_launch(lab: FakeLaunchLab) -> None:
     code = f"{DAEMON}\nif os.environ['RANK'] == '0': time.sleep(1)"
     launched = Launched(lab, python(code))
@@ -351,7 +340,6 @@ def test_ranks_end_with_the_launch(tmp_path: Path, confined: bool, number: signa
     words = [str(tmp_path), str(confined), mark, *python(f"{DAEMON}\n{WAITS}")]
     code = LAUNCHER.format(path=[path for path in sys.path if path])
     with subprocess.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
         assert [process.stdout.readline() for _ in range(4)] == [b"up\n"] * 4
         assert len(marked(mark)) == 8
         process.send_signal(number)
@@ -381,8 +369,6 @@ def test_ranks_end_with_what_carries_their_bytes(lab: FakeLaunchLab, monkeypatch
     assert result.failure == "the carrier on CPU 0 has ended, without which ranks reach nobody"
     assert not marked(launched.mark)
 
-
-# --- PMI ------------------------------------------------------------------------------------------------
 
 CLIENT = """
 import os, socket, sys, time

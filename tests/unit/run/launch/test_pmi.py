@@ -1,7 +1,5 @@
 """PMI-1 as MPICH's ranks speak it, without I/O: the lines that they send, and what they are answered."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Which rank runs where, and over which NIC it speaks."""
 
-from __future__ import annotations
-
 import re
 from ipaddress import IPv4Address, IPv6Address
 

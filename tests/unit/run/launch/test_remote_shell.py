@@ -1,7 +1,5 @@
 """What MPI's launchers call in the place of ssh: which host and which command they mean."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.run.launch.remote_shell import RemoteCommand, ShellRefused, find_host, parse_arguments

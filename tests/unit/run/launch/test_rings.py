@@ -1,7 +1,5 @@
 """Collectives as rings: every rank ends with what the collective is defined as, whatever the sizes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence

@@ -1,7 +1,5 @@
 """What ports carried while a program ran, from readings of their counters."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from fake_lab import small_lab

@@ -1,7 +1,5 @@
 """What others use of the machine: from readings of /proc/stat, kept for a minute."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a record says of the labs of its points."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.lab.core.plan.lab import plan_lab

@@ -1,7 +1,5 @@
 """Marking curves out of the maps: what grew, by class and marker, with the ideal beside it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -19,7 +17,6 @@ FIRST, SECOND = "p1-s1-rail1:uplink1", "p1-s1-rail1:uplink2"
 
 def marking_plan(ports: FakePorts, by: MarkBy = MarkBy.EBPF) -> QosPlan:
     """That of the fake ports, with a curve in the class rdma of switches."""
-    assert ports.plan.qos is not None
     nic, switch = ports.plan.qos.profiles
     classes = tuple(
         replace(item, kmin_bytes=KMIN, kmax_bytes=KMAX, pmax=PMAX, mark_by=by) if item.priority == RDMA else item

@@ -1,7 +1,5 @@
 """From samples of a run to its metrics."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What each network of a lab carried, from the counters of its ports."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
@@ -234,6 +232,5 @@ def test_the_longest_wait_is_that_in_the_deepest_queue_of_a_switch(lab: LiveLab)
     seen = observed(lab)
     assert seen.longest_wait_s() == 0, "nothing is known without the table of ports"
     seen.table = tabulate_ports(lab.plan)
-    assert seen.growth is not None
     seen.growth.queues[lab.plan.port_numbers["p1-s1-h1:st1"]]["max_bytes"] = 9_000_000
     assert seen.longest_wait_s() == pytest.approx(8 * 70_000 / 200e6)

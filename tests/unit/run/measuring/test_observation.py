@@ -1,7 +1,5 @@
 """What is said of the time in which there was traffic, which is less than the watch of a run."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import cast
 

@@ -1,7 +1,5 @@
 """What is sampled of the data path becomes what each port did at each moment, in the units of the console's columns."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What became of requests: from the reports of workers to the table, the samples of metrics, and curves."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -85,7 +83,6 @@ REPORTS = {
 
 def test_the_table_has_all_that_began() -> None:
     found = measure_requests(place(), REPORTS)
-    assert found is not None
     table = found.table
     assert table.number == [0, 1, 2, 3, 4]
     assert table.client == [0, 2, 0, 0, 0]
@@ -100,7 +97,6 @@ def test_the_table_has_all_that_began() -> None:
 
 def test_samples_are_of_those_that_were_answered() -> None:
     found = measure_requests(place(), REPORTS)
-    assert found is not None
     metrics = measure_metrics(RunSamples(*found.samples()))
     assert metrics["mean_ttft"] == pytest.approx((12 + 13 + 20) / 3e3)
     assert metrics["median_ttft_network"] == pytest.approx(0.003)
@@ -119,7 +115,6 @@ def test_samples_are_of_those_that_were_answered() -> None:
 def test_service_times_and_limits_are_scaled() -> None:
     reports = {"a": report((0, 0, 120 * MS, [50 * MS, 40 * MS], ""))}
     found = measure_requests(place(k=10.0), reports)
-    assert found is not None
     assert found.table.service_first_s == [0.1] and found.table.service_token_s == [0.04]
     assert found.counts.within_limits == 1
     assert list(found.times.service_e2el_s) == [pytest.approx(0.18)]
@@ -140,7 +135,6 @@ def test_curves_over_the_time_at_which_requests_were_due() -> None:
     took = [20 if 300 <= 10 * n < 500 else 11 for n in range(80)]
     reports = {"a": report(*((n, 0, (10 * n + took[n]) * MS, [], "") for n in range(80)))}
     found = measure_requests(place(workload), reports)
-    assert found is not None
     median, longest = found.series()
     assert median.name == "ttft:median" and len(median.at_s) == 20 == len(longest.values)
     assert max(value or 0 for value in median.values) == pytest.approx(0.02)

@@ -1,7 +1,5 @@
 """What others change of a lab while a run measures on it stands in the run's record, and makes it invalid."""
 
-from __future__ import annotations
-
 import json
 import time
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Counting probes: what was lost, when, what came twice or too late. Numbers in, numbers out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """iperf3's reports, from captured output of iperf 3.12."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A program of the user's own in a run: what is launched, what its lines tell, what is recorded and judged of it."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import time
@@ -248,9 +246,6 @@ def test_what_cannot_be_started_is_raised(monkeypatch: pytest.MonkeyPatch) -> No
         run(monkeypatch, Launch(error=CapabilityError("nothing there", missing="it")))
 
 
-# --- trust ---------------------------------------------------------------------------------------------------
-
-
 def program(sent_bytes: int, *, steps: int = 10, stated: int | None = 1_000_000, exit_code: int = 0) -> ProgramRecord:
     ranks = [
         ProgramRank(rank=rank, host=f"h{rank}", interface="rail1", status=0, reason="", seconds=10.0)
@@ -289,9 +284,6 @@ def test_a_program_that_does_not_use_the_fabric_is_invalid(measured: ProgramReco
 
 def test_a_program_that_failed_is_judged_by_its_exit_code_alone() -> None:
     assert not list(check_fabric_used(program(0, exit_code=1)))
-
-
-# --- before it runs --------------------------------------------------------------------------------------------
 
 
 def test_what_a_step_stands_for() -> None:

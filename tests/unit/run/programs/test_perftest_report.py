@@ -1,8 +1,6 @@
 """Reports of perftest: captured on rxe between two namespaces, and through two switches of a lab with every latency
 listed (25.01), and of linux-rdma/perftest issue 216 (4.5)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -193,9 +191,6 @@ def test_any_text_is_read_without_a_crash(text: str) -> None:
         parse_report(PerftestTest.WRITE_BW, text, text)
 
 
-# ------------------------------------------------------------------ complaints
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -219,9 +214,6 @@ def test_a_completion_with_error_is_explained() -> None:
     assert said.startswith("Completion with error at client; Failed status 12: wr_id 0 syndrom 0x81; a work request")
     assert "status 12 (the peer did not acknowledge in time" in said
     assert complaint("Failed status 99: wr_id 0").endswith("ended with status 99")
-
-
-# ------------------------------------------------------------------ jobs
 
 
 def job(test: PerftestTest, **settings: Any) -> PerftestJob:

@@ -1,6 +1,4 @@
-"""Scenario files: what they mean, and the exact words for what is wrong with them."""
-
-from __future__ import annotations
+"""Scenario files: what they mean, and what is told of mistakes that no file of tests/golden/bad_scenarios has."""
 
 import json
 from pathlib import Path
@@ -95,7 +93,6 @@ def test_bad_overrides(text: str, code: str) -> None:
     ("old", "new", "expected"),
     [
         ("kind: permutation", "kind: permutatoin", "hint: did you mean permutation?"),
-        ("scope: inter-leaf", "scope: inter-segment", "must be one of any, inter-leaf, not 'inter-segment'"),
         ("scope: inter-leaf", "scop: inter-leaf", "unknown-key: workload.scop: unknown key 'scop'"),
         ("scope: inter-leaf", "senders: 3", "hint: senders is a key of the workloads incast, overlapped-incast"),
         ("scope: inter-leaf", "flows: 0", "workload.flows: must be from 1 to 1024, not 0"),
@@ -106,28 +103,16 @@ def test_bad_overrides(text: str, code: str) -> None:
         ("scope: inter-leaf", "ranks: {order: rails}", "hint: did you mean rail?"),
         ("scope: inter-leaf", "time_limit: 2h", "out-of-range: workload.time_limit"),
         ("duration: 5s", "duration: 1500ms", "must be whole seconds, not 1.5 s"),
-        ("duration: 5s", "bytes: 5bpd", "bad-quantity: workload.bytes: '5bpd' has an unknown unit"),
         ("duration: 5s", "bytes: -1", "out-of-range: workload.bytes: a size cannot be negative"),
-        ("workload: {kind: permutation, scope: inter-leaf, duration: 5s}", "workload: 5", "must be a mapping of keys"),
-        ("kind: tcp", "kind: udp", "unknown-transport: transport.kind: there is no transport 'udp'"),
         ("cc: cubic", "cc: 'cubic; reboot'", "cannot name a congestion control"),
-        ("metric: aggregate_share", "metric: agregate_share", "did you mean aggregate_share?"),
-        ("min: 64%", "min: 164%", "contradiction: expect[0].min: min 1.64 is above max 1.02"),
         ("min: 64%", "min: .nan", "wrong-type: expect[0].min: must be a number that is one, not nan"),
         ("min: 64%", "min: much", "wrong-type: expect[0].min: must be a share, not 'much'"),
-        ("repeat: {", "repeets: 1\nrepeat: {", "did you mean 'repeat'?"),
-        ("fabric.hosts: 4", "fabric.hosts: [4]", "must be a single value, not a list"),
         ("fabric.hosts: 4", "fabric..hosts: 4", "is not a dotted key"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, old: str, new: str, expected: str) -> None:
     assert old in GOOD
     assert expected in problems(tmp_path, GOOD.replace(old, new))
-
-
-def test_all_problems_at_once(tmp_path: Path) -> None:
-    text = GOOD.replace("runs: 3", "runs: 0").replace("kind: tcp", "kind: uet").replace("5s", "5m 3")
-    assert problems(tmp_path, text).count("s.yml:") == 3
 
 
 TOPOLOGY = "name: pod\nfabric: {design: rail-optimized, hosts: 2, gpus: 2}\n"
@@ -202,22 +187,10 @@ def test_bounds_have_the_unit_of_their_metric(metric: str, written: str, expecte
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("[1, 2]", "3", "must be a list, not 3"),
-        ("[1, 2]", "[[1]]", "must be a single value, not a list"),
-        ("workload.senders", "worklod.senders", "hint: did you mean workload.senders?"),
         ("workload.senders", "workload", "'workload' is a whole section, not a single value"),
-        ("workload.senders", "name", "name cannot change by point"),
         ("workload.senders", "topology.inline.name", "is a whole section"),
-        ("workload.senders", "topology.set.fabric.gpus", "is the same key as 'topology.set.fabric.gpus'"),
         ("workload.senders", "faults[0].at", "faults[0] does not exist: the list has 0 entries"),
         ("{senders: 2}", "{sender: 2}", "hint: did you mean senders?"),
-        (
-            "{senders: 2}",
-            "{senders: 3}",
-            "no-such-point: expect[0].where.senders: no point of the matrix has senders 3",
-        ),
-        ("over: {senders: 1}, max: 2.5", "over: {senders: 1}, within: oracle, tolerance: 1", "an oracle says nothing"),
-        ("fabric.gpus: [2, 1]", "fabric.senders: [2, 1]", "ambiguous-key: expect[0].where.senders"),
     ],
 )
 def test_what_is_wrong_with_a_sweep(tmp_path: Path, old: str, new: str, expected: str) -> None:
@@ -233,12 +206,6 @@ def test_what_is_wrong_with_a_sweep(tmp_path: Path, old: str, new: str, expected
 def test_a_bad_value_is_said_once_however_many_points_have_it(tmp_path: Path) -> None:
     text = SWEEP.replace("[1, 2]", "[1, two]").replace("[2, 1]", "[2, 1, 3, 4]")
     assert problems(tmp_path, text).count("wrong-type") == 1
-
-
-def test_too_many_points(tmp_path: Path) -> None:
-    many = ", ".join(map(str, range(1, 101)))
-    text = SWEEP.replace("[1, 2]", f"[{many}]").replace("[2, 1]", f"[{many}]\n  repeat.seed: [1, 2]")
-    assert "the matrix has 20000 points; there may be 10000" in problems(tmp_path, text)
 
 
 @pytest.mark.parametrize(
@@ -321,7 +288,6 @@ def test_every_fault() -> None:
         ("at: 1s, link: 'a:b', node: a, down: true", "a fault happens in one place: link and node are given"),
         ("at: 1s, agent: a, down: true", "'down' does not happen to an agent"),
         ("at: 1s, link: 'a:b', down: false", "down: false is no fault"),
-        ("at: 1s, link: 'a:b', down: true, until: 1s", "until 1 s is not after at 1 s"),
         ("at: 1s, link: 'a:b', set: {rate: 0%}", "a rate of 0% is no rate"),
         ("at: 1s, link: 'a:b', set: {rate: fast}", "bad-quantity: faults[0].set.rate"),
         ("at: 1s, link: 'a:b', set: {corrupt: 1%}", "hint: did you mean 'corruption'?"),

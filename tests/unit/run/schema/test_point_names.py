@@ -1,7 +1,5 @@
 """What the keys of a matrix are called: in names of points, and where an expectation or `--only` names one."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.run.schema.model import is_point_of, names_key

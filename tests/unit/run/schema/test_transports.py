@@ -1,7 +1,5 @@
 """Named transports: a matrix chooses among them, tenants name them, and every point has one whole transport."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The times by which a simulated lab notices a failure."""
 
-from __future__ import annotations
-
 from random import Random
 
 from testbed.run.simulated.convergence import Convergence

@@ -3,8 +3,6 @@
 What stays inside a host, or a scale-up domain, is no byte of the fabric in any ideal, share or oracle.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.base.metric import Better
@@ -104,11 +102,7 @@ def test_every_kind_is_run() -> None:
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda one: one.partition(", bytes")[0][:40])
 @pytest.mark.parametrize(
     ("gpus", "domain"),
-    [
-        (2, "h100"),
-        (4, "nvl72"),
-        *(pytest.param(gpus, "h100", marks=pytest.mark.thorough) for gpus in (1, 4, 8)),
-    ],
+    [(2, "h100"), (4, "nvl72"), *(pytest.param(gpus, "h100", marks=pytest.mark.thorough) for gpus in (1, 4, 8))],
 )
 def test_no_figure_is_beyond_its_ideal(workload: str, gpus: int, domain: str) -> None:
     point = run(workload, gpus=gpus, domain=domain)

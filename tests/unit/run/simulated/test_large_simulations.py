@@ -1,7 +1,5 @@
 """Simulations that are too large for a step of each transfer, and what is foreseen of any."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

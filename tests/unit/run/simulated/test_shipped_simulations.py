@@ -1,7 +1,5 @@
 """Which shipped scenarios are simulated: all but those about real programs, each of which is refused by name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,6 @@
 """Faults on a timeline, simulated: what is noticed when, what is lost, and that every packet is accounted for."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -190,19 +188,13 @@ def dual_homed(homing: str, fault: str) -> Sweep:
     return read_sweep(shipped.replace(dies, fault), {}, {"homing": homing})
 
 
-def test_a_host_that_speaks_bgp_leaves_the_port_whose_session_is_gone() -> None:
-    sweep = dual_homed("routed", "node: fe-leaf1, daemon: bgpd, kill: true")
-    [point] = run_simulated(sweep, RecordOptions(), processes=1).record.points
-    lost = point.runs[0].metrics["blackhole_time_loss"]
-    assert lost is not None and lost < 0.3, "not the four seconds for which bgpd is dead"
-
-
-def test_a_host_that_speaks_bgp_is_reached_by_its_other_leaf_when_one_has_lost_its_link() -> None:
-    sweep = dual_homed("routed", "link: 'fe-leaf1:down1', down: true")
+@pytest.mark.parametrize("fault", ["node: fe-leaf1, daemon: bgpd, kill: true", "link: 'fe-leaf1:down1', down: true"])
+def test_a_host_that_speaks_bgp_is_reached_by_its_other_leaf(fault: str) -> None:
+    sweep = dual_homed("routed", fault)
     check_supported(sweep)
     [point] = run_simulated(sweep, RecordOptions(), processes=1).record.points
     lost = point.runs[0].metrics["blackhole_time_loss"]
-    assert lost is not None and lost < 0.3, "not the four seconds for which the link is down"
+    assert lost is not None and lost < 0.3, "not the four seconds for which bgpd is dead, or the link down"
 
 
 def test_a_packet_that_waits_in_a_full_queue_without_classes_is_not_lost() -> None:
@@ -295,23 +287,31 @@ def test_of_two_changes_of_a_link_each_changes_what_it_names() -> None:
     assert wire.delay_ns == 1_050 and wire.given[-1] == Impairments(loss=0.01)
 
 
+WAYS = {UPLINK: ("p1-s1-rail1", "p1-spine1"), "p1-spine1:down1": ("p1-spine1", "p1-s1-rail1")}
+
+
+def looped(
+    divert: Callable[..., object], *ttl: str, ends: Mapping[str, tuple[str, str]] = WAYS
+) -> tuple[Any, str, Any]:
+    """The loops of a scenario in a fabric with these ends, the address that they lead to, and its NIC."""
+    loop = f"{{at: 1s, until: 3s, node: p1-s1-rail1, loop: {{through: [p1-spine1], to: '{NIC}'%s}}}}"
+    text = SMALL.replace("{ROUTING}", "{bfd: off}").replace("FAULT", ", ".join(loop % one for one in ttl))
+    sweep = read_sweep(text)
+    [point] = sweep.points
+    ports = {f"{port.node}:{port.name}": port for port in planned_lab(sweep.lab_of(point), 20_000.0).plan.ports}
+    address, nic = str(ports[NIC].address.ip), SimpleNamespace(ttl=64)
+    fabric = SimpleNamespace(network=SimpleNamespace(nics={address: nic}, divert=divert), ends=ends)
+    site: Any = SimpleNamespace(fabric=fabric, links=SimpleNamespace(ports=ports), lasting=[])
+    return [faults._make(lab_fault(one), site) for one in point.scenario.faults], address, nic
+
+
 @pytest.mark.parametrize("there", [True, False])
 def test_a_loop_that_no_packet_of_the_run_can_come_by_is_none(there: bool) -> None:
     """As that of switches of a network that none of the ranks is in."""
-    loop = f"{{at: 1s, until: 2s, node: p1-s1-rail1, loop: {{through: [p1-spine1], to: '{NIC}'}}}}"
-    sweep = read_sweep(SMALL.replace("{ROUTING}", "{bfd: off}").replace("FAULT", loop))
-    [point] = sweep.points
-    ports = {f"{port.node}:{port.name}": port for port in planned_lab(sweep.lab_of(point), 20_000.0).plan.ports}
-    nic = ports[NIC].address
-    assert nic is not None
-    ways = {UPLINK: ("p1-s1-rail1", "p1-spine1"), "p1-spine1:down1": ("p1-spine1", "p1-s1-rail1")}
     diverted: list[Any] = []
-    network = SimpleNamespace(nics={str(nic.ip): SimpleNamespace(ttl=64)}, divert=lambda *way: diverted.append(way))
-    fabric = SimpleNamespace(network=network, ends=ways if there else {})
-    site: Any = SimpleNamespace(fabric=fabric, links=SimpleNamespace(ports=ports), lasting=[])
-    made = faults._make(lab_fault(point.scenario.faults[0]), site)
+    [made], address, _ = looped(lambda *way: diverted.append(way), "", ends=WAYS if there else {})
     made.do(0)
-    expected = [(source, str(nic.ip), [line]) for line, (source, _) in ways.items()] if there else []
+    expected = [(source, address, [line]) for line, (source, _) in WAYS.items()] if there else []
     assert diverted == expected
     diverted.clear()
     made.undo(1)
@@ -320,25 +320,13 @@ def test_a_loop_that_no_packet_of_the_run_can_come_by_is_none(there: bool) -> No
 
 @pytest.mark.parametrize("first_ends_first", [True, False])
 def test_of_two_loops_at_once_the_one_that_is_left_keeps_its_ways_and_its_ttl(first_ends_first: bool) -> None:
-    loops = [
-        f"{{at: 1s, until: 3s, node: p1-s1-rail1, loop: {{through: [p1-spine1], to: '{NIC}', ttl: {ttl}}}}}"
-        for ttl in (16, 32)
-    ]
-    sweep = read_sweep(SMALL.replace("{ROUTING}", "{bfd: off}").replace("FAULT", ", ".join(loops)))
-    [point] = sweep.points
-    ports = {f"{port.node}:{port.name}": port for port in planned_lab(sweep.lab_of(point), 20_000.0).plan.ports}
-    own = ports[NIC].address
-    assert own is not None
-    nic, now = SimpleNamespace(ttl=64), dict[tuple[str, str], list[str]]()
-    address = str(own.ip)
-    network = SimpleNamespace(nics={address: nic}, divert=lambda node, to, lines: now.update({(node, to): lines}))
-    ends = {UPLINK: ("p1-s1-rail1", "p1-spine1"), "p1-spine1:down1": ("p1-spine1", "p1-s1-rail1")}
-    fabric = SimpleNamespace(network=network, ends=ends)
-    site: Any = SimpleNamespace(fabric=fabric, links=SimpleNamespace(ports=ports), lasting=[])
-    first, second = (faults._make(lab_fault(one), site) for one in point.scenario.faults)
+    now = dict[tuple[str, str], list[str]]()
+    (first, second), address, nic = looped(
+        lambda node, to, lines: now.update({(node, to): lines}), ", ttl: 16", ", ttl: 32"
+    )
     first.do(0)
     second.do(1)
-    both = {(source, address): [line] for line, (source, _) in ends.items()}
+    both = {(source, address): [line] for line, (source, _) in WAYS.items()}
     assert nic.ttl == 32 and now == both
     ending, left, ttl = (first, second, 32) if first_ends_first else (second, first, 16)
     ending.undo(2)

@@ -1,7 +1,5 @@
 """RoCEv2 on the simulator, from the file to the record: verdicts, repeatability, and the classes packets ride in."""
 
-from __future__ import annotations
-
 import json
 from random import Random
 from typing import Any
@@ -15,13 +13,7 @@ from testbed.endpoints.worker.transport_registry import transport_names
 from testbed.protocols.roce.config import RoceConfig
 from testbed.protocols.roce.packets.opcodes import UDP_PORT
 from testbed.protocols.roce.rnic import Rnic
-from testbed.protocols.simulation import (
-    FabricNetwork,
-    FabricPortSettings,
-    LinkSettings,
-    NicHost,
-    SwitchSettings,
-)
+from testbed.protocols.simulation import FabricNetwork, FabricPortSettings, LinkSettings, NicHost, SwitchSettings
 from testbed.record.json_schema import record_schema
 from testbed.record.record import Outcome, Record
 from testbed.record.store import encode_record

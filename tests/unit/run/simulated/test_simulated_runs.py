@@ -1,7 +1,5 @@
 """Scenarios on the simulator, from the file to the record."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable
@@ -223,11 +221,7 @@ FAULT = f"faults: [{{at: 1ms, link: '{HOST_LINK}', down: true}}]"
             "spines: 2, uplink: {delay: {value: 1us, jitter: 100ns}},",
             "constant delay, and that of .* varies",
         ),
-        (
-            "repeat:",
-            f"{FAULT.replace('down: true', 'set: {jitter: 1us}').replace('1ms', '0s')}\nrepeat:",
-            "is to vary",
-        ),
+        ("repeat:", f"{FAULT.replace('down: true', 'set: {jitter: 1us}').replace('1ms', '0s')}\nrepeat:", "is to vary"),
         (
             "base_rtt: 12us",
             "base_rtt: 12us, classes: {rdma: {ecn: {by: kernel, mark_at: enqueue}}}",

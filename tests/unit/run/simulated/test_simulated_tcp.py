@@ -1,7 +1,5 @@
 """TCP, flows for a duration, requests and NVMe/TCP on the simulator, from the file to the record."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Tenants on the simulator: VXLAN's bytes between leaves, and transports of their own."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.record.record import Outcome, Record

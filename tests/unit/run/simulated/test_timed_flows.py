@@ -1,7 +1,5 @@
 """Flows for a duration are refused where their samples could not say what they carried."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """What keeps an image from being built: told, and nothing of it left in the cache."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

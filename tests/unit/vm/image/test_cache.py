@@ -1,7 +1,5 @@
 """The cache of images: whole or not there, damage is seen, mounts are not walked into."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

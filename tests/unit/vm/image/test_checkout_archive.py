@@ -1,7 +1,5 @@
 """What of the checkout goes into the lab VM."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Disks: the same for the same files; and which inodes of a file system are those of files."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

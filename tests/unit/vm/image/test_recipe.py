@@ -1,7 +1,5 @@
 """What an image is made from, and that its name changes with it."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Forwarded connections pass bytes both ways, however many of them there are."""
 
-from __future__ import annotations
-
 import fcntl
 import resource
 import socket

@@ -1,7 +1,5 @@
 """What the user asked for, as the machine knows it that was sent to do it."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """What `--on` takes, and that the verb is handed on as it was written."""
 
-from __future__ import annotations
-
 import pytest
 from click.testing import CliRunner
 

@@ -1,7 +1,5 @@
 """Which files go to another machine with a verb, under which names, and how they come back."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from pathlib import Path

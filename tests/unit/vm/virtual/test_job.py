@@ -1,7 +1,5 @@
 """The job's disk of a lab VM in virtual time: what goes in, what comes out, and what is no outcome."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 from pathlib import Path
@@ -27,7 +25,6 @@ def written(tmp_path: Path, *arguments: str) -> tuple[dict[str, object], list[st
     virtual._write_job(disk, job_of(tmp_path, *arguments, TESTBED_RUN_REPEAT="2"))
     with tarfile.open(disk) as tar:
         content = tar.extractfile(JOB)
-        assert content is not None
         return json.loads(content.read()), tar.getnames()
 
 

@@ -1,7 +1,5 @@
 """QEMU's threads take turns on a CPU of their own, where the machine lets them."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """bfloat16: rounding against the definition, and adding."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Collectives as described to users: factors, NCCL's trees, sizes, wrong parameters."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from collective_reference import run_reference

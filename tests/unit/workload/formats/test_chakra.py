@@ -1,7 +1,5 @@
 """Chakra execution traces: the wire format, attributes, groups, and what nodes become."""
 
-from __future__ import annotations
-
 import gzip
 
 import pytest

@@ -1,7 +1,5 @@
 """The matrix of nccl-tests with commas between its values, as spreadsheets write it."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.base.errors import SpecError

@@ -1,7 +1,5 @@
 """What all readers share: numbering from 0 or 1, fewer ranks and more, 0 bytes, comments, formats told by content."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -96,9 +94,6 @@ def test_flows_of_0_bytes_are_left_out(tmp_path: Path) -> None:
     assert "what has 0 bytes moves nothing and is left out: 1" in one.notes
 
 
-# --- Chakra -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("names", "asked"),
     [
@@ -163,9 +158,6 @@ def test_a_wait_for_a_node_before_the_first_is_over(tmp_path: Path) -> None:
         load(tmp_path, data, name="hole.0.et")
 
 
-# --- SimAI ------------------------------------------------------------------------------------------------
-
-
 def test_aicbs_file_has_the_ranks_of_the_lab(tmp_path: Path) -> None:
     one = load(tmp_path, AICB_MULTI, ranks=16)
     assert one.ranks == 16
@@ -204,10 +196,7 @@ ALL, HOSTS, RAILS = [(0, 1, 2, 3)], [(0, 1), (2, 3)], [(0, 2), (1, 3)]
     ],
 )
 def test_the_groups_of_every_policy(
-    policy: str,
-    forward: list[tuple[int, ...]],
-    inputs: list[tuple[int, ...]],
-    weights: list[tuple[int, ...]],
+    policy: str, forward: list[tuple[int, ...]], inputs: list[tuple[int, ...]], weights: list[tuple[int, ...]]
 ) -> None:
     options = ImportOptions(ranks=4, ranks_per_domain=2)
     one = decode_workload(f"{policy}\n2\n{ROW}{ROW}", FileFormat.SIMAI, file="w", name="w", options=options)
@@ -237,9 +226,6 @@ def test_a_customized_file_has_a_policy_in_every_row() -> None:
         decode_workload(
             f"HYBRID_CUSTOMIZED\n1\n{row} ODD\n", FileFormat.SIMAI, file="w", name="w", options=ImportOptions(ranks=2)
         )
-
-
-# --- recognition ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Formats of flows: htsim's connection matrices, HPCC's files, nccl-tests' matrix."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

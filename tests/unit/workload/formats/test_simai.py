@@ -1,7 +1,5 @@
 """SimAI's workload files: groups of ranks, phases, passes; and how formats are told apart."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

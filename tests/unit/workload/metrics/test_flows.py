@@ -1,7 +1,5 @@
 """Collectives' factors, slowdown by size, and what cannot be."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.workload.metrics import busbw_factor, fct_slowdowns, slowdown_by_size

@@ -1,7 +1,5 @@
 """Entropy of paths, reordering, times after an event, and marking curves."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

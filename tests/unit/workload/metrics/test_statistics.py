@@ -1,7 +1,5 @@
 """Percentiles by the one stated method, Jain, max / mean, and summaries over runs."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.workload.metrics import (

@@ -1,7 +1,5 @@
 """Training steps: volumes from a model's size against published figures, pipeline schedules, what waits for what."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

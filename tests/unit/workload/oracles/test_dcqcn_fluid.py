@@ -1,7 +1,5 @@
 """The fluid model of DCQCN against what its papers say of it, and against itself: the fixed point stands still."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The graph of a fabric: next hops, paths, even splits, links that are slow or gone."""
 
-from __future__ import annotations
-
 import pytest
 from clos_graphs import RATE_BPS, leaf_spine
 

@@ -1,7 +1,5 @@
 """Ideal serialisation and rooflines against sums made by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The oracles of ECMP and spraying against published ratios and cases made by hand."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Max-min fair shares and what they finish when, against textbook cases."""
 
-from __future__ import annotations
-
 import math
 import time
 

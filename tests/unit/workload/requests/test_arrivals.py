@@ -1,7 +1,5 @@
 """Arrivals and lengths of requests: their statistics are those of their laws."""
 
-from __future__ import annotations
-
 import math
 import random
 import statistics

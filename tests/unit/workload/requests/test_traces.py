@@ -1,7 +1,5 @@
 """Traces of requests: both public formats, and every fault at its line and column."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Datasets that are read while accelerators compute: which bytes, from where, in which order, how far ahead."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter, defaultdict
 from itertools import chain
@@ -161,13 +159,7 @@ def test_reads_of_a_file_with_many_samples_are_cut_where_it_ends_and_where_a_bat
     assert list(batches_of([Read(0, 0, 5)], 2)) == [[Read(0, 0, 2)], [Read(0, 2, 2)]], "what is left is dropped"
 
 
-@pytest.mark.parametrize(
-    ("choice", "field"),
-    [
-        ({"hosts": (4,)}, "storage"),
-        ({"storage": 5}, "storage"),
-    ],
-)
+@pytest.mark.parametrize(("choice", "field"), [({"hosts": (4,)}, "storage"), ({"storage": 5}, "storage")])
 def test_what_does_not_fit_names_its_parameter(choice: dict[str, object], field: str) -> None:
     with pytest.raises(WorkloadError) as caught:
         make(**choice)  # type: ignore[arg-type]

@@ -1,7 +1,5 @@
 """Jobs of fio as a workload: who runs them where, what is read and written, and which keys do not go together."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """KV caches on storage: sizes of blocks, what is read and what is written, when prompts arrive, and their deadlines."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 
@@ -99,10 +97,7 @@ TENANTS = (("a", (0, 1, 2, 3, 4), 0), ("b", (5, 6, 7, 8, 9), 77))
 
 
 def test_what_does_not_fit_names_its_parameter() -> None:
-    for choice, field in (
-        ({"prompt_tokens": (5, 4)}, "prompt_tokens"),
-        ({"hosts": (4,)}, "storage"),
-    ):
+    for choice, field in (({"prompt_tokens": (5, 4)}, "prompt_tokens"), ({"hosts": (4,)}, "storage")):
         with pytest.raises(WorkloadError) as caught:
             make(**choice)
         assert caught.value.field == field

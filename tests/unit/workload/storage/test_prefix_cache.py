@@ -1,7 +1,5 @@
 """A cache of prefixes: who writes it, who reads what of it, and who is told."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Weights of a model on their way to hosts: who reads how much, and who hands it on."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """The last quarter of an hour: bounded, folded, and told for any moment of it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -31,7 +29,6 @@ def test_what_is_kept_takes_the_same_memory_however_long_it_goes_on() -> None:
 def test_it_reaches_back_a_quarter_of_an_hour_and_no_further() -> None:
     history = filled(2 * KEPT_S)
     span = history.span
-    assert span is not None
     assert span[1] == 2 * KEPT_S - TICK_S
     assert KEPT_S - TICK_S * FOLD <= span[1] - span[0] <= KEPT_S
     assert History(PORTS).span is None
@@ -41,14 +38,12 @@ def test_the_newest_minutes_are_as_they_were_read() -> None:
     history = filled(300)
     for t in (299.5, 250.0, 300 - FINE_S + TICK_S):
         moment = history.moment(t)
-        assert moment is not None
         assert moment.t == t
         assert moment.columns["use"].tolist() == [int(t / TICK_S) % 1000, 0, UNKNOWN]
 
 
 def test_what_is_older_is_folded_means_and_of_queues_the_peak() -> None:
     moment = filled(300).moment(20.0)
-    assert moment is not None
     ticks = range(int(moment.t / TICK_S) - FOLD + 1, int(moment.t / TICK_S) + 1)
     assert 20.0 - TICK_S * FOLD < moment.t <= 20.0
     assert moment.columns["use"][0] == pytest.approx(sum(ticks) / FOLD, abs=1)
@@ -84,7 +79,6 @@ def test_large_values_keep_their_size_and_small_ones_do_not_vanish() -> None:
     history = History(PORTS)
     history.append(frame(1.0, queue=[1, 4_000_000, 100_000_000], losses=[1, 1_000_000, 0]))
     moment = history.moment(1.0)
-    assert moment is not None
     assert moment.columns["queue"][0] > 0
     assert moment.columns["queue"][1] == pytest.approx(4_000_000, rel=0.01)
     assert moment.columns["queue"][2] >= 4_000_000  # no more than this is told apart

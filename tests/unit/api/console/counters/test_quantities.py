@@ -1,7 +1,5 @@
 """The columns that pages get, of two readings; and what is told of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -37,8 +35,24 @@ def column(name: str, before: list[int], after: list[int], **others: tuple[list[
     return [int(value) for value in frame.columns[name]]
 
 
-def test_use_is_permille_of_the_rate() -> None:
-    assert column("use", [0, 100], [500, 1_100]) == [500, 1_000]
+@pytest.mark.parametrize(
+    ("name", "before", "after", "told"),
+    [
+        ("use", [0, 100], [500, 1_100], [500, 1_000]),  # permille of the rate
+        ("use", [5_000, 0], [10, 0], [0, 0]),  # a counter that began anew counts nothing
+        ("use", [UNKNOWN, 100], [500, 1_100], [0, 1_000]),  # nor does what was not read before
+        ("losses", [UNKNOWN, 0], [70, 2], [0, 2]),
+        ("use", [0, 0], [0, 0], [0, 0]),
+        ("pauses", [0, 0], [1, SECOND], [1, 1_000]),  # a little is not nothing
+        ("pauses", [0, 0], [SECOND // 2, 3 * SECOND], [500, 1_000]),  # nor more than all the time
+        ("losses", [10, 0], [10, 1], [0, 1]),  # packets a second, and one is told
+        ("errors", [0, 0], [7, 12_345], [7, 12_300]),
+        ("queue", [0, 0], [123_456, 999], [123_000, 999]),  # three digits
+        ("marks", [UNKNOWN, 0], [UNKNOWN, 0], [UNKNOWN, 0]),  # what a port does not count
+    ],
+)
+def test_what_is_told_of_two_readings(name: str, before: list[int], after: list[int], told: list[int]) -> None:
+    assert column(name, before, after) == told
 
 
 def test_a_rate_is_over_the_time_between_a_port_s_own_readings() -> None:
@@ -48,35 +62,12 @@ def test_a_rate_is_over_the_time_between_a_port_s_own_readings() -> None:
     assert quantities(before, after, RATES, t=5.0).columns["use"].tolist() == [1_000, 1_000]
 
 
-def test_a_little_is_not_nothing() -> None:
-    assert column("use", [0, 0], [0, 0]) == [0, 0]
-    assert column("pauses", [0, 0], [1, SECOND]) == [1, 1_000]
-
-
 def test_marks_are_permille_of_the_packets_that_could_be_marked() -> None:
     assert column("marks", [0, 0], [1, 5], markable_packets=([0, 0], [4, 0])) == [250, 0]
 
 
-def test_pauses_are_never_more_than_all_the_time() -> None:
-    assert column("pauses", [0, 0], [SECOND // 2, 3 * SECOND]) == [500, 1_000]
-
-
-def test_losses_are_packets_a_second_and_one_is_told() -> None:
-    assert column("losses", [10, 0], [10, 1]) == [0, 1]
-    assert column("errors", [0, 0], [7, 12_345]) == [7, 12_300]
-
-
-def test_a_queue_has_three_digits() -> None:
-    assert column("queue", [0, 0], [123_456, 999]) == [123_000, 999]
+def test_numbers_have_three_digits() -> None:
     assert rounded(np.array([0, 7, 1_004, 1_005_999])).tolist() == [0, 7, 1_000, 1_010_000]
-
-
-def test_what_a_port_does_not_count_is_unknown() -> None:
-    assert column("marks", [UNKNOWN, 0], [UNKNOWN, 0]) == [UNKNOWN, 0]
-
-
-def test_counters_that_began_anew_count_nothing() -> None:
-    assert column("use", [5_000, 0], [10, 0]) == [0, 0]
 
 
 def test_only_what_changed_is_told() -> None:
@@ -103,8 +94,3 @@ def test_differences_put_together_are_the_frame(seed: int) -> None:
             known[name][ports] = values
         frame = after
         assert all((known[name] == frame.columns[name]).all() for name in QUANTITIES)
-
-
-def test_what_was_not_read_before_counts_nothing() -> None:
-    assert column("use", [UNKNOWN, 100], [500, 1_100]) == [0, 1_000]
-    assert column("losses", [UNKNOWN, 0], [70, 2]) == [0, 2]

@@ -1,7 +1,5 @@
 """Which namespaces are asked for the counters of plain ports, and how their answers are taken apart."""
 
-from __future__ import annotations
-
 import struct
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Runs of records are played back: on the lab that they were measured on, coloured by what was sampled of each port."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -211,7 +209,6 @@ def test_what_happened_changes_links_and_nodes(tmp_path: Path) -> None:
 
     def state(t: float) -> tuple[int, int, str]:
         moment = found.moment(t)
-        assert moment is not None
         return moment.state.links[port], moment.state.links[peer], moment.state.nodes[spine]
 
     assert found.span is not None and found.span[1] > 1.5

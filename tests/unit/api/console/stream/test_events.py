@@ -1,7 +1,5 @@
 """A feed as server-sent events: slow and idle pages cost bounded memory, and end."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any

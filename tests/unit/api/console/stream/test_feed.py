@@ -1,7 +1,5 @@
 """One sequence of messages for all who listen: resumed, bounded, and the same bytes for everybody."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from itertools import count

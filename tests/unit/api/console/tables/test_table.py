@@ -1,7 +1,5 @@
 """The order of rows: as people count; and which rows words mean that are of several nodes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """The verdict of a scenario that has ended while no page looked."""
 
-from __future__ import annotations
-
 import threading
 import time
 from types import SimpleNamespace
@@ -59,9 +57,7 @@ def test_nothing_is_told_again_where_nothing_has_ended(monkeypatch: pytest.Monke
     assert published(monkeypatch, {"jobs": [JOB], "ended": []}, [JOB]) == []
 
 
-def test_a_queue_that_is_empty_now_holds_a_flow_up_if_it_was_deep_a_moment_ago(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_queue_that_is_empty_now_holds_a_flow_up_if_it_was_deep_a_moment_ago(monkeypatch: pytest.MonkeyPatch) -> None:
     source = FakeSource()
     places = list(source.shape.places)
     ports = [(*places[0].split(":"), 7), (*places[1].split(":"), 0), ("elsewhere", "eth1", 3)]

@@ -1,7 +1,5 @@
 """Looking at files in a console that only reads: nothing is changed, and nothing outside of its directories is told."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Actions on links: several impairments in one line, and one step that brings back what was there before."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The tree of pauses: from what holds the packets outwards to those who are stopped for it."""
 
-from __future__ import annotations
-
 from testbed.api.console.views.pauses import Branch, Pause, build_tree
 
 

@@ -1,7 +1,5 @@
 """Reading HTTP from peers that may be hostile: whatever comes is read, or refused, in bounded memory."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """The frames of attacks are what they claim to be: a victim that checks them finds no fault."""
 
-from __future__ import annotations
-
 import struct
 from ipaddress import IPv4Address, IPv6Address
 

@@ -1,7 +1,5 @@
 """What is sent between management and data: from everywhere that could, to where it would be seen."""
 
-from __future__ import annotations
-
 from collections import Counter
 from ipaddress import IPv4Address
 
@@ -33,7 +31,6 @@ def by_way(plan: LabPlan) -> dict[Way, list[Shot]]:
 
 def test_every_node_is_a_target_of_each_side_and_every_data_port_sends() -> None:
     plan = planned()
-    assert plan.management is not None
     nodes = set(plan.management.nodes)
     found = by_way(plan)
     assert {shot.seen_at for shot in found[Way.MANAGED]} == nodes | {"mgmt1"}
@@ -48,7 +45,6 @@ def test_every_node_is_a_target_of_each_side_and_every_data_port_sends() -> None
 
 def test_addresses_are_those_of_the_side_that_is_tried() -> None:
     plan = planned()
-    assert plan.management is not None
     prefix = plan.management.prefix
     for way, shots in by_way(plan).items():
         of_management = way in (Way.MANAGED, Way.TO_SERVER, Way.TO_NODES, Way.BETWEEN, Way.POSING)

@@ -1,7 +1,5 @@
 """Where attacks start: each access port once, with a victim that is somebody else."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import IPv6Address
 

@@ -1,7 +1,5 @@
 """What `check --isolation` makes of what it saw: silence is no proof, and what is intended is told from what is not."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast
 

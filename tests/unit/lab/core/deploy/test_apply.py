@@ -1,7 +1,5 @@
 """An apply as a whole: what it ends first, what it undoes, and what it leaves recorded, whatever carrying out does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

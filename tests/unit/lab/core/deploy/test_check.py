@@ -1,7 +1,5 @@
 """Which NIC pairs the live tests probe, and how session changes are read from a daemon's log."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast
 

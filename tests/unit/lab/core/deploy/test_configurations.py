@@ -1,7 +1,5 @@
 """What vtysh and daemons say of a node's own configuration is a problem of the place where the line stands."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Destroying a lab of which nodes cannot be removed: it stays recorded, and all that is left is named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The events of a lab that are past: those that files and logs keep, in their order."""
 
-from __future__ import annotations
-
 import datetime
 import json
 from dataclasses import asdict

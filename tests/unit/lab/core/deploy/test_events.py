@@ -1,7 +1,5 @@
 """The stream of a lab's events: what it reads, and what it says when the kernel had no room to tell it everything."""
 
-from __future__ import annotations
-
 import copy
 import errno
 import json

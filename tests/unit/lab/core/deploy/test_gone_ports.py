@@ -1,18 +1,11 @@
 """What went through ports that are gone counts for the accounts of the switches that stay."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from memory_maps import maps_in_memory
 
 from testbed.base.datapath.abi import CLASSES
-from testbed.lab.core.deploy.records.gone_ports import (
-    FILE,
-    keep_gone_ports,
-    read_gone_ports,
-    settle_gone_ports,
-)
+from testbed.lab.core.deploy.records.gone_ports import FILE, keep_gone_ports, read_gone_ports, settle_gone_ports
 from testbed.lab.core.drivers.netlink.port_programs import fill_maps, forget_ports
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.operations import InstallPort

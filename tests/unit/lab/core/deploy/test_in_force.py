@@ -1,7 +1,5 @@
 """What is in force in a lab and speaks against a change of it: links that were changed, cut, or have no power."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast

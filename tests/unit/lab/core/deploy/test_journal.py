@@ -1,7 +1,5 @@
 """The journal: what it adds up to after a crash, a reboot or a full disk."""
 
-from __future__ import annotations
-
 import errno
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A lab survives the way into the state directory and back, and so does one of an earlier version."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from ipaddress import IPv4Network

@@ -1,7 +1,5 @@
 """The lab directory: what it says, and what of it is removed."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -55,12 +53,7 @@ def test_the_inventory_has_addresses_of_management_where_nodes_have_them() -> No
     lab = load_topology_text(text, file="ai.yml")
     groups = labdir.ansible_inventory(lab, plan_lab(lab, k=1000))["all"]["children"]
     found = {name: one["ansible_host"] for group in groups.values() for name, one in group["hosts"].items()}
-    assert found == {
-        "p1-s1-rail1": "192.168.0.2",
-        "p1-s1-h1": "192.168.0.3",
-        "mgmt1": "192.168.0.1",
-        "mgmt-sw1": "",
-    }
+    assert found == {"p1-s1-rail1": "192.168.0.2", "p1-s1-h1": "192.168.0.3", "mgmt1": "192.168.0.1", "mgmt-sw1": ""}
 
 
 @pytest.mark.parametrize("plugin", ["community.docker.docker", ""])

@@ -1,7 +1,5 @@
 """Changes of links: what may be asked, what is recorded when, and what reaches the maps. No kernel is touched."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +15,7 @@ from testbed.base.errors import DriverError
 from testbed.base.units import Duration, Rate
 from testbed.lab.core.deploy.links import changes as links
 from testbed.lab.core.deploy.links import recorded as linkstate
-from testbed.lab.core.deploy.links.changes import (
-    LinkChange,
-    LinkControl,
-    LinkRefused,
-)
+from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl, LinkRefused
 from testbed.lab.core.deploy.links.recorded import LinkState, WireChange, read_link_state, write_link_state
 from testbed.lab.core.deploy.links.wires import probability
 from testbed.lab.core.deploy.live import RunningLab

@@ -1,7 +1,5 @@
 """A line of `list` says the same whether it comes from the records alone or from the whole lab."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

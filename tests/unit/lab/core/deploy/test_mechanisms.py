@@ -1,7 +1,5 @@
 """What a lab needs of the machine is asked for before anything is made, and only where the lab needs it."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A node or an interface that a lab does not have: which may be meant, and which there are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

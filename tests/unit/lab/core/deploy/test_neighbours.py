@@ -1,7 +1,5 @@
 """The machine's neighbour limits: raised while labs need them, of one state directory or of several."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

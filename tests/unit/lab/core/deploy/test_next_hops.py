@@ -1,7 +1,5 @@
 """Which neighbours traffic needs, by the plans of shipped topologies."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any

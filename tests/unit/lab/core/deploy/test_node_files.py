@@ -1,7 +1,5 @@
 """What programs of a node see in place of this machine's files: names of all nodes, and FRR's directories."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import IPv4Interface
 from pathlib import Path
@@ -58,7 +56,6 @@ def test_every_node_and_every_address_has_a_name() -> None:
         assert sum(f"{node.name}.names" in found for found in names.values()) == 1
     for host in plan.hosts:
         for nic in host.nics:
-            assert nic.address is not None
             assert f"{nic.name}.{nic.node}" in names[str(nic.address.ip)]
         first = host.nics[0].address
         assert first is not None and names[str(first.ip)][0] == host.node
@@ -76,7 +73,6 @@ def test_a_node_is_called_by_its_address_of_management_where_it_has_one() -> Non
             address = str(plan.management.addresses[node.name].ip)
             assert names[address][:2] == [node.name, f"{node.name}.names"], "as the service dns has it"
     nic = plan.hosts[0].nics[0]
-    assert nic.address is not None
     assert names[str(nic.address.ip)][0] == f"{nic.name}.{nic.node}", "and a NIC by its own name"
 
 

@@ -1,7 +1,5 @@
 """The reason for what an overlay lacks, followed from its beginning."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Costs of packets are kept by machine and build."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

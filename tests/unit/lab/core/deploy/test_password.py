@@ -1,7 +1,5 @@
 """The password of a lab's BGP sessions: one for each lab, for its owner alone, and nowhere else."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the pause agent is told of a lab that is changed: the ports that there are, and those that are leaving."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Deploying over a lab of the same name: whatever the new one is refused for, the old one stays as it is."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Loops and cyclic buffer dependencies by the routes that switches have."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from ipaddress import IPv4Network
 from types import SimpleNamespace
@@ -59,7 +57,6 @@ def traces(tables: Mapping[str, list[TableRoute]]) -> list[RouteTrace]:
 
 def address(nic: str) -> IPv4Network:
     (found,) = (one.address for one in NICS if f"{one.node}:{one.name}" == nic)
-    assert found is not None
     return IPv4Network(found.ip)
 
 
@@ -110,7 +107,6 @@ def test_hosts_that_a_killed_run_left_a_short_time_to_live_are_told(monkeypatch:
 def test_a_loop_for_a_prefix_of_a_smaller_metric_goes_before_the_planned_route() -> None:
     tables = planned()
     (nic,) = (one for one in NICS if one.node == "p1-s2-h1")
-    assert nic.address is not None
     tables[LEAF].append(route(nic.address.network, f"{LEAF}:uplink1", metric=0))
     tables[SPINE].append(route(nic.address.network, f"{SPINE}:down1", metric=0))
     assert len(loops(tables)) == 1

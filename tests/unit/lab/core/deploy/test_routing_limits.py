@@ -1,7 +1,5 @@
 """What the routing daemons of a lab are refused for before any is started."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Which NIC pairs stand for the paths of a fabric, and what is said about their round trips."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

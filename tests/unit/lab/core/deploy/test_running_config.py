@@ -1,7 +1,5 @@
 """What routing daemons run, beside what they were started with: noted, compared, and without secrets."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runtimes by name, and the journal's account of them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The k a lab runs at: the file's, the running lab's, or what this machine carries; and when somebody is warned."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The state directory: records, slots, locks."""
 
-from __future__ import annotations
-
 import errno
 import json
 import signal

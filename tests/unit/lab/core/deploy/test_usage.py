@@ -1,7 +1,5 @@
 """Who uses a lab, and who may not change it meanwhile."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Losses and delays that a topology declares: written into fresh maps, and into those of a lab that is changed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Processes of ours that have work of their own: started with their log, and said why where they are not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The prober's sockets, on this machine's loopback instead of in nodes: what is sent, told, passed over and closed."""
 
-from __future__ import annotations
-
 import errno
 import resource
 import socket

@@ -1,7 +1,5 @@
 """Storage targets of the back end: on which switches they stand, what they are counted as, and what cannot be built."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Interface
 
 import pytest

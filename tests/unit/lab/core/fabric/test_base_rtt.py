@@ -1,7 +1,5 @@
 """The modelled base RTT against sums by hand."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

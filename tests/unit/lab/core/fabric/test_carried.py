@@ -1,7 +1,5 @@
 """Networks that another one carries, as they are generated: on which leaf each host is, and what cannot be built."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

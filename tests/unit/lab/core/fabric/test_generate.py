@@ -1,7 +1,5 @@
 """What the designs generate: the figure's counts, names, ports, subnets and routing intent."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """The graph of a fabric: waves by distance with all edges that lead there, and links by what they join."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from testbed.lab.core.fabric.graph import Graph, LabGraph

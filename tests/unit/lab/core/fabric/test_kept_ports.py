@@ -1,7 +1,5 @@
 """Ports between switches of a lab that is up keep their names when their file changes, and rails their bridges."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -100,7 +98,6 @@ def test_a_name_that_is_given_up_is_not_taken_by_the_same_change() -> None:
 def test_the_qos_of_a_port_goes_with_its_link() -> None:
     qos = {"preset": "uec", "ports": {"p1-spine1:down3": {"trimming": False}}}
     after = keep_ports(lab_of(qos={"preset": "uec"}), lab_of({"gpus": 2}, qos=qos))
-    assert after.qos is not None
     assert ports_between(after, "p1-s2-rail1", "p1-spine1") == [("uplink1", "down2")]
     assert list(after.qos.of_port) == ["p1-spine1:down2"], "of the link that a deploy calls down3"
 

@@ -1,7 +1,5 @@
 """Networks beside the back end as they are generated: who stands where, and what cannot be built."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import IPv4Network
 

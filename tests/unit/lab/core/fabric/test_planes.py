@@ -1,7 +1,5 @@
 """Planes: fabrics that share no switch, of the ports of NICs or of rails, with names and numbers of their own."""
 
-from __future__ import annotations
-
 from collections import Counter
 from ipaddress import IPv4Address
 from typing import Any
@@ -123,7 +121,6 @@ def test_sizing_knows_planes() -> None:
     graph = LabGraph(lab)
     sizing = measure_sizing(lab, graph)
     assert (sizing.gpus, sizing.nics, sizing.host_links, sizing.switches) == (64, 64, 128, 36)
-    assert sizing.bisection is not None
     assert sizing.bisection.share == 1.0
     assert {load.oversubscription for load in sizing.traffic} == {1.0}
     found = {one.what: one for one in find_failure_domains(lab, graph)}

@@ -1,7 +1,5 @@
 """The topologies we ship: one for each design, each names its figure first and comes out as its comments say."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Addresses, AS numbers, MACs and interface indexes: the values of the documents, and every limit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import IPv4Interface, IPv4Network
 
@@ -145,20 +143,6 @@ def test_overlapping_networks_are_refused_by_name() -> None:
         check_overlap([Net(128, 25, "b"), Net(0, 24, "a")])
 
 
-# ---------------------------------------------------------------------- AS numbers
-
-
-def test_as_numbers_of_a_fabric_follow_rfc_7938() -> None:
-    lab = generate_fabric(FabricParams(design="rail-optimized", pods=2, gpus=2, hosts=1, spines=2), name="x")
-    asns = {entry.node: entry.asn for entry in plan_lab(lab, slot=3, k=1000).switches}
-    start = PRIVATE_FIRST
-    assert asns["ss1"] == asns["ss2"] == start
-    assert asns["p1-spine1"] == asns["p1-spine2"] == start + 1
-    assert asns["p2-spine1"] == start + 2
-    assert asns["p1-s1-rail2"] == start + 2048 + 2
-    assert asns["p2-s1-rail1"] == start + 2048 + 2049
-
-
 def test_as_numbers_do_not_change_with_the_name_or_the_slot_of_a_lab() -> None:
     lab = generate_fabric(FabricParams(design="rail-optimized", pods=2, gpus=2, hosts=1, spines=2), name="x")
     other = replace(lab, name="quite-another")
@@ -218,9 +202,6 @@ def test_two_neighbours_of_one_as_are_refused() -> None:
     with pytest.raises(PlanError, match="no eBGP session"):
         plan_lab(Lab(name="x", nodes=nodes, links=(link,)), k=1)
     assert plan_lab(Lab(name="x", nodes=nodes, links=(link,), routing=Routing(protocol=Protocol.IBGP)), k=1)
-
-
-# ---------------------------------------------------------------------- interfaces
 
 
 def test_generated_names_have_indexes_of_their_own() -> None:

@@ -1,7 +1,5 @@
 """Link groups of hosts that are bonds of the kernel: who decides, and what of the plan is another."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.base.errors import PlanError
@@ -44,7 +42,6 @@ def test_a_bond_is_there_before_its_members_are_and_no_inner_end() -> None:
         assert {name: end.master for name, end in members.items()} == dict.fromkeys(("fe1", "fe2"), bond.ifindex)
         first = min(index for index, item in enumerate(planned.operations) if isinstance(item, CreateVeth))
         assert planned.operations.index(bond) < first
-    assert planned.link_groups is not None
     assert planned.link_groups.nodes == (*HOSTS, "fe-leaf1", "fe-leaf2")
     assert planned.link_groups.served == ("fe-leaf1", "fe-leaf2")
 
@@ -55,7 +52,6 @@ def _ends(planned: LabPlan) -> list[VethEnd]:
 
 def test_whoever_forms_the_group_addresses_and_leaves_are_the_same() -> None:
     bonds, ebpf = plan(LagBy.BOND), plan(LagBy.EBPF)
-    assert bonds.link_groups is not None and ebpf.link_groups is not None
     assert ebpf.link_groups.served == ebpf.link_groups.nodes
     assert bonds.link_groups.leaves == ebpf.link_groups.leaves
     assert bonds.switches == ebpf.switches

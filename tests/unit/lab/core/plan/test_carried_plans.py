@@ -1,16 +1,13 @@
 """Networks that another one carries, as they are planned: VRFs on its leaves, ports in them, and routes of hosts."""
 
-from __future__ import annotations
-
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address
 
 import pytest
 
 from testbed.base.errors import PlanError
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
-from testbed.lab.core.plan.operations import AddRoute, AddRule, GuardSwitch, InstallPort, ShapePort
-from testbed.lab.core.plan.overlay_operations import CreateVxlan
+from testbed.lab.core.plan.operations import GuardSwitch, InstallPort, ShapePort
 from testbed.lab.core.schema.load import load_topology_text
 
 TEXT = """name: conv
@@ -23,21 +20,6 @@ networks:
 
 def planned(text: str = TEXT) -> LabPlan:
     return plan_lab(load_topology_text(text, file="conv.yml"), k=1000)
-
-
-def test_the_leaves_of_the_carrier_have_its_vrf_its_gateway_and_its_ports(plan: LabPlan) -> None:
-    assert plan.overlay is not None
-    assert [vrf.node for vrf in plan.overlay.vrfs] == ["fe-leaf1-storage", "fe-leaf2-storage"]
-    for vrf in plan.overlay.vrfs:
-        assert str(vrf.l2[0].gateway) == "192.168.200.1/24"
-        assert {vrf.l3.mtu_bytes, vrf.l2[0].mtu_bytes} == {3000}
-    ports = {f"{port.node}:{port.name}": port for port in plan.ports if port.network == "storage"}
-    assert ports["fe-leaf1:st-down1"].vrf == "fe-leaf1-storage"
-    assert ports["p1-s1-h2:st1"].mtu_bytes == 3000
-    vxlan = [item for item in plan.operations if isinstance(item, CreateVxlan)]
-    assert {(item.switch, item.vni) for item in vxlan} == {
-        (leaf, vni) for leaf in ("fe-leaf1", "fe-leaf2") for vni in (20002, 60002)
-    }
 
 
 def test_the_carrier_is_planned_as_without_it_but_for_its_vrfs(plan: LabPlan) -> None:
@@ -60,21 +42,6 @@ def test_it_is_seen_with_the_ports_between_its_carriers_switches(plan: LabPlan) 
     assert {switch.node for switch in seen.switches} == {"fe-leaf1", "fe-leaf2", "fe-spine1", "fe-spine2"}
     assert {nic.name for host in seen.hosts for nic in host.nics} == {"st1"}
     assert plan.of_network("backend").overlay == planned(TEXT[: TEXT.index("  storage")]).of_network("backend").overlay
-
-
-def test_a_host_sends_its_traffic_by_its_own_port_alone(plan: LabPlan) -> None:
-    routes = [item for item in plan.operations if isinstance(item, AddRoute) and item.node == "p1-s1-h1"]
-    port = next(port for port in plan.ports if (port.node, port.name) == ("p1-s1-h1", "st1"))
-    to_storage = [item for item in routes if item.destination.overlaps(IPv4Network("192.168.200.0/24"))]
-    own = [item for item in to_storage if item.destination.prefixlen]
-    assert {item.ifindex for item in own} == {port.ifindex}
-    rule = next(
-        item
-        for item in plan.operations
-        if isinstance(item, AddRule) and item.source == IPv4Address("192.168.200.2") and item.node == "p1-s1-h1"
-    )
-    assert {item.ifindex for item in routes if item.table == rule.table} == {port.ifindex}
-    assert not [item for item in routes if item.ifindex == port.ifindex and item.table == 254]
 
 
 def test_ports_of_it_have_the_queues_and_guards_of_their_switches() -> None:

@@ -1,7 +1,5 @@
 """The difference of two plans: a change of a lab touches what it is about, and numbers of the data path stay."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import replace

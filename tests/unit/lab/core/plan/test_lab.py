@@ -1,7 +1,5 @@
 """What `plan_lab` decides about hosts, hand-written links, rates, sysctls and the order of operations."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
@@ -104,14 +102,10 @@ def test_bfdd_runs_only_where_bfd_does() -> None:
         assert {op.daemons for op in plan.operations if isinstance(op, StartRouting)} == {daemons}
 
 
-# ---------------------------------------------------------------------- hand-written links
-
-
 def test_a_routed_link_gets_a_subnet_that_the_switch_announces() -> None:
     lab = with_probe(small(), link("probe1:eth1", "p1-s1-rail1:extra1"))
     plan = plan_lab(lab, k=1000)
     host, switch = ports(plan)["probe1:eth1"], ports(plan)["p1-s1-rail1:extra1"]
-    assert host.address is not None and switch.address is not None
     assert host.address.network == switch.address.network
     assert host.address.network.subnet_of(IPv4Network("100.64.0.0/10"))
     assert switch.address.ip + 1 == host.address.ip
@@ -138,7 +132,6 @@ def test_a_written_prefix_that_overlaps_is_refused(prefix: str) -> None:
 def test_a_written_prefix_in_the_pool_is_not_given_to_another_link() -> None:
     one = link("probe1:eth1", "p1-s1-rail1:extra1")
     taken = ports(plan_lab(with_probe(small(), one), k=1000))["probe1:eth1"].address
-    assert taken is not None
     two = link("probe2:eth1", "p1-s1-rail1:extra2", prefix=str(taken.network))
     found = ports(plan_lab(with_probe(small(), one, two, hosts=("probe1", "probe2")), k=1000))
     assert found["probe2:eth1"].address in IPv4Network(taken.network).hosts() or found["probe2:eth1"].address == taken
@@ -171,9 +164,6 @@ def test_a_hand_written_host_on_a_rail_takes_a_free_address() -> None:
     assert address is not None and address.network == IPv4Network("10.0.1.0/24")
     assert address.ip not in {IPv4Address("10.0.1.1"), IPv4Address("10.0.1.2"), IPv4Address("10.0.1.3")}
     assert found["probe1:eth1"].gateway == IPv4Address("10.0.1.1")
-
-
-# ---------------------------------------------------------------------- what a model cannot be
 
 
 def test_an_interface_used_twice_is_refused() -> None:

@@ -1,7 +1,5 @@
 """Who realises a delay, the operations for it, and the delays of paths."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product

@@ -1,7 +1,5 @@
 """Link groups to pairs of leaves: what of them is planned when the pair is one VTEP of tenants."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 import pytest
@@ -59,7 +57,6 @@ def test_both_leaves_of_a_pair_have_the_address_and_the_router_of_one_vtep(plan:
 
 
 def test_evpn_brings_nothing_of_the_own_pair_and_of_another_what_either_leaf_announces(plan: LabPlan) -> None:
-    assert plan.overlay is not None
     entries = plan.overlay.expected["fe-leaf1-red"]
     assert {vtep for entry in entries for vtep in entry.vteps} == {FAR_VTEP}
     (flood,) = (entry for entry in entries if entry.kind is EntryKind.FLOOD)
@@ -94,11 +91,7 @@ def test_a_subnet_is_one_vlan_of_the_peer_link_on_both_leaves_and_others_stay_un
 def test_the_nic_of_a_tenant_is_the_aggregate_and_its_ports_lie_in_the_vrf_of_either_leaf(plan: LabPlan) -> None:
     nics = {(nic.node, nic.name): nic for host in plan.hosts for nic in host.nics}
     nic, other = nics["p1-s1-h4", "fe0"], nics["p1-s1-h3", "fe0"]
-    assert (nic.tenant, nic.address, nic.gateway) == (
-        "red",
-        IPv4Interface("10.200.0.3/24"),
-        IPv4Address("10.200.0.1"),
-    )
+    assert (nic.tenant, nic.address, nic.gateway) == ("red", IPv4Interface("10.200.0.3/24"), IPv4Address("10.200.0.1"))
     assert (other.tenant, other.address) == ("", IPv4Interface("192.168.1.4/24"))
     assert nic.mtu_bytes == 1450
     ports = {(port.node, port.name): port.vrf for port in plan.ports}
@@ -186,7 +179,6 @@ def test_every_nic_of_the_back_end_has_a_link_group_to_the_two_switches_of_its_r
     lab = load_topology_text(RAILS, file="rails.yml")
     plan = plan_lab(lab, k=100)
     groups = plan.link_groups
-    assert groups is not None
     assert [(one.node, one.nic, [member.name for member in one.members]) for one in groups.hosts] == [
         (f"p1-s1-h{host}", f"rail{rail}", [f"rail{rail}a", f"rail{rail}b"]) for rail in (1, 2) for host in (1, 2)
     ]

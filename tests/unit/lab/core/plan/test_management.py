@@ -1,16 +1,13 @@
 """The out-of-band network as it is planned: beside all that is planned for data, which does not know of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from ipaddress import IPv4Interface
 
 from testbed.lab.core.model import BACKEND, Lab
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.lab.core.plan.link_delays import WirePaths
 from testbed.lab.core.plan.management_plan import FormCommunity, GuardManagement
-from testbed.lab.core.plan.operations import AddAddress, CreateVeth, GuardSwitch, SetBridgePort, SetSysctl
+from testbed.lab.core.plan.operations import CreateVeth, GuardSwitch, SetBridgePort
 from testbed.lab.core.plan.scale import MachineProfile, choose_scale, largest_k
 from testbed.lab.core.schema.load import load_topology_text
 
@@ -26,21 +23,6 @@ BEFORE = TEXT[: TEXT.index("  management:")]
 
 def ports(plan: LabPlan) -> list[PortPlan]:
     return [port for port in plan.ports if port.network == "management"]
-
-
-def test_the_server_and_every_node_have_an_address_in_order(lab: Lab, plan: LabPlan) -> None:
-    management = plan.management
-    assert management is not None
-    assert (management.server, management.switch, management.port) == ("mgmt1", "mgmt-sw1", "mgmt0")
-    assert management.server_address == IPv4Interface("192.168.250.1/24")
-    assert management.nodes == tuple(node.name for node in lab.nodes if node.network != "management")
-    assert [address.ip.packed[-1] for address in management.addresses.values()] == list(
-        range(1, len(management.nodes) + 2)
-    )
-    added = {
-        item.node: item.address for item in plan.operations if isinstance(item, AddAddress) and item.name == "mgmt0"
-    }
-    assert added == management.addresses
 
 
 def test_data_is_planned_as_without_it(plan: LabPlan) -> None:
@@ -66,9 +48,8 @@ def test_paths_of_data_lead_over_no_management_switch(plan: LabPlan) -> None:
     assert path == alone and path.switches == 3
 
 
-def test_each_node_is_guarded_before_its_port_is_up_and_its_port_on_the_switch_is_isolated(plan: LabPlan) -> None:
+def test_each_node_is_guarded_and_its_port_on_the_switch_is_isolated(plan: LabPlan) -> None:
     management = plan.management
-    assert management is not None
     guards = [item for item in plan.operations if isinstance(item, GuardManagement)]
     assert {item.node for item in guards} == set(management.addresses)
     isolated = [item for item in plan.operations if isinstance(item, SetBridgePort)]
@@ -79,19 +60,10 @@ def test_each_node_is_guarded_before_its_port_is_up_and_its_port_on_the_switch_i
     assert {port.name for port in switch.ports} == {item.name for item in isolated}
     for guarded, node in zip(switch.ports, management.nodes, strict=True):
         assert (guarded.mac, guarded.addresses[0]) == (macs[node], management.addresses[node].ip)
-    kinds = [type(item).__name__ for item in plan.operations]
-    first_up = kinds.index("SetUp")
-    assert max(index for index, kind in enumerate(kinds) if kind in ("GuardManagement", "SetBridgePort")) < first_up
-    settings = {(item.node, item.key): item.value for item in plan.operations if isinstance(item, SetSysctl)}
-    for node in management.addresses:
-        assert settings[node, "net/ipv4/conf/mgmt0/forwarding"] == "0"
-        assert settings[node, "net/ipv4/conf/all/arp_ignore"] == "1"
-    assert settings["mgmt1", "net/ipv4/ip_forward"] == "0"
 
 
 def test_its_ports_have_no_ipv6_and_bgp_does_not_announce_its_prefix(plan: LabPlan) -> None:
     management = plan.management
-    assert management is not None
     ends = [end for item in plan.operations if isinstance(item, CreateVeth) for end in (item.a, item.b)]
     assert {end.ipv6 for end in ends if end.name == "mgmt0"} == {False}
     announced = [net for speaker in plan.speakers for net in (*speaker.networks, *speaker.aggregates)]

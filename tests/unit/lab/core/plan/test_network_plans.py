@@ -1,7 +1,5 @@
 """Networks beside the back end as they are planned: addresses, AS numbers, routes, and what hosts do with packets."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from ipaddress import IPv4Network
 

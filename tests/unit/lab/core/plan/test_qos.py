@@ -1,7 +1,5 @@
 """The numbers of ports: bytes, priorities, quanta, buffers, and the operations that carry them."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 
@@ -80,9 +78,6 @@ def bulk(profile: PortProfile) -> ClassPlan:
 
 def installs(plan: LabPlan) -> list[InstallPort]:
     return [operation for operation in plan.operations if isinstance(operation, InstallPort)]
-
-
-# ---------------------------------------------------------------------- thresholds
 
 
 def test_depths_are_of_the_real_rate_and_the_real_base_rtt_at_every_scale() -> None:
@@ -186,9 +181,6 @@ def test_an_automatic_xon_is_below_xoff_and_above_nothing(xoff: Depth) -> None:
     assert item.xon_bytes > 0 or item.xoff_bytes == 1
 
 
-# ---------------------------------------------------------------------- scheduling
-
-
 def test_dscps_find_their_class_and_all_others_the_default() -> None:
     table = class_of_dscp((BULK, RDMA, CONTROL))
     assert {code_point: priority for code_point, priority in enumerate(table) if priority} == {26: 3, 48: 6}
@@ -222,9 +214,6 @@ def test_control_is_where_cs6_is_and_trimmed_packets_go_first(
     assert (profile.control_class, profile.trimmed_class) == (control, trimmed)
 
 
-# ---------------------------------------------------------------------- NICs
-
-
 def test_a_nic_waits_instead_of_dropping_and_does_nothing_of_a_switch() -> None:
     profile = nic_profile(
         fabric(replace(with_rdma(ecn=EcnCurve(kmin=bdp(0.2), kmax=bdp(1)), limit=None), trimming=True))
@@ -234,9 +223,6 @@ def test_a_nic_waits_instead_of_dropping_and_does_nothing_of_a_switch() -> None:
         assert (item.alpha, item.kmin_bytes, item.xoff_bytes, item.headroom_bytes) == (0.0, None, 0, 0)
     assert not profile.trimming
     assert bulk(profile).quantum_bytes == FRAME
-
-
-# ---------------------------------------------------------------------- buffers and load balancing
 
 
 def test_a_buffer_for_each_switch_and_none_for_nics() -> None:
@@ -313,18 +299,12 @@ def test_the_hash_is_the_kernels_only_where_the_file_says_so() -> None:
             if isinstance(operation, SetSysctl) and operation.node == node and "multipath" in operation.key
         }
 
-    assert settings(PROFILE) == {
-        "net/ipv4/fib_multipath_hash_policy": "1",
-        "net/ipv6/fib_multipath_hash_policy": "1",
-    }
+    assert settings(PROFILE) == {"net/ipv4/fib_multipath_hash_policy": "1", "net/ipv6/fib_multipath_hash_policy": "1"}
     kernel = settings(replace(PROFILE, load_balancing=LoadBalancing(hash=HashEngine.KERNEL)))
     assert kernel == settings(None)
     assert kernel["net/ipv4/fib_multipath_hash_policy"] == "3"
     same = replace(PROFILE, load_balancing=LoadBalancing(hash=HashEngine.KERNEL, polarised=True))
     assert settings(same) == settings(same, "p1-s1-rail1") != kernel
-
-
-# ---------------------------------------------------------------------- the plan
 
 
 def test_ports_are_numbered_in_the_order_of_the_plan_and_know_their_peers() -> None:
@@ -361,9 +341,7 @@ def test_overrides_reach_their_ports_and_no_others() -> None:
     )
     special = with_rdma(weight=1)
     policy = QosPolicy(
-        profiles=(PROFILE, spine, special),
-        of_node={"p1-spine1": 1, "p1-s1-h1": 2},
-        of_port={"p1-s1-rail1:down2": 2},
+        profiles=(PROFILE, spine, special), of_node={"p1-spine1": 1, "p1-s1-h1": 2}, of_port={"p1-s1-rail1:down2": 2}
     )
     plan = plan_lab(replace(lab, qos=policy), k=1000)
     assert plan.qos is not None
@@ -390,21 +368,16 @@ def test_every_preset_fits_a_switch_of_64_ports(name: str, k: float) -> None:
     plan_qos(lab, k)
 
 
-# ---------------------------------------------------------------------- errors
-
-
 def test_a_buffer_smaller_than_its_reserves_is_an_error_that_says_what_to_do() -> None:
     lab = fabric(replace(PROFILE, buffer=Buffer(shared_bytes=1_000_000)))
     plan_qos(lab, 1000)
     with pytest.raises(PlanError, match=r"p1-s1-rail1: 4 ports need 4\.\d+ MB of buffer at k = 100") as caught:
         plan_qos(lab, 100)
     assert (caught.value.code, caught.value.field) == ("buffer-too-small", "qos.buffer.shared")
-    assert caught.value.hint is not None
     assert "raise scale.time" in caught.value.hint
     lossy = replace(PROFILE, classes=(BULK,), buffer=Buffer(shared_bytes=10_000))
     with pytest.raises(PlanError, match=r"36\.112 kB") as caught:
         plan_qos(fabric(lossy), 1000)
-    assert caught.value.hint is not None
     assert "scale" not in caught.value.hint
 
 
@@ -418,9 +391,6 @@ def test_thresholds_that_cross_once_resolved_are_errors() -> None:
 def test_a_lab_without_qos_has_no_qos_plan() -> None:
     with pytest.raises(PlanError, match="no qos"):
         plan_qos(replace(fabric(), qos=None), 1000)
-
-
-# ---------------------------------------------------------------------- cost
 
 
 def test_planning_the_ports_of_a_thousand_nics_is_cheap() -> None:

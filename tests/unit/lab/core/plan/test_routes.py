@@ -1,7 +1,5 @@
 """Expected routes: the tables real FRR was seen to converge to, and the rules that make them."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address, IPv4Network
 
 from testbed.lab.core.fabric import FabricParams, UplinkParams, generate_fabric
@@ -111,13 +109,7 @@ def test_a_reflector_does_not_pass_a_peers_route_to_a_peer() -> None:
 
 def test_a_choice_that_others_depend_on_is_pinned_to_the_lowest_router_id() -> None:
     """d hears of o through a (AS 10) and through b (AS 20), equally far; e is in AS 20 and refuses b's path."""
-    speakers = [
-        speaker("o", 1, 1),
-        speaker("a", 2, 10),
-        speaker("b", 3, 20),
-        speaker("d", 4, 40),
-        speaker("e", 5, 20),
-    ]
+    speakers = [speaker("o", 1, 1), speaker("a", 2, 10), speaker("b", 3, 20), speaker("d", 4, 40), speaker("e", 5, 20)]
     links = sessions("o-a", "o-b", "a-d", "b-d", "d-e")
     expected, pinned = expect_routes(speakers, links, ecmp=64, reflection=False)
     assert table(expected, "d")[1] == ("to-a", "to-b")

@@ -1,7 +1,6 @@
 """The time scale: the reference machine, the series, what fits."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -32,11 +31,16 @@ def fabric(hosts: int, gpus: int, segments: int = 2, mtu: int = 9000) -> Lab:
     return generate_fabric(params, name="x")
 
 
+UP = {0.2: 1, 1: 1, 1.1: 2, 2: 2, 2.1: 5, 5.1: 10, 10: 10, 999: 1000, 1026: 2000}
+DOWN = {0.3: 1, 1: 1, 1.9: 1, 2: 2, 4.9: 2, 7: 5, 10: 10, 999: 500}
+ONE_DIGIT = {0.2: 1, 1: 1, 1.1: 2, 3364: 4000, 9001: 10_000, 9000: 9000, 100_000: 100_000}
+
+
 @pytest.mark.parametrize(
-    ("value", "rounded"), [(0.2, 1), (1, 1), (1.1, 2), (2, 2), (2.1, 5), (5.1, 10), (10, 10), (999, 1000), (1026, 2000)]
+    ("rounding", "expected"), [(round_up_125, UP), (round_down_125, DOWN), (round_up_digit, ONE_DIGIT)]
 )
-def test_the_1_2_5_series(value: float, rounded: float) -> None:
-    assert round_up_125(value) == rounded
+def test_roundings(rounding: Callable[[float], float], expected: dict[float, float]) -> None:
+    assert {value: rounding(value) for value in expected} == expected
 
 
 def test_ten_400g_nics_at_1000_are_the_edge_of_two_cores() -> None:
@@ -95,15 +99,6 @@ def test_a_fabric_too_large_for_the_machine_keeps_a_megabit_a_port() -> None:
     assert "would stay within" in choice.reason
 
 
-@pytest.mark.parametrize(
-    ("value", "down"), [(0.3, 1), (1, 1), (1.9, 1), (2, 2), (4.9, 2), (7, 5), (10, 10), (999, 500)]
-)
-def test_rounding_down(value: float, down: float) -> None:
-    assert round_down_125(value) == down
-
-
-# --- transports in user space ------------------------------------------------------------------------
-
 SHAPED = MachineProfile(cores=2, forwarding_bps=2 * 36_000 / 35e-6, mtu_bytes=4500)
 """35 us of CPU for a hop of a packet of 4500 bytes."""
 LINE_RATE = 400e9 / 8 / 4194
@@ -113,13 +108,6 @@ LINE_RATE = 400e9 / 8 / 4194
 def demand(mean: float, senders: int) -> PacketDemand:
     """`mean` in NICs at line rate."""
     return PacketDemand(packets_per_s=mean * LINE_RATE, burst_packets_per_s=senders * LINE_RATE, senders=senders)
-
-
-@pytest.mark.parametrize(
-    ("value", "rounded"), [(0.2, 1), (1, 1), (1.1, 2), (3364, 4000), (9001, 10_000), (9000, 9000), (100_000, 100_000)]
-)
-def test_one_significant_digit(value: float, rounded: float) -> None:
-    assert round_up_digit(value) == rounded
 
 
 def test_a_packet_costs_its_endpoints_and_its_hops() -> None:
@@ -168,9 +156,6 @@ def test_endpoints_that_hold_packets_have_a_round_trip_that_they_can_keep() -> N
 def test_no_port_is_made_slower_than_a_megabit_for_packets_either() -> None:
     choice = choose_packet_scale(fabric(hosts=4, gpus=1, mtu=4500), SHAPED, demand(800, 800))
     assert choice.k == 200_000 and not choice.fits
-
-
-# --- beside others ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

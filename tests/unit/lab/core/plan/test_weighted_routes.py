@@ -1,7 +1,5 @@
 """Next hops weigh as much as the bandwidth behind them, as bgpd computes it."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A configuration is read as FRR does: contexts by indentation or by words, and the last word counts."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.lab.core.render.config_text import WrittenLine, in_force, parse_configuration, replaced_part, written_out

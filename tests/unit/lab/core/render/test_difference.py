@@ -1,7 +1,5 @@
 """The commands that make a running FRR another one: what stays is not touched, what goes is told once."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.lab.core.deploy.changing.carrying.routing import comes_last

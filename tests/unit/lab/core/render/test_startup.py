@@ -1,7 +1,5 @@
 """A node's own configuration: its variables, whose line is whose, and what a lab adds to a whole one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """`on:` in the section `networks:`: a network over another one's switches, as the lab has it."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Network
 
 import pytest
@@ -48,7 +46,6 @@ def test_it_is_a_network_by_itself_over_the_switches_of_its_carrier(lab: Lab) ->
 
 
 def test_it_is_a_tenant_of_the_overlay_with_addresses_numbers_and_an_mtu_of_its_own(lab: Lab) -> None:
-    assert lab.overlay is not None
     tenants = {tenant.name: tenant for tenant in lab.overlay.tenants}
     assert list(tenants) == ["red", "storage", "management"]
     assert [tenant.network for tenant in tenants.values()] == ["", "storage", "management"]

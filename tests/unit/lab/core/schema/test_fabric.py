@@ -1,7 +1,5 @@
 """The `fabric:` section becomes `FabricParams`, and its faults get the position of their key."""
 
-from __future__ import annotations
-
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -12,13 +10,7 @@ from testbed.base.units import Duration, Rate
 from testbed.base.validation.engine import validate_model
 from testbed.base.yaml.reader import load_document
 from testbed.lab.assembly.spec import FabricSpec
-from testbed.lab.core.fabric import (
-    FabricParams,
-    NicParams,
-    RailParams,
-    UplinkParams,
-    generate_fabric,
-)
+from testbed.lab.core.fabric import FabricParams, NicParams, RailParams, UplinkParams, generate_fabric
 from testbed.lab.core.fabric.figures.cables import Cable
 from testbed.lab.core.model import Bfd, Delay, DelayBy, LinkKind, Protocol, Rdma, Role, Routing, Scale
 from testbed.lab.core.schema.load import load_topology_text

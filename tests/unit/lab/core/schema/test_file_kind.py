@@ -1,7 +1,5 @@
 """A scenario is told from a topology by its keys, also where one of them is misspelt."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

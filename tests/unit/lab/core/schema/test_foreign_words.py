@@ -1,7 +1,5 @@
 """Files of containerlab and netlab: each of their words gets what to write instead, once, and that is right."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

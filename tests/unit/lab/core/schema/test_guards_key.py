@@ -1,7 +1,5 @@
 """The key `guards:` of `fabric:` and of networks: what it means, and where its faults are."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.base.errors import SpecError

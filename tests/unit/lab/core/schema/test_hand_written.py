@@ -1,7 +1,5 @@
 """The `topology:` section: inheritance of settings, links, and how it joins a generated fabric."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Network
 
 import pytest
@@ -122,8 +120,6 @@ def test_bfd_auto_counts_the_sessions_of_the_whole_lab() -> None:
         '  links: [{endpoints: ["extra:a", "p1-s1-rail1:extra1"]}]\n'
     )
     few, more = load(fabric).routing.bfd, load(with_one_more).routing.bfd
-    assert few is not None
-    assert more is not None
     assert (few.interval, more.interval) == (Duration.parse("300ms"), Duration.parse("2s"))
 
 

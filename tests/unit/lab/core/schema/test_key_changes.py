@@ -1,7 +1,5 @@
 """The keys in which a file differs from what it said before: which, with their values, and where they stand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Loading: from files, from text, with overrides; finding the topology of a directory; writing a new one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +10,7 @@ from testbed.base.yaml.document import OVERRIDE_FILE
 from testbed.base.yaml.reader import load_document
 from testbed.lab.assembly.write import render_topology
 from testbed.lab.core.fabric import DESIGNS
-from testbed.lab.core.schema.load import (
-    find_topology,
-    load_topology,
-    load_topology_text,
-    parse_assignment,
-)
+from testbed.lab.core.schema.load import find_topology, load_topology, load_topology_text, parse_assignment
 
 TEXT = "name: pod\nfabric: {design: rail-optimized, hosts: 2, gpus: 2, spines: 2}\n"
 

@@ -1,7 +1,5 @@
 """The section `networks:`: what it makes of a lab, and where its faults are."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.base.errors import SpecError

@@ -1,7 +1,5 @@
 """Price lists: what they say, and how they are refused, with file, line and column."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Every topology we ship loads, is sound, and is called what its file is."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every kind of quantity in the keys of files: one rule for all, in the loader as in the JSON Schema."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -121,12 +119,7 @@ REWRITTEN = [
     (lambda text: classes(weight=text, rest="60%"), "{}", "0.4", "40"),
     (lambda text: scenario(transport=text), "{{kind: roce, cc: dcqcn, cc_additive_bps: {}}}", "5MB", "5MB/s"),
     (lambda text: scenario(workload=text), "{{kind: incast, bytes: {}}}", "16mb", "16MB"),
-    (
-        lambda text: scenario(expect=text),
-        "[{{metric: aggregate_share, min: {}, source: a formula}}]",
-        "90",
-        "90%",
-    ),
+    (lambda text: scenario(expect=text), "[{{metric: aggregate_share, min: {}, source: a formula}}]", "90", "90%"),
 ]
 """A key, what is refused there, and what its hint says to write."""
 

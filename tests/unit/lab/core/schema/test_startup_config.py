@@ -1,7 +1,5 @@
 """`startup-config`: from where a node's own configuration comes, and what is wrong with it, each with its place."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -91,7 +89,6 @@ topology:
     files = {"all": WHOLE, "more": "debug bgp updates\n", "p1-s1-rail1": WHOLE.replace("65001", "65002")}
     lab = load(tmp_path, text, **files)
     leaf, spine = startup(lab), startup(lab, "p1-spine1")
-    assert leaf is not None and leaf.whole is not None and spine is not None and spine.whole is not None
     assert (leaf.whole.file, spine.whole.file) == ("p1-s1-rail1.conf", "all.conf")
     assert [one.text for one in leaf.added] == [
         "ip nht resolve-via-default",

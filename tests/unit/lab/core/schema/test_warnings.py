@@ -1,7 +1,5 @@
 """Warnings of topology files: code, place, figures and the key to write; and files that deserve none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

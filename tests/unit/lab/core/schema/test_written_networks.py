@@ -3,8 +3,6 @@
 What is wrong with one is in the corpus of bad files: tests/golden/bad/network-*.yml.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Containers of a lab that is changed: those that are new are started, and others made anew where that is allowed."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -90,7 +88,6 @@ def test_a_node_that_would_be_another_one_is_made_anew_where_that_is_allowed(
 ) -> None:
     old, new = model(2, before), model(2, after)
     found = asked(old, new)
-    assert found is not None
     (row,) = found.rows
     assert (row.effect, row.node, row.detail, row.allow) == (Effect.REMADE, FIRST, detail, Allow.RECREATE)
     assert "what runs in it" in row.at_stake
@@ -105,7 +102,6 @@ def test_a_switch_whose_daemons_would_run_elsewhere_is_made_anew_alone(
     before: dict[str, str], after: dict[str, str], detail: str
 ) -> None:
     found = asked(fabric(before), fabric(after))
-    assert found is not None
     (row,) = found.rows
     assert (row.effect, row.node, row.detail, row.allow) == (Effect.REMADE, "p1-s1-rail1", detail, Allow.RECREATE)
     assert "sessions" in row.at_stake
@@ -215,7 +211,6 @@ GREEN, BLUE = model(2, {FIRST: "green", SECOND: "green"}), model(2, {FIRST: "blu
 
 def carried_out(acts: Acts, old: Lab, new: Lab, *, undoes: bool = False) -> list[str]:
     change, changing = asked(old, new), acts.changing(new, undoes=undoes)
-    assert change is not None
     acts.done.clear()
     change.begin(changing)
     change.removed(changing)

@@ -1,7 +1,5 @@
 """Commands in a container, of an engine that tells of them step by step."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socketserver

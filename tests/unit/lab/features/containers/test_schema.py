@@ -1,7 +1,5 @@
 """Nodes that are containers: what the file says, inherits and leaves to defaults."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What a change of a subnet has done to its programs: each is compared by what it is started from."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -141,9 +139,6 @@ def test_words_that_no_program_knows_are_a_change_all_the_same() -> None:
     found = subnet_change(running, described, cast(Any, SimpleNamespace(k=1.0)))
     assert found is not None and [row.what for row in found.rows] == ["settings of the subnet"]
     assert subnet_change(running, lab, cast(Any, SimpleNamespace(k=1.0))) is None
-
-
-# --- carrying it out ------------------------------------------------------------------------------
 
 
 class Acts:

@@ -1,7 +1,5 @@
 """What `link show` says of a subnet's links."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What OpenSM's log says."""
 
-from __future__ import annotations
-
 from testbed.lab.features.infiniband.manager import ManagerLog, engine_sentence, parse_log
 
 HEAD = "Nov 29 12:00:00 123456 [7F12A6C0] "

@@ -1,7 +1,5 @@
 """The library between OpenSM and ibsim: while a question to another manager is open, no other request leaves."""
 
-from __future__ import annotations
-
 import os
 import select
 import subprocess
@@ -79,7 +77,6 @@ class Manager:
         )
 
     def send(self, one: bytes) -> None:
-        assert self._process.stdin is not None
         self._process.stdin.write(one)
         self._process.stdin.flush()
 
@@ -90,7 +87,6 @@ class Manager:
         return self._read(self._sent, HEAD + MAD, timeout_s)
 
     def received(self, timeout_s: float = PATIENCE_S) -> bytes | None:
-        assert self._process.stdout is not None
         return self._read(self._process.stdout.fileno(), 1 + HEAD + MAD, timeout_s)
 
     @staticmethod

@@ -1,7 +1,5 @@
 """The power of hosts in an InfiniBand back end."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

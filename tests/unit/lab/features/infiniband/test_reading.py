@@ -1,7 +1,5 @@
 """Tables as management datagrams have them, and the service levels of paths."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

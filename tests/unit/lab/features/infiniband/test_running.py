@@ -1,7 +1,5 @@
 """Programs of a plane: how they are started, and that starting them again has an end."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence

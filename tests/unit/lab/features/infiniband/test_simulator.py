@@ -1,7 +1,5 @@
 """What ibsim prints at its prompt, as recorded of ibsim 0.10."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -10,13 +8,7 @@ from testbed.base.errors import DriverError
 from testbed.lab.core.model.infiniband import InfinibandSettings
 from testbed.lab.features.infiniband.configuration import PlannedNode, PlannedSubnet
 from testbed.lab.features.infiniband.plane import Plane
-from testbed.lab.features.infiniband.simulator import (
-    Simulator,
-    is_in_force,
-    parse_attached,
-    parse_dump,
-    reached_nodes,
-)
+from testbed.lab.features.infiniband.simulator import Simulator, is_in_force, parse_attached, parse_dump, reached_nodes
 from testbed.protocols.infiniband.subnet import SubnetLink
 
 ATTACHED = (

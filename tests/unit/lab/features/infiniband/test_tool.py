@@ -1,7 +1,5 @@
 """The tools of a host: which command each stands for."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.lab.features.infiniband.tool import command_of

@@ -1,7 +1,5 @@
 """What `check` says of a subnet's routes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from fat_trees import fat_tree, ring

@@ -1,7 +1,5 @@
 """Questions to the part of a lab that runs: whom does the machine hear, and what crossed its cut links."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The part of a plan that a machine makes: all of it is in one part, and each cut link ends in a stub in two."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.lab.core.feature import read_part

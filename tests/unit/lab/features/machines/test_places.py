@@ -1,7 +1,5 @@
 """Who has which node: whole pods or segments, what patterns say, spines by weight; and what cannot be spread."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """Services of a lab that is changed: who is started, told, started anew and ended, by what both files say."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -83,10 +81,7 @@ def test_a_host_more_has_its_services_and_others_are_told_of_it(state: StateDire
 
 def test_a_host_less_takes_its_services_with_it(state: StateDirectory) -> None:
     changes = compared(state, model(MANY, hosts=3), model(MANY))
-    assert rows(changes, Effect.CHANGED) == {
-        *((name, SERVER) for name in ("dns", "dhcp", "syslog")),
-        ("lldp", SWITCH),
-    }
+    assert rows(changes, Effect.CHANGED) == {*((name, SERVER) for name in ("dns", "dhcp", "syslog")), ("lldp", SWITCH)}
     assert {row.effect for row in changes.rows} == {Effect.CHANGED}, "what is on the host goes with it"
     assert changes, "and what people have of services is written anew"
 
@@ -121,9 +116,6 @@ def test_a_secret_that_is_made_for_the_change_is_a_difference(state: StateDirect
     (row,) = (row for row in changes.rows if row.what == "service aaa")
     assert row.effect is Effect.RESTARTED and row.detail == "secret-p1-s1-rail2"
     assert ("ssh", SWITCH) not in rows(changes, Effect.RESTARTED)
-
-
-# ------------------------------------------------------------------ carrying out
 
 
 def running(lab: Lab, state: StateDirectory) -> RunningLab:

@@ -1,7 +1,5 @@
 """The out-of-band network as it is generated: who has a port, in which order, and what cannot be built."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import IPv4Network
 

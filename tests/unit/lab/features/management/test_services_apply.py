@@ -1,7 +1,5 @@
 """Services of a lab that is not there: which are chosen to be started again, and how what is seen of them is judged."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast

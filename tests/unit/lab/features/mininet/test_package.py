@@ -1,7 +1,5 @@
 """Mininet is found as PyPI's or Debian's package, and missed with a clear error."""
 
-from __future__ import annotations
-
 import importlib.machinery
 import importlib.util
 import sys

@@ -1,7 +1,5 @@
 """What the processes of link groups are told when a lab that is up changes: who stays keeps what its partner knows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from testbed.daemons.lag.configuration import LagConfiguration

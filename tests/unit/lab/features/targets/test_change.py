@@ -1,7 +1,5 @@
 """Storage targets of a lab that is changed: what differs of those that both files have is said."""
 
-from __future__ import annotations
-
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.changes import ChangeRow, Effect
 from testbed.lab.core.schema.load import load_topology_text

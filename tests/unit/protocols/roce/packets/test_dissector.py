@@ -3,8 +3,6 @@
 tshark runs once for each set of packets. It takes guesses at the contents of SENDs, behind which it shows no ICRC.
 """
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from pathlib import Path

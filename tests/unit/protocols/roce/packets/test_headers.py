@@ -1,7 +1,5 @@
 """The bytes of every header, as tables of the InfiniBand Architecture Specification have them."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.protocols.errors import DecodeError, UsageError

@@ -1,7 +1,5 @@
 """The invariant CRC, against packets whose checksum other implementations computed, and what it may not see."""
 
-from __future__ import annotations
-
 import zlib
 from random import Random
 

@@ -4,8 +4,6 @@ What scapy (2.8) has not: names of SEND with invalidate; the headers behind the 
 and the reserved bytes of a CNP. There its bytes are compared. `GAPS` fails when scapy has learnt more.
 """
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest
@@ -72,7 +70,6 @@ def test_scapy_has_the_same_names_for_opcodes() -> None:
 def test_scapy_reads_our_acknowledgements_and_cnps(source_port: int) -> None:
     samples = RoceSamples(7)
     acknowledgement = samples.packet(Opcode.RC_ACKNOWLEDGE)
-    assert acknowledgement.aeth is not None
     aeth = Ether(roce_frame(acknowledgement, source_port=source_port))[AETH]
     assert (aeth.syndrome, aeth.msn) == (acknowledgement.aeth.syndrome, acknowledgement.aeth.msn)
     frame = Ether(roce_frame(samples.packet(Opcode.CNP), source_port=source_port))

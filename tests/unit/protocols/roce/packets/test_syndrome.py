@@ -1,7 +1,5 @@
 """The syndromes of acknowledgements."""
 
-from __future__ import annotations
-
 from testbed.protocols.roce.packets.packet import describe_syndrome
 from testbed.protocols.roce.packets.syndrome import RNR_TIMERS_NS, NakCode, ack, nak, rnr_nak
 

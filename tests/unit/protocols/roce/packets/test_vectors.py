@@ -1,7 +1,5 @@
 """Packets that the kernel's soft RDMA (rxe) sent itself, see tests/data/roce/PROVENANCE.md: all are understood."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The congestion control context: what it permits, and what it passes on."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.endpoints.perftest.options import make_parser as make_tool_parser
@@ -59,8 +57,6 @@ def test_every_kind_counts_what_it_sends_and_keeps_round_trips(kind: str) -> Non
 
 def test_what_both_permit_may_be_sent() -> None:
     context = make_context("both", CONFIG, now=0)
-    assert context.window is not None
-    assert context.credit is not None
     context.window.window_bytes = 1500
     context.on_send(0, 1000)
     assert context.credit.can_send()
@@ -118,7 +114,6 @@ def test_a_last_hop_trim_shrinks_the_window_only_without_rccc() -> None:
 
 def test_the_credit_target_follows_the_demand() -> None:
     context = make_context("both", CONFIG, now=0)
-    assert context.window is not None
     context.on_ack(0, 0, False, -1)
     context.on_demand(10_000, 240)
     assert context.credit_target() == 40

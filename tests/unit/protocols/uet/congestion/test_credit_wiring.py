@@ -1,7 +1,5 @@
 """Receiver credits between two endpoints: what is asked for, what is granted, and what happens when either is lost."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """The share of the link's rate that is granted, by what arrives: intervals with figures worked out by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.protocols.datagram import Incoming
@@ -31,54 +29,41 @@ class Intervals:
         return self.share.share
 
 
-def test_a_fabric_that_marks_and_trims_nothing_is_granted_everything() -> None:
+@pytest.mark.parametrize(
+    "intervals",
+    [
+        [(0, 0, 0, 1), (1, 0, 0, 1), (10, 0, 0, 1)],  # nothing is marked or trimmed
+        [(3, 0, 1, 0.75)],  # the share that was trimmed is granted no more
+        # A mean of 0.25; then 0.625 with all of the next interval: 0.325 too much, by half of which it falls.
+        [(4, 2, 0, 1), (4, 4, 0, 1 - 0.325 / 2)],
+        # Not below the most that was carried, of which each interval takes 5 %, and not what the last one has seen.
+        [(4, 0, 16, 0.8 * 0.4), (1, 0, 9, 0.8 * 0.4 * 0.95)],
+        [(0, 0, 1, LEAST_SHARE), (8, 0, 1, LEAST_SHARE)],  # it does not rise to what the fabric carries
+        [(0, 0, 5, LEAST_SHARE)] * 3,  # without anything carried something is granted
+        # It rises faster until there is a mark.
+        [
+            (0, 0, 1, LEAST_SHARE),
+            *((1, 0, 0, share) for share in (0.02, 0.04, 0.08, 0.16, 0.24, 0.32)),
+            (8, 1, 0, 0.33),
+        ],
+    ],
+)
+def test_the_share_after_each_interval(intervals: list[tuple[int, int, int, float]]) -> None:
+    """Packets, marked ones and trimmed ones of each, and what is granted after it."""
+    course = Intervals()
+    assert [course.pass_one(*arrived) for *arrived, _ in intervals] == pytest.approx([one[-1] for one in intervals])
+
+
+def test_without_marks_all_is_granted_again() -> None:
     intervals = Intervals()
-    assert [intervals.pass_one(packets) for packets in (0, 1, 10)] == [1, 1, 1]
-
-
-def test_the_share_that_was_trimmed_is_granted_no_more() -> None:
-    intervals = Intervals()
-    assert intervals.pass_one(packets=3, trimmed=1) == pytest.approx(0.75)
-
-
-def test_marks_lower_it_by_what_they_are_above_the_target() -> None:
-    intervals = Intervals()
-    assert intervals.pass_one(packets=4, marked=2) == 1  # a mean of 0.25
-    # 0.625 with all of the next interval: 0.325 too much, by half of which it falls.
-    assert intervals.pass_one(packets=4, marked=4) == pytest.approx(1 - 0.325 / 2)
-
-
-def test_it_does_not_fall_below_what_the_fabric_carries() -> None:
-    intervals = Intervals()
-    assert intervals.pass_one(packets=4, trimmed=16) == pytest.approx(0.8 * 0.4)
-    # The most that was carried, of which each interval takes 5 %, and not what the last one has seen.
-    assert intervals.pass_one(packets=1, trimmed=9) == pytest.approx(0.8 * 0.4 * 0.95)
-
-
-def test_it_does_not_rise_to_what_the_fabric_carries() -> None:
-    intervals = Intervals()
-    intervals.pass_one(packets=0, trimmed=1)
-    assert intervals.pass_one(packets=8, trimmed=1) == pytest.approx(LEAST_SHARE)
-
-
-def test_without_anything_carried_something_is_granted() -> None:
-    intervals = Intervals()
-    assert [intervals.pass_one(trimmed=5) for _ in range(3)] == [LEAST_SHARE] * 3
+    intervals.pass_one(trimmed=1)
+    assert [intervals.pass_one(packets=1) for _ in range(26)][-1] == 1
 
 
 def test_marks_of_a_full_link_are_those_of_the_last_hop() -> None:
     intervals = Intervals()
     assert [intervals.pass_one(packets=9, marked=9) for _ in range(5)] == [1] * 5
     assert intervals.pass_one(packets=8, marked=8) < 1
-
-
-def test_it_rises_faster_until_there_is_a_mark() -> None:
-    intervals = Intervals()
-    intervals.pass_one(packets=0, trimmed=1)
-    found = [intervals.pass_one(packets=1) for _ in range(6)]
-    assert found == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.24, 0.32])
-    assert intervals.pass_one(packets=8, marked=1) == pytest.approx(0.33)
-    assert [intervals.pass_one(packets=1) for _ in range(20)][-1] == 1
 
 
 def test_a_decrease_ends_the_acceleration() -> None:

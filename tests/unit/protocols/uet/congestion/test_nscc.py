@@ -5,8 +5,6 @@ trimming the target is 9 us, scaling_b = 0.75, alpha = 4 * 0.75 * 1000 / 9000 = 
 fi_scale = 0.25, eta = 150.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Iterator
@@ -70,15 +68,7 @@ def test_scaling_b_without_a_time_scale_takes_the_base_rtt_for_the_reference() -
     assert replace(config, time_scale=1).scaling_b == 0.375
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"link_rate_bps": 0},
-        {"base_rtt_ns": -1},
-        {"mtu_bytes": 0},
-        {"time_scale": 0.0},
-    ],
-)
+@pytest.mark.parametrize("change", [{"link_rate_bps": 0}, {"base_rtt_ns": -1}, {"mtu_bytes": 0}, {"time_scale": 0.0}])
 def test_impossible_parameters_are_refused(change: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=next(iter(change))):
         replace(TRIMMING, **change)  # type: ignore[arg-type]
@@ -132,70 +122,87 @@ def test_a_shorter_rtt_becomes_the_base_and_shrinks_max_wnd() -> None:
     assert nscc.window_bytes == 187_500
 
 
-def test_fair_increase_waits_for_eight_packets() -> None:
-    nscc = source()
-    for _ in range(8):
-        ack(nscc, 100, 9000)
-    assert nscc.window_bytes == 100_000
-    ack(nscc, 100, 9000)
-    # 9 * 1000 bytes * 5000 / 100,000; no eta within the period.
-    assert nscc.window_bytes == pytest.approx(100_450)
+def course(name: str, *acks: tuple[int, ...], cwnd: float = 100_000, avg: float = 0, trimming: bool = True) -> object:
+    """Acknowledgements and the windows after them: how many, when, of what delay, the window, 1 if marked, bytes."""
+    return pytest.param(TRIMMING if trimming else DROPPING, cwnd, avg, acks, id=name)
 
 
-def test_proportional_increase_at_the_end_of_a_period_with_eta() -> None:
-    nscc = source()
-    ack(nscc, 11_999, 3000)
-    assert nscc.window_bytes == 100_000
-    ack(nscc, 12_000, 3000)
-    # 2 * 1000 * (9000 - 3000) / 3 / 100,000 = 40, and eta.
-    assert nscc.window_bytes == pytest.approx(100_190)
-    ack(nscc, 12_001, 3000)
-    assert nscc.window_bytes == pytest.approx(100_190)
-
-
-def test_the_increase_stops_at_max_wnd() -> None:
-    nscc = source(cwnd=224_990)
-    ack(nscc, 12_000, 9000)
-    assert nscc.window_bytes == 225_000
-
-
-def test_fast_increase_after_a_window_without_delay() -> None:
-    nscc = source(cwnd=10_000)
-    for _ in range(9):
-        ack(nscc, 100, 0)
-    # As yet proportional: 9 * 1000 * 9000 / 3 / 10,000.
-    assert nscc.window_bytes == pytest.approx(12_700)
-    for _ in range(3):
-        ack(nscc, 100, 0)
-    assert nscc.window_bytes == pytest.approx(12_700)
-    ack(nscc, 100, 0)  # 13,000 bytes exceed the window
-    assert nscc.window_bytes == pytest.approx(12_950)
-    ack(nscc, 100, 999)
-    assert nscc.window_bytes == pytest.approx(13_200)
-    for _ in range(4):
-        ack(nscc, 100, 0)
-    # To 14,200; then what the three proportional ones had earned: 3 * 1000 * 9000 / 3 / 14,200.
-    assert nscc.window_bytes == pytest.approx(14_200 + 9_000_000 / 14_200)
-
-
-def test_delay_ends_fast_increase() -> None:
-    nscc = source(cwnd=5000)
-    for _ in range(6):
-        ack(nscc, 100, 0)
-    assert nscc.window_bytes == pytest.approx(5250)
-    ack(nscc, 100, 1000)
-    ack(nscc, 100, 0)
-    assert nscc.window_bytes == pytest.approx(5250)
-
-
-def test_a_decrease_ends_fast_increase() -> None:
-    nscc = source(cwnd=5000)
-    for _ in range(6):
-        ack(nscc, 100, 0)
-    assert nscc.window_bytes == pytest.approx(5250)
-    ack(nscc, 100, 9000, marked=True)
-    ack(nscc, 100, 0)
-    assert nscc.window_bytes == pytest.approx(5250)
+@pytest.mark.parametrize(
+    ("config", "cwnd", "avg", "acks"),
+    [
+        # 9 * 1000 bytes * 5000 / 100,000; no eta within the period.
+        course("fair increase waits for eight packets", (8, 100, 9000, 100_000), (1, 100, 9000, 100_450)),
+        # 2 * 1000 * (9000 - 3000) / 3 / 100,000 = 40, and eta.
+        course(
+            "proportional at the end",
+            (1, 11_999, 3000, 100_000),
+            (1, 12_000, 3000, 100_190),
+            (1, 12_001, 3000, 100_190),
+        ),
+        course("the increase stops at max_wnd", (1, 12_000, 9000, 225_000), cwnd=224_990),
+        course(
+            "fast increase after a window without delay",
+            (9, 100, 0, 12_700),  # as yet proportional: 9 * 1000 * 9000 / 3 / 10,000
+            (3, 100, 0, 12_700),
+            (1, 100, 0, 12_950),  # 13,000 bytes exceed the window
+            (1, 100, 999, 13_200),
+            # To 14,200; then what the three proportional ones had earned: 3 * 1000 * 9000 / 3 / 14,200.
+            (4, 100, 0, 14_200 + 9_000_000 / 14_200),
+            cwnd=10_000,
+        ),
+        course("delay ends fast increase", (6, 100, 0, 5250), (1, 100, 1000, 5250), (1, 100, 0, 5250), cwnd=5000),
+        course("a decrease ends it", (6, 100, 0, 5250), (1, 100, 9000, 5250, 1), (1, 100, 0, 5250), cwnd=5000),
+        # 1 - 0.8 * (20 - 9) / 20 = 0.56; eta is due at the same time.
+        course("a mark above the target decreases by the average", (1, 12_001, 20_000, 56_150, 1), avg=20_000),
+        # The average moves to 0.9875 * 18,000 + 0.0125 * 9000 = 17,887.5.
+        course(
+            "a marked delay at the target is above it",
+            (1, 12_001, 9000, 100_000 * (1 - 0.8 * 8887.5 / 17_887.5) + 150, 1),
+            avg=9000 / 0.5,
+        ),
+        course(
+            "one decrease in a base RTT",
+            (1, 12_000, 20_000, 100_150, 1),
+            (1, 12_001, 20_000, 100_150 * 0.56, 1),
+            (1, 23_999, 20_000, 100_150 * 0.56, 1),
+            avg=20_000,
+        ),
+        course("no decrease goes below half", (1, 12_001, 1_000_000, 50_150, 1), avg=1_000_000),
+        course("no decrease goes below one packet", (1, 12_001, 20_000, 1150, 1), cwnd=1200, avg=20_000),
+        course("a mark below the target changes nothing", (9, 100, 8999, 100_000, 1), avg=20_000),
+        course(
+            "unmarked ones act while marks are ignored",
+            (1, 1000, 50_000, 100_000, 1),
+            (1, 25_000, 50_000, 5000, 1, 5000),
+            (1, 25_001, 12_000, 5650, 0, 500),  # 500 * 5000 / 5000, and eta
+            trimming=False,
+        ),
+        course(
+            "quick adapt is not for who gets an eighth",
+            (1, 1000, 50_000, 100_000, 1),
+            (1, 25_000, 50_000, 100_150, 1, 28_125),
+            trimming=False,
+        ),
+        course(
+            "quick adapt needs a reason", (1, 1000, 48_000, 100_000, 1), (1, 25_000, 48_000, 100_150, 1), trimming=False
+        ),
+        course(
+            "quick adapt leaves one packet",
+            (1, 1000, 50_000, 100_000, 1),
+            (1, 25_000, 50_000, 1000, 1, 100),
+            trimming=False,
+        ),
+    ],
+)
+def test_the_window_after_acknowledgements(
+    config: NsccConfig, cwnd: float, avg: float, acks: tuple[tuple[int, ...], ...]
+) -> None:
+    nscc = source(config, cwnd)
+    nscc.avg_delay = avg
+    for times, now, delay, window, marked, size in ((*one, *(0, 1000)[len(one) - 4 :]) for one in acks):
+        for _ in range(times):
+            ack(nscc, now, delay, bool(marked), size)
+        assert nscc.window_bytes == pytest.approx(window, rel=1e-9)
 
 
 def test_fast_increase_stops_at_max_wnd() -> None:
@@ -203,22 +210,6 @@ def test_fast_increase_stops_at_max_wnd() -> None:
     for _ in range(2):
         nscc.on_ack(100, 224_900, False, 12_000)
     assert nscc.window_bytes == 225_000
-
-
-def test_a_mark_above_the_target_decreases_by_the_average_delay() -> None:
-    nscc = source()
-    nscc.avg_delay = 20_000
-    ack(nscc, 12_001, 20_000, marked=True)
-    # 1 - 0.8 * (20 - 9) / 20 = 0.56; eta is due at the same time.
-    assert nscc.window_bytes == pytest.approx(56_150)
-
-
-def test_a_marked_delay_at_the_target_is_above_it() -> None:
-    nscc = source()
-    nscc.avg_delay = 9000 / 0.5
-    ack(nscc, 12_001, 9000, marked=True)
-    # The average moves to 0.9875 * 18,000 + 0.0125 * 9000 = 17,887.5.
-    assert nscc.window_bytes == pytest.approx(100_000 * (1 - 0.8 * 8887.5 / 17_887.5) + 150)
 
 
 def test_an_rtt_below_the_floor_of_the_base_is_no_negative_delay() -> None:
@@ -244,43 +235,11 @@ def test_a_base_rtt_is_no_less_than_a_full_packet_takes() -> None:
     assert bounded.base_rtt == slow.base_rtt_ns
 
 
-def test_one_decrease_in_a_base_rtt() -> None:
-    nscc = source()
-    nscc.avg_delay = 20_000
-    ack(nscc, 12_000, 20_000, marked=True)
-    assert nscc.window_bytes == pytest.approx(100_150)
-    ack(nscc, 12_001, 20_000, marked=True)
-    ack(nscc, 23_999, 20_000, marked=True)
-    assert nscc.window_bytes == pytest.approx(100_150 * 0.56)
-
-
-def test_no_decrease_goes_below_half() -> None:
-    nscc = source()
-    nscc.avg_delay = 1_000_000
-    ack(nscc, 12_001, 1_000_000, marked=True)
-    assert nscc.window_bytes == pytest.approx(50_150)
-
-
-def test_no_decrease_goes_below_one_packet() -> None:
-    nscc = source(cwnd=1200)
-    nscc.avg_delay = 20_000
-    ack(nscc, 12_001, 20_000, marked=True)
-    assert nscc.window_bytes == pytest.approx(1150)
-
-
 def test_no_decrease_while_the_average_is_below_the_target() -> None:
     nscc = source()
     ack(nscc, 12_001, 20_000, marked=True)
     assert nscc.avg_delay == pytest.approx(250)
     assert nscc.window_bytes == pytest.approx(100_150)
-
-
-def test_a_mark_below_the_target_changes_nothing() -> None:
-    nscc = source()
-    nscc.avg_delay = 20_000
-    for _ in range(9):
-        ack(nscc, 100, 8999, marked=True)
-    assert nscc.window_bytes == 100_000
 
 
 def test_an_unmarked_sample_above_the_target_counts_a_quarter_rtt() -> None:
@@ -308,16 +267,6 @@ def test_quick_adapt_falls_to_what_was_achieved_and_then_ignores_marks() -> None
     assert nscc.window_bytes == pytest.approx(2650)
 
 
-def test_unmarked_acks_act_while_marks_are_ignored() -> None:
-    nscc = source(DROPPING, inflight=100_000)
-    ack(nscc, 1000, 50_000, marked=True)
-    ack(nscc, 25_000, 50_000, marked=True, size=5000)
-    assert nscc.window_bytes == 5000
-    ack(nscc, 25_001, 12_000, size=500)
-    # 500 * 5000 / 5000, and eta.
-    assert nscc.window_bytes == pytest.approx(5650)
-
-
 def test_quick_adapt_acts_once_for_one_reason() -> None:
     nscc = source(inflight=0)
     nscc.on_nack(1000, NackCode.TRIMMED, 1000, NO_RTT, rccc_enabled=False)
@@ -338,27 +287,6 @@ def test_losses_count_as_ignored() -> None:
     nscc.avg_delay = 50_000
     ack(nscc, 40_000, 50_000, marked=True)
     assert nscc.window_bytes == pytest.approx(2650)
-
-
-def test_quick_adapt_is_not_for_a_source_that_gets_an_eighth() -> None:
-    nscc = source(DROPPING)
-    ack(nscc, 1000, 50_000, marked=True)
-    ack(nscc, 25_000, 50_000, marked=True, size=28_125)
-    assert nscc.window_bytes == pytest.approx(100_150)
-
-
-def test_quick_adapt_needs_a_reason() -> None:
-    nscc = source(DROPPING)
-    ack(nscc, 1000, 48_000, marked=True)
-    ack(nscc, 25_000, 48_000, marked=True)
-    assert nscc.window_bytes == pytest.approx(100_150)
-
-
-def test_quick_adapt_goes_no_lower_than_one_packet() -> None:
-    nscc = source(DROPPING)
-    ack(nscc, 1000, 50_000, marked=True)
-    ack(nscc, 25_000, 50_000, marked=True, size=100)
-    assert nscc.window_bytes == 1000
 
 
 @pytest.mark.parametrize("code", [NackCode.TRIMMED, NackCode.TRIMMED_LASTHOP])

@@ -1,7 +1,5 @@
 """Credit: the source's account and the destination's schedule, with figures worked out by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.protocols.uet.congestion import CreditScheduler, CreditSource
@@ -48,74 +46,52 @@ def test_feedback_voids_speculative_credit_but_not_debt() -> None:
     assert debtor.credit == -500
 
 
-def test_credit_is_cumulative() -> None:
+@pytest.mark.parametrize(
+    ("counters", "sent", "credit"),
+    [
+        ([10], 0, 2560),
+        ([10, 30], 0, 7680),
+        ([10, 30, 30], 0, 7680),  # it is cumulative
+        ([30, 10, 31], 0, 31 * 256),  # an overtaken one is ignored
+        ([0x7FFFFF, 0xFFFFF0], MAX_WND, 0),
+        ([0x7FFFFF, 0xFFFFF0, 0x000010], MAX_WND, 32 * 256),  # the counter wraps
+        ([1000], 0, MAX_WND),  # the most there is
+    ],
+)
+def test_credit_by_its_counter(counters: list[int], sent: int, credit: int) -> None:
+    account = source()
+    for counter in counters[:2]:
+        account.on_credit(0, counter)
+    account.on_send(sent)
+    for counter in counters[2:]:
+        account.on_credit(0, counter)
+    assert account.credit == credit
+
+
+@pytest.mark.parametrize(
+    ("counters", "sent", "asked", "target"),
+    [
+        # 25,600 bytes came: 10,000 + 2000 - 600 = 11,400 bytes = 44.5 units
+        ([100], 25_000, (10_000, 2000, None), 145),
+        (None, 256, (512, 0, None), 3),  # debt is covered
+        (None, 0, (1_000_000, 0, None), 256),
+        (None, 0, (1_000_000, 0, 8192.9), 36),  # one packet more than the window
+        ([], 0, (100, 0, None), 4),  # who speculates asks for a packet at least
+        ([], 0, (0, 0, None), 0x1000000 - 256),
+        ([0x7FFFFF, 0xFFFFFE], MAX_WND, (768, 0, None), 1),  # it wraps
+    ],
+)
+def test_the_target_is_what_waits_less_what_is_there(
+    counters: list[int] | None, sent: int, asked: tuple[int, int, float | None], target: int
+) -> None:
+    """Without counters the destination has answered, and granted nothing."""
     credit = source()
-    credit.on_credit(0, 10)
-    assert credit.credit == 2560
-    credit.on_credit(0, 30)
-    assert credit.credit == 7680
-    credit.on_credit(0, 30)
-    assert credit.credit == 7680
-
-
-def test_overtaken_credit_is_ignored() -> None:
-    credit = source()
-    credit.on_credit(0, 30)
-    credit.on_credit(0, 10)
-    credit.on_credit(0, 31)
-    assert credit.credit == 31 * 256
-
-
-def test_the_credit_counter_wraps() -> None:
-    credit = source()
-    credit.on_credit(0, 0x7FFFFF)
-    credit.on_credit(0, 0xFFFFF0)
-    credit.on_send(MAX_WND)
-    assert credit.credit == 0
-    credit.on_credit(0, 0x000010)
-    assert credit.credit == 32 * 256
-
-
-def test_credit_is_capped_at_max_wnd() -> None:
-    credit = source()
-    credit.on_credit(0, 1000)
-    assert credit.credit == MAX_WND
-
-
-def test_the_target_is_what_waits_less_what_is_there() -> None:
-    credit = source()
-    credit.on_credit(0, 100)  # 25,600 bytes
-    credit.on_send(25_000)
-    # 10,000 + 2000 - 600 = 11,400 bytes = 44.5 units
-    assert credit.credit_target(10_000, 2000, None) == 145
-
-
-def test_the_target_covers_debt() -> None:
-    credit = source()
-    credit.on_feedback()
-    credit.on_send(256)
-    assert credit.credit_target(512, 0, None) == 3
-
-
-def test_the_target_is_bound_by_max_wnd_and_by_the_window() -> None:
-    credit = source()
-    credit.on_feedback()
-    assert credit.credit_target(1_000_000, 0, None) == 256
-    assert credit.credit_target(1_000_000, 0, 8192.9) == 36  # one packet more than the window
-
-
-def test_a_speculating_source_asks_for_a_packet_at_least() -> None:
-    credit = source()
-    assert credit.credit_target(100, 0, None) == 4
-    assert credit.credit_target(0, 0, None) == 0x1000000 - 256
-
-
-def test_the_target_wraps() -> None:
-    credit = source()
-    credit.on_credit(0, 0x7FFFFF)
-    credit.on_credit(0, 0xFFFFFE)
-    credit.on_send(MAX_WND)
-    assert credit.credit_target(768, 0, None) == 1
+    for counter in counters or []:
+        credit.on_credit(0, counter)
+    if counters is None:
+        credit.on_feedback()
+    credit.on_send(sent)
+    assert credit.credit_target(*asked) == target
 
 
 def test_requests_that_bring_nothing_become_rare() -> None:
@@ -186,20 +162,36 @@ def test_grants_are_paced_at_a_little_less_than_the_link_rate() -> None:
     assert scheduler.next_grant_time() is None
 
 
-def test_senders_take_turns() -> None:
-    scheduler = scheduled()
-    for sender in "abc":
-        scheduler.on_target(sender, 32, now=0)
-    found = [grant for tick in range(6) for grant in scheduler.grant(tick * 4097)]
-    assert found == [("a", 16), ("b", 16), ("c", 16), ("a", 32), ("b", 32), ("c", 32)]
-
-
-def test_no_grant_beyond_the_target() -> None:
-    scheduler = scheduled()
-    scheduler.on_target("a", 18, now=0)
-    assert scheduler.grant(0) == [("a", 16)]
-    assert scheduler.grant(5000) == [("a", 18)]
-    assert scheduler.grant(50_000) == []
+@pytest.mark.parametrize(
+    ("targets", "trimmed", "slow_pull", "ticks", "grants"),
+    [
+        # senders take turns
+        ([("abc", 32)], [], False, range(6), "a16 b16 c16 a32 b32 c32"),
+        # no grant beyond the target
+        ([("a", 18)], [], False, range(12), "a16 a18"),
+        # an overtaken target changes nothing
+        ([("a", 20), ("a", 10), ("a", 0xFFFFF0)], [], False, range(3), "a16 a20"),
+        # retransmissions are served first, and those who retransmit take turns too
+        ([("abc", 64)], [("c", 5 * MTU)], False, range(5), "c16 c32 a16 b16 c48"),
+        ([], [("ab", 8 * MTU)], False, range(4), "a16 b16 a32 b32"),
+        # slow pull: 16 asked for, and 256 units = MaxWnd in advance; demand comes before it
+        ([("a", 16)], [], True, range(40), " ".join(f"a{counter}" for counter in range(16, 273, 16))),
+        ([("a", 16), ("b", 48)], [], True, range(6), "a16 b16 b32 b48 a32 b64"),
+    ],
+)
+def test_the_order_of_grants(
+    targets: list[tuple[str, int]], trimmed: list[tuple[str, int]], slow_pull: bool, ticks: range, grants: str
+) -> None:
+    scheduler = scheduled(slow_pull)
+    for senders, target in targets:
+        for sender in senders:
+            scheduler.on_target(sender, target, now=0)
+    for senders, size in trimmed:
+        for sender in senders:
+            scheduler.on_trimmed(sender, size, now=0)
+    found = [grant for tick in ticks for grant in scheduler.grant(tick * 4097)]
+    assert [f"{sender}{counter}" for sender, counter in found] == grants.split()
+    assert not slow_pull or ticks != range(40) or scheduler.next_grant_time() is None
 
 
 def test_a_small_grant_takes_the_time_of_a_kilobyte() -> None:
@@ -208,32 +200,6 @@ def test_a_small_grant_takes_the_time_of_a_kilobyte() -> None:
         scheduler.on_target(sender, 1, now=0)
     assert scheduler.grant(0) == [("a", 1)]
     assert scheduler.next_grant_time() == 1024
-
-
-def test_an_overtaken_target_changes_nothing() -> None:
-    scheduler = scheduled()
-    scheduler.on_target("a", 20, now=0)
-    scheduler.on_target("a", 10, now=0)
-    scheduler.on_target("a", 0xFFFFF0, now=0)
-    assert scheduler.grant(0) == [("a", 16)]
-    assert scheduler.grant(9000) == [("a", 20)]
-
-
-def test_retransmissions_are_served_first() -> None:
-    scheduler = scheduled()
-    for sender in "abc":
-        scheduler.on_target(sender, 64, now=0)
-    scheduler.on_trimmed("c", 5 * MTU, now=0)
-    found = [grant for tick in range(5) for grant in scheduler.grant(tick * 4097)]
-    assert found == [("c", 16), ("c", 32), ("a", 16), ("b", 16), ("c", 48)]
-
-
-def test_retransmitting_senders_take_turns_too() -> None:
-    scheduler = scheduled()
-    for sender in "ab":
-        scheduler.on_trimmed(sender, 8 * MTU, now=0)
-    found = [grant for tick in range(4) for grant in scheduler.grant(tick * 4097)]
-    assert found == [("a", 16), ("b", 16), ("a", 32), ("b", 32)]
 
 
 def test_a_retransmission_once_granted_gives_no_precedence() -> None:
@@ -255,23 +221,6 @@ def test_a_trimmed_packet_raises_the_target() -> None:
     assert scheduler.grant(10_000) == [("a", 20)]
     scheduler.on_target("a", 20, now=20_000)  # the source counts the same retransmission
     assert scheduler.grant(20_000) == []
-
-
-def test_slow_pull_fills_up_to_max_wnd_when_nobody_asks() -> None:
-    scheduler = scheduled(slow_pull=True)
-    scheduler.on_target("a", 16, now=0)
-    found = [counter for tick in range(40) for _, counter in scheduler.grant(tick * 4097)]
-    # 16 asked for, and 256 units = MaxWnd in advance.
-    assert found == list(range(16, 273, 16))
-    assert scheduler.next_grant_time() is None
-
-
-def test_demand_comes_before_slow_pull() -> None:
-    scheduler = scheduled(slow_pull=True)
-    scheduler.on_target("a", 16, now=0)
-    scheduler.on_target("b", 48, now=0)
-    found = [grant for tick in range(6) for grant in scheduler.grant(tick * 4097)]
-    assert found == [("a", 16), ("b", 16), ("b", 32), ("b", 48), ("a", 32), ("b", 64)]
 
 
 def test_what_was_granted_in_advance_counts_towards_the_next_target() -> None:

@@ -1,7 +1,5 @@
 """CLEAR, step by step: what is asked for, what is told again, and what an ACK of it says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any

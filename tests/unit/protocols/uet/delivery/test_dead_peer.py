@@ -1,7 +1,5 @@
 """How long it takes to give up a peer that has died, and that nothing of it remains."""
 
-from __future__ import annotations
-
 import pytest
 from wire_pair import MS, WirePair
 

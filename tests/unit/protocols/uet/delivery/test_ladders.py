@@ -3,8 +3,6 @@
 In each the PDC is established and idle with PSN = ACK = CLEAR = 332 before the first step.
 """
 
-from __future__ import annotations
-
 import pytest
 from encoded import encoded
 from wire_pair import JOB, MS, WirePair, carrying, header, ses_header

@@ -1,7 +1,5 @@
 """What a sender does about each NACK code, and about NACKs that are not for it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

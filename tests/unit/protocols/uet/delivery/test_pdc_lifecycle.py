@@ -1,7 +1,5 @@
 """From the first SYN to the end of a PDC: closing from both sides, late and forged SYNs, full tables, restarts."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest
@@ -300,12 +298,7 @@ def test_who_has_answered_is_not_thrown_out_for_strangers() -> None:
 def test_half_open_pdcs_are_bounded() -> None:
     pair = Lives()
     empty = Request(
-        type=PdsType.RUD_REQ,
-        next_header=NextHeader.NONE,
-        flags=RequestFlag.SYN,
-        clear_psn_offset=-1,
-        psn=9,
-        spdcid=1,
+        type=PdsType.RUD_REQ, next_header=NextHeader.NONE, flags=RequestFlag.SYN, clear_psn_offset=-1, psn=9, spdcid=1
     )
     for number in range(MOST_UNCONFIRMED + 10):
         source = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"

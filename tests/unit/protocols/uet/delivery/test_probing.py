@@ -1,7 +1,5 @@
 """Probes that overtake the data which they are to ask for."""
 
-from __future__ import annotations
-
 from wire_pair import JOB, MS, WirePair, header
 
 from testbed.protocols.datagram import Incoming, Outgoing

@@ -1,7 +1,5 @@
 """When a single path may change (section 3.5.7, 3.6.16): idle, or t_reroute (10 RTT) after it was chosen."""
 
-from __future__ import annotations
-
 import pytest
 from wire_pair import JOB, MS, WirePair, header
 

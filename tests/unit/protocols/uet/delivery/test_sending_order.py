@@ -1,7 +1,5 @@
 """In which order an endpoint sends what is due at one time: control packets, short messages, long ones."""
 
-from __future__ import annotations
-
 import pytest
 from wire_pair import JOB, MS, WirePair, header
 

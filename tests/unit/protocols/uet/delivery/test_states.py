@@ -1,7 +1,5 @@
 """The state tables of a PDC: every state can be reached and left, and the diagram says what the tables say."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """What one direction has received: CACK, SACK, and responses that wait for their CLEAR."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.protocols.uet.delivery.tracker import ReceiveTracker, StoredResponse

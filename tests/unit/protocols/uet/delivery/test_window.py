@@ -1,7 +1,5 @@
 """Packets that wait for their acknowledgement, and which PSNs an ACK may name."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.protocols.uet.delivery.window import PacketState, SendWindow, TxPacket

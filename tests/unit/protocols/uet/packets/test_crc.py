@@ -1,7 +1,5 @@
 """CRC32C against the vectors of RFC 3720 and a loop over bits; the UET CRC around a datagram."""
 
-from __future__ import annotations
-
 import random
 import struct
 from ipaddress import ip_address

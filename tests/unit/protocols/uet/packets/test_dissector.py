@@ -4,8 +4,6 @@ Source of the packets: the codec's encoder, with random values, and mutations of
 set of packets. Entropy values are any ports, also those of other protocols.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import xml.etree.ElementTree as ET
@@ -45,15 +43,7 @@ NAMES = frozenset(
 )
 """Numbers that have names."""
 
-FLAGS = {
-    "MARKED": "m",
-    "RETX": "retx",
-    "PROBE": "p",
-    "AR": "ar",
-    "SYN": "syn",
-    "RUDI": "nt",
-    "ISROD": "isrod",
-}
+FLAGS = {"MARKED": "m", "RETX": "retx", "PROBE": "p", "AR": "ar", "SYN": "syn", "RUDI": "nt", "ISROD": "isrod"}
 FLAGS_OF = {
     "request": ("retx", "ar", "syn"),
     "ack": ("m", "retx", "p"),
@@ -101,9 +91,6 @@ def frame(data: bytes, chance: Random, length: int | None = None) -> bytes:
     datagram = make.udp(data, source_port=source_port, length=length)
     packet = make.ipv6(datagram) if chance.random() < 0.3 else make.ipv4(datagram)
     return make.ethernet(packet)
-
-
-# --- what the codec says, in the dissector's names -------------------------------------------------------------------
 
 
 def flatten(described: dict[str, object], prefix: str = "") -> Shown:
@@ -238,9 +225,6 @@ def refused(shown: Shown) -> bool:
     return bool({"malformed", "unknown"} & shown.keys())
 
 
-# --- tests -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("seed", [1, 2])
 def test_both_decoders_show_the_same_of_every_kind_of_packet(tmp_path: Path, seed: int) -> None:
     samples = PacketSamples(seed)
@@ -350,7 +334,4 @@ def test_the_info_column_and_filters(tmp_path: Path) -> None:
     out = run_tshark(
         "uet.lua", path, "-Y", "uet.pdcid == 7", "-T", "fields", "-e", "_ws.col.Protocol", "-e", "_ws.col.Info"
     )
-    assert out.splitlines() == [
-        "UET\tRUD_REQ SYN AR psn=5 clear=4 WRITE 4096 B msg 3",
-        "UET\tACK ack=5 cack=5",
-    ]
+    assert out.splitlines() == ["UET\tRUD_REQ SYN AR psn=5 clear=4 WRITE 4096 B msg 3", "UET\tACK ack=5 cack=5"]

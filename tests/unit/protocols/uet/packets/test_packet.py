@@ -1,7 +1,5 @@
 """Whole packets: what belongs together is taken apart right, and described in the specification's words."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

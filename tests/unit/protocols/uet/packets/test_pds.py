@@ -1,7 +1,5 @@
 """PDS headers against bytes written out by hand from the specification's tables."""
 
-from __future__ import annotations
-
 import pytest
 from encoded import encoded
 
@@ -124,17 +122,7 @@ GOLDEN: dict[str, tuple[str, PdsHeader]] = {
         # 01001 0000 0000000 | ACK | ccx_type:4 rsvd:4 | mpr | sack_psn_offset | sack_bitmap | state:128
         "4800 0000 00000001 0003 0004 e0 02 0000 0000000000000001 00112233445566778899aabbccddeeff",
         Ack(
-            PdsType.ACK_CCX,
-            NextHeader.NONE,
-            0,
-            0,
-            1,
-            3,
-            4,
-            2,
-            0,
-            1,
-            CcxState(0xE, 0x00112233445566778899AABBCCDDEEFF),
+            PdsType.ACK_CCX, NextHeader.NONE, 0, 0, 1, 3, 4, 2, 0, 1, CcxState(0xE, 0x00112233445566778899AABBCCDDEEFF)
         ),
     ),
     "NACK": (

@@ -1,7 +1,5 @@
 """SES headers against bytes written out by hand from the specification's tables."""
 
-from __future__ import annotations
-
 import pytest
 from encoded import encoded
 
@@ -78,11 +76,7 @@ GOLDEN: dict[str, tuple[NextHeader, str, SesHeader]] = {
         "05 0a ffff 00 000001 0fff 0001 0000000000000000 00000000 0000000000000000 00001000 00010000 00011000",
         StandardRequest(Opcode.SEND, EOM | RequestBit.REL, 0xFFFF, 0, 1, 0xFFF, 1, 0, 0, 0, 0, 4096, 0x10000, 0x11000),
     ),
-    "standard, initiator error": (
-        STD,
-        "0f 13" + MIDDLE + END,
-        a_request(Opcode.MSG_ERROR, RequestBit.IE | SOM | EOM),
-    ),
+    "standard, initiator error": (STD, "0f 13" + MIDDLE + END, a_request(Opcode.MSG_ERROR, RequestBit.IE | SOM | EOM)),
     "rendezvous": (
         STD,
         # eager_length | ri_generation:8 PIDonFEP:12 resource_index:12 | read offset | read key
@@ -137,19 +131,7 @@ GOLDEN: dict[str, tuple[NextHeader, str, SesHeader]] = {
         "09 07 0040 01 000007 0002 0003"
         # header_data | initiator | match_bits
         "8877665544332211 00000009 ffffffffffffff01",
-        MediumRequest(
-            Opcode.TAGGED_SEND,
-            HD | EOM | SOM,
-            64,
-            1,
-            7,
-            2,
-            3,
-            0,
-            0x8877665544332211,
-            9,
-            0xFFFFFFFFFFFFFF01,
-        ),
+        MediumRequest(Opcode.TAGGED_SEND, HD | EOM | SOM, 64, 1, 7, 2, 3, 0, 0x8877665544332211, 9, 0xFFFFFFFFFFFFFF01),
     ),
     "medium": (
         MEDIUM,
@@ -161,18 +143,7 @@ GOLDEN: dict[str, tuple[NextHeader, str, SesHeader]] = {
         MEDIUM,
         "03 03 0008 00 000007 0002 0003 0000000000000010 00000009 00000000000000aa 01 0b 00 00",
         MediumRequest(
-            Opcode.ATOMIC,
-            EOM | SOM,
-            8,
-            0,
-            7,
-            2,
-            3,
-            16,
-            0,
-            9,
-            0xAA,
-            AtomicExtension(AmoOpcode.MAX, AmoType.DOUBLE),
+            Opcode.ATOMIC, EOM | SOM, 8, 0, 7, 2, 3, 16, 0, 9, 0xAA, AtomicExtension(AmoOpcode.MAX, AmoType.DOUBLE)
         ),
     ),
     "small": (

@@ -1,7 +1,5 @@
 """An endpoint under TSS: whole transfers, what it refuses and counts, trimming, epochs, and how it gets its key."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 
@@ -55,9 +53,7 @@ def lossy(seed: int) -> Callable[[Outgoing], bool]:
 @pytest.mark.parametrize("ssi", [False, True])
 def test_a_whole_transfer_with_loss(mode: Mode, security: SecurityMode, ssi: bool) -> None:
     pair = Secure(
-        domain(mode=security, ssi=1 if ssi else None),
-        domain(mode=security, ssi=2 if ssi else None),
-        max_rto_retx=12,
+        domain(mode=security, ssi=1 if ssi else None), domain(mode=security, ssi=2 if ssi else None), max_rto_retx=12
     )
     data, back = Random(1).randbytes(SIZE), bytearray(SIZE)
     wire = lossy(2)
@@ -164,8 +160,7 @@ def test_a_packet_that_was_changed_on_its_way(change: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "offset", "status"),
-    [(JOB + 1, 0, ReturnCode.BAD_JOB_ID), (JOB, SIZE, ReturnCode.AT_OUT_OF_RANGE)],
+    ("job", "offset", "status"), [(JOB + 1, 0, ReturnCode.BAD_JOB_ID), (JOB, SIZE, ReturnCode.AT_OUT_OF_RANGE)]
 )
 def test_members_are_held_to_their_memory(job: int, offset: int, status: ReturnCode) -> None:
     pair = Secure()

@@ -1,7 +1,5 @@
 """Keys of a secure domain: the derivation against CMAC itself, and how keys are read."""
 
-from __future__ import annotations
-
 from ipaddress import ip_address
 
 import pytest

@@ -1,7 +1,5 @@
 """The ciphers of packets: that of `cryptography` composes what table 3-90 says, and the one in C does the same."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What was recorded is sent to a target that has begun anew, or has forgotten: under TSS nothing of it is done."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest
@@ -267,9 +265,6 @@ def test_the_next_pdc_of_an_initiators_pdcid_is_told_another_start_psn() -> None
     pair.run(add)
     assert add.ok and pair.count == 2
     assert abs(psn_distance(second.start_psn, first.start_psn)) >= 1 << 16
-
-
-# --- what an initiator believes ----------------------------------------------------------------------
 
 
 def demand(psn: int, dpdcid: int, start_psn: int) -> Outgoing:

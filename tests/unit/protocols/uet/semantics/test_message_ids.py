@@ -1,7 +1,5 @@
 """Message IDs have 16 bits: what a target remembers of a message ends when its ID is another message's."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import pytest

@@ -1,7 +1,5 @@
 """Every operation of an endpoint, on a wire without faults and on one with them."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable
 from random import Random

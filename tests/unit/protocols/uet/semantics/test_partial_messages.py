@@ -1,7 +1,5 @@
 """Messages that begin and never end: what an endpoint keeps of them is bounded by bytes and by age, and counted."""
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
 

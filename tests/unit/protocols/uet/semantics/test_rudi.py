@@ -1,7 +1,5 @@
 """RUDI under trimming: early words of losses, and how often they count."""
 
-from __future__ import annotations
-
 import pytest
 from wire_pair import JOB, WirePair, header
 

@@ -1,7 +1,5 @@
 """READs with medium and small headers: their data names the PSN of the request, for they have no message ID."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """Requests of a kind that is not known here are answered as such, and count as received."""
 
-from __future__ import annotations
-
 import pytest
 from encoded import encoded
 from wire_pair import JOB, WirePair, carrying, header, ses_header
@@ -155,9 +153,6 @@ def test_header_data_comes_with_the_first_packet_alone() -> None:
         )
     )
     assert received.ok and received.header_data == 17
-
-
-# --- RUDI ------------------------------------------------------------------------------------------------------------
 
 
 def rudi(next_header: NextHeader, data: bytes, payload: bytes = b"") -> Outgoing:

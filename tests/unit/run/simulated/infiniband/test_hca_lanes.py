@@ -1,7 +1,5 @@
 """HCAs of a simulated subnet whose lanes have no credits for a while."""
 
-from __future__ import annotations
-
 from random import Random
 
 from testbed.protocols.datagram import Outgoing

@@ -1,7 +1,5 @@
 """Scenarios over a subnet in virtual time, whose tables are those of shortest ways: no subnet manager is needed."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -135,7 +133,6 @@ def test_a_ring_on_one_lane_ends_in_a_deadlock_that_is_told() -> None:
     workload = "workload: {kind: tornado, shift: 4, bytes: 2MB}"
     result = result_of(f"transport: {{kind: ib}}\n{workload}", RING)
     assert result.metrics["ib_deadlocked"] == 1
-    assert result.subnet is not None
     assert result.subnet.stuck > 0
     assert result.subnet.deadlocked_s is not None
     (event,) = result.events
@@ -270,10 +267,7 @@ def test_faults_of_other_parts_than_the_subnet_are_refused() -> None:
     fabric = fabric_of(TREE)
     check_subnet_fault(down("p1-s1-rail1:uplink1", 5, 10), fabric)
     check_subnet_fault(Fault(at=Duration(0), kind="node-kill", target="p1-spine1"), fabric)
-    for wrong in (
-        down("p1-s1-h1:eth0", 5, 10),
-        Fault(at=Duration(0), kind="node-kill", target="frontend-leaf1"),
-    ):
+    for wrong in (down("p1-s1-h1:eth0", 5, 10), Fault(at=Duration(0), kind="node-kill", target="frontend-leaf1")):
         with pytest.raises(ScenarioError, match="is no part of the InfiniBand back end"):
             check_subnet_fault(wrong, fabric)
 
@@ -432,10 +426,7 @@ def test_of_full_packets_99_percent_are_payload(keys: str, headers: int) -> None
 
 @pytest.mark.parametrize(
     ("file", "overrides", "why"),
-    [
-        ("infiniband/fat-tree-32.yml", {"fabric.hosts": 16}, "has more than 64 HCAs"),
-        ("demo.yml", {}, "is Ethernet"),
-    ],
+    [("infiniband/fat-tree-32.yml", {"fabric.hosts": 16}, "has more than 64 HCAs"), ("demo.yml", {}, "is Ethernet")],
 )
 def test_no_lab_is_brought_up_for_what_has_no_wires(file: str, overrides: dict[str, object], why: str) -> None:
     text = f"name: t\ntopology: {{file: {ROOT / 'topologies' / file}}}\ntransport: {{kind: ib}}\n{SHIFT}\n"

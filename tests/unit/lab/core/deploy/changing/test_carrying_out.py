@@ -1,7 +1,5 @@
 """The end of a change: features end their parts, and routing that has not converged once more ends none of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import cast

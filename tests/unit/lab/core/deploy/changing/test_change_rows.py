@@ -1,7 +1,5 @@
 """The rows of a change, and the few lines that people see of them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -120,9 +118,6 @@ def test_a_deploy_is_told_as_things_that_are_made() -> None:
     assert len(grouped(rows)) <= 10
 
 
-# --- routing ----------------------------------------------------------------------------------------
-
-
 def test_sessions_that_keep_their_ends_stay_up() -> None:
     _, plan = planned()
     switch = plan.switches[0]
@@ -149,9 +144,6 @@ def test_lines_for_daemons_are_one_row_for_each() -> None:
     assert rows[0].detail == "neighbor down0 timers 3 9"
     (group,) = grouped(rows)
     assert group.what == f"bgpd of {len(rows)} nodes" and f"({len(rows)} lines)" in group.detail
-
-
-# --- groups -----------------------------------------------------------------------------------------
 
 
 def row(node: str, **fields: object) -> ChangeRow:

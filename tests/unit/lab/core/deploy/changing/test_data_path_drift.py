@@ -1,7 +1,5 @@
 """The numbers of a data path beside those of its plan: what somebody wrote into the maps is found and written again."""
 
-from __future__ import annotations
-
 import pytest
 from memory_maps import maps_in_memory
 

@@ -1,7 +1,5 @@
 """The programs and maps that a lab was deployed with stay as large as they are: what does not fit is said before."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -66,7 +64,6 @@ def test_ports_without_room_are_told_with_the_room_there_is(run: Path) -> None:
 def test_what_lacks_room_beside_ports_is_told_as_what_it_is(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is sent to remove ports where it is something else that is too much."""
     tables = plan().tables
-    assert tables is not None
     hold(monkeypatch, maps_in_memory(64, buffers=len(tables.buffers)))
     assert obstacles(plan(), run) == []
     said = f"its data path was loaded with room for {len(tables.buffers)} buffers, and needs more now"

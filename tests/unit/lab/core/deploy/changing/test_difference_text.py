@@ -1,7 +1,5 @@
 """The difference of two values in words that a person reads: names without units, values with theirs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Drift beside the kernel's: configurations of daemons, and processes that ended; and what a journal knows of work."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The drift of namespaces: what a person changed is found, told and undone, and all else is left alone."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Repairs of namespaces: what the kernel has made by itself meanwhile is no mistake, and what it refuses is told."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Sequence
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A node that is made anew: what ran in it ends, whatever it was."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast

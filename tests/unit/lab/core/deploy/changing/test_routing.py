@@ -1,7 +1,5 @@
 """What becomes of routing daemons in a change: told, started beside others, ended, or all of a node started anew."""
 
-from __future__ import annotations
-
 import socket
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The events of a change: when it begins, what it did, and that it was undone."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

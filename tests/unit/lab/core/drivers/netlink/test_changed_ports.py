@@ -1,7 +1,5 @@
 """A port that is installed becomes one of another profile: what the kernel is told, and what its queues keep."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -43,7 +41,6 @@ def installs(plan: LabPlan) -> list[InstallPort]:
 
 
 def of_port(plan: LabPlan) -> tuple[InstallPort, PortProfile]:
-    assert plan.tables is not None
     (found,) = (item for item in installs(plan) if (item.node, item.name) == PORT)
     return found, plan.tables.profiles[found.profile]
 
@@ -96,7 +93,6 @@ def test_a_class_more_is_a_class_and_no_other() -> None:
 def test_a_lossless_class_more_has_its_gate() -> None:
     new = planned(qos__classes__extra={"dscp": [10], "strict": True, "lossless": True, "ecn": False})
     found = told(planned(), new)
-    assert found is not None
     assert [kind for kind, _ in found] == [NEW_CLASS, NEW_QDISC]
     assert found[0] == (NEW_CLASS, handle(new, "extra"))
 
@@ -152,6 +148,5 @@ def test_the_same_profile_has_one_number_where_several_networks_have_it() -> Non
         " nic: {per: host, ports: 1, rate: 400G}, qos: {preset: uec}}\n"
     )
     plan = plan_lab(load_topology_text(text, file="x.yml"), k=5000)
-    assert plan.tables is not None
     assert len(set(plan.tables.profiles)) == len(plan.tables.profiles)
     assert keep_numbers(plan, numbers_of(plan)) == plan

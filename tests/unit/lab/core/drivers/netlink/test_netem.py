@@ -1,7 +1,5 @@
 """Messages of the wire against what iproute2 6.1 sends for the same commands, and HTB classes read and written."""
 
-from __future__ import annotations
-
 from testbed.base.linux import traffic_control as traffic
 from testbed.base.linux.rtnetlink import TCA_OPTIONS, attributes, messages
 from testbed.lab.core.drivers.netlink import netem as wire
@@ -99,7 +97,6 @@ def test_a_port_is_delayed_in_order_and_undone_without_its_own_program() -> None
 
 def test_classes_read_back_as_they_were_made() -> None:
     line = wire.parse_class(body_of(traffic.new_htb_line_class(9, 400_000_000, 25_000, 1500)))
-    assert line is not None
     assert (line.handle, line.parent) == (0x10001, 0x10000)
     assert (line.rate, line.ceil, line.quantum, line.rank) == (50_000_000, 50_000_000, 1514, 0)
     assert line.buffer == line.cbuffer == 500_000 >> 6, "500 us in ticks of 64 ns"
@@ -110,21 +107,13 @@ def test_classes_read_back_as_they_were_made() -> None:
             )
         )
     )
-    assert item is not None
     assert (item.handle, item.rate, item.ceil, item.quantum, item.rank) == (0x10013, 1, 50_000_000, 4000, 1)
     assert (item.buffer, item.cbuffer) == (0, 500_000 >> 6), "it saves up nothing that the line has no tokens for"
 
 
 def test_a_changed_class_is_written_as_read() -> None:
     fast = HtbClass(
-        handle=0x10013,
-        parent=0x10001,
-        rate=5_000_000_000,
-        ceil=50_000_000_000,
-        buffer=1,
-        cbuffer=2,
-        quantum=3,
-        rank=1,
+        handle=0x10013, parent=0x10001, rate=5_000_000_000, ceil=50_000_000_000, buffer=1, cbuffer=2, quantum=3, rank=1
     )
     assert wire.parse_class(body_of(wire.change_class(9, fast))) == fast, "rates beyond 32 bits too"
     assert wire.parse_class(b"\0" * 20 + bytes.fromhex("0800010074626600")) is None

@@ -1,7 +1,5 @@
 """Messages that make VXLAN and VRF devices, and set bridge ports."""
 
-from __future__ import annotations
-
 import socket
 import struct
 from ipaddress import IPv4Address
@@ -36,13 +34,7 @@ def test_a_vxlan_device_learns_nothing_and_hands_on_the_dscp() -> None:
     assert info[nl.IFLA_INFO_KIND] == b"vxlan\0"
     options = fields(info[nl.IFLA_INFO_DATA])
     # linux/if_link.h: IFLA_VXLAN_ID, LOCAL, TOS (1: inherit), LEARNING, PORT
-    assert options == {
-        1: struct.pack("=I", 10101),
-        4: VTEP.packed,
-        6: b"\1",
-        7: b"\0",
-        15: (4789).to_bytes(2, "big"),
-    }
+    assert options == {1: struct.pack("=I", 10101), 4: VTEP.packed, 6: b"\1", 7: b"\0", 15: (4789).to_bytes(2, "big")}
 
 
 def test_a_bridge_port_is_set_as_bridge_link_set_does() -> None:

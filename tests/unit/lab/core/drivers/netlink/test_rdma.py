@@ -1,7 +1,5 @@
 """RDMA devices: which ports get one, their names, the messages, and why a machine cannot give them."""
 
-from __future__ import annotations
-
 import errno
 from dataclasses import replace
 from pathlib import Path
@@ -74,10 +72,7 @@ def test_a_port_of_a_generated_host_that_is_on_no_rail_gets_none() -> None:
 
 @pytest.mark.parametrize(
     ("said", "hosts"),
-    [
-        ("kinds: {host: {rdma: rxe}}", ["p1-s1-h1", "p1-s1-h2"]),
-        ("nodes: {p1-s1-h2: {rdma: rxe}}", ["p1-s1-h2"]),
-    ],
+    [("kinds: {host: {rdma: rxe}}", ["p1-s1-h1", "p1-s1-h2"]), ("nodes: {p1-s1-h2: {rdma: rxe}}", ["p1-s1-h2"])],
 )
 def test_it_may_be_said_of_the_fabrics_hosts(said: str, hosts: list[str]) -> None:
     text = f"name: rd\nfabric: {{design: single-switch, hosts: 2, gpus: 1}}\ntopology: {{{said}}}\n"
@@ -112,9 +107,6 @@ def test_names_fit_and_stay_apart() -> None:
     assert device_name("l" * 24, "n" * 32, "rail1") == f"{'l' * 24}-{'n' * 32}-rail1"
 
 
-# ------------------------------------------------------------------ netlink
-
-
 def test_messages_name_the_device_its_kind_and_its_interface() -> None:
     ((kind, flags, _, body),) = messages(rdma.new_rxe_device("lab-h1-rail1", "rail1"))
     assert (kind, flags & 1) == (5 << 10 | 3, 1)
@@ -124,13 +116,7 @@ def test_messages_name_the_device_its_kind_and_its_interface() -> None:
         51: b"rail1\0",
     }
     ((kind, _, _, body),) = messages(rdma.delete_device(7))
-    assert (kind, [(number, bytes(value)) for number, value in attributes(body)]) == (
-        5 << 10 | 4,
-        [(1, b"\x07\0\0\0")],
-    )
-
-
-# ------------------------------------------------------------------ the machine
+    assert (kind, [(number, bytes(value)) for number, value in attributes(body)]) == (5 << 10 | 4, [(1, b"\x07\0\0\0")])
 
 
 def test_an_older_kernel_is_refused_with_the_reason() -> None:
@@ -166,9 +152,6 @@ def test_a_lab_without_rdma_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) ->
     require_rdma(generated())
     with pytest.raises(AssertionError, match="not asked for"):
         require_rdma(generated(rdma=Rdma.RXE))
-
-
-# ------------------------------------------------------------------ the fake kernel
 
 
 def realise(machine: FakeMachine, plan: LabPlan) -> tuple[FakeKernel, dict[str, int]]:

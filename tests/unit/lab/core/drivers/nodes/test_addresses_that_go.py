@@ -1,7 +1,5 @@
 """Addresses of switches that go, and whose subnets are other switches' from then on."""
 
-from __future__ import annotations
-
 from odd_pairs import PAIRS, lab_said
 
 from testbed.lab.core.drivers.nodes.changing import kernel_changes

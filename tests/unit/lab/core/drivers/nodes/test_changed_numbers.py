@@ -1,7 +1,5 @@
 """What a change of numbers alone does to the kernel: it reaches every port that goes by them, and makes none anew."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Commands of a node are looked for where ours are, and last beside our interpreter."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The count of unsigned segments in the text of /proc/net/netstat."""
 
-from __future__ import annotations
-
 from testbed.lab.core.drivers.nodes.unsigned import parse_unsigned
 
 TEXT = """TcpExt: SyncookiesSent TCPMD5NotFound TCPMD5Failure

@@ -1,7 +1,5 @@
 """The arithmetic of the calibration: what of the machine's CPU time was the measurement's own."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.lab.core.drivers.probing.calibration import QUIET_SHARE, least_bits_per_cpu_s, own_cpu_s

@@ -1,12 +1,12 @@
 """What is kept of the probes and when it is asked again, and which mechanism each feature gets."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,9 +34,6 @@ def machine_with(*, programs: tuple[str, ...] | None = None, **answers: str) -> 
     named = {name.replace("__", "."): why for name, why in answers.items()}
     assert set(named) <= set(ANSWERS)
     return Capabilities(answers=ANSWERS | named, programs=found, libbpf="1.1", kernel="6.12.0")
-
-
-# ------------------------------------------------------------------ mechanisms
 
 
 def test_a_machine_with_everything() -> None:
@@ -101,9 +98,6 @@ def test_without_frr_docker_or_programs() -> None:
         assert "apt-get install" in found[feature].remedy
 
 
-# ------------------------------------------------------------------ keeping
-
-
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Which probes ran, on a machine that answers "" to everything."""
@@ -127,6 +121,13 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ran
 
 
+def edit_kept(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change what is kept of the probes."""
+    kept = json.loads((directory / FILE_NAME).read_text())
+    change(kept)
+    (directory / FILE_NAME).write_text(json.dumps(kept))
+
+
 def test_probed_once_and_again_on_request(tmp_path: Path, counted: list[str]) -> None:
     first = probe_capabilities(tmp_path)
     assert probe_capabilities(tmp_path) == first
@@ -140,8 +141,7 @@ def test_probed_again_after_a_reboot_or_with_another_libbpf(
     tmp_path: Path, counted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     probe_capabilities(tmp_path)
-    kept = json.loads((tmp_path / FILE_NAME).read_text())
-    (tmp_path / FILE_NAME).write_text(json.dumps(kept | {"key": "another boot"}))
+    edit_kept(tmp_path, lambda kept: kept.update(key="another boot"))
     probe_capabilities(tmp_path)
     monkeypatch.setattr(ebpf_probe, "libbpf_version", lambda: "1.5")
     probe_capabilities(tmp_path)
@@ -150,18 +150,14 @@ def test_probed_again_after_a_reboot_or_with_another_libbpf(
 
 def test_programs_that_did_not_load_are_tried_again(tmp_path: Path, counted: list[str]) -> None:
     probe_capabilities(tmp_path)
-    kept = json.loads((tmp_path / FILE_NAME).read_text())
-    kept["answers"]["ebpf.port programs"] = "linux/types.h: file not found"
-    (tmp_path / FILE_NAME).write_text(json.dumps(kept))
+    edit_kept(tmp_path, lambda kept: kept["answers"].update({"ebpf.port programs": "linux/types.h: file not found"}))
     assert probe_capabilities(tmp_path).why("ebpf.port programs") == "no clang"
     assert counted == ["kernel", "port programs"]
 
 
 def test_a_file_without_the_answer_for_a_marker_is_not_enough(tmp_path: Path, counted: list[str]) -> None:
     probe_capabilities(tmp_path)
-    kept = json.loads((tmp_path / FILE_NAME).read_text())
-    del kept["answers"]["qdisc.red"]
-    (tmp_path / FILE_NAME).write_text(json.dumps(kept))
+    edit_kept(tmp_path, lambda kept: kept["answers"].pop("qdisc.red"))
     assert probe_capabilities(tmp_path).works("qdisc.red")
     assert counted == ["kernel", "kernel"]
 
@@ -173,9 +169,7 @@ def test_answers_that_other_code_asked_for_are_not_enough(
     with monkeypatch.context() as patch:
         patch.setattr(capabilities, "_ASKING", capabilities._ASKING[:-1])
         probe_capabilities(tmp_path)
-    kept = json.loads((tmp_path / FILE_NAME).read_text())
-    del kept["answers"]["sysctl.bridged frames"]
-    (tmp_path / FILE_NAME).write_text(json.dumps(kept))
+    edit_kept(tmp_path, lambda kept: kept["answers"].pop("sysctl.bridged frames"))
     assert probe_capabilities(tmp_path).works("sysctl.bridged frames")
     assert counted == ["kernel", "kernel"]
 
@@ -198,9 +192,6 @@ def test_others_than_root_keep_nothing(tmp_path: Path, counted: list[str], monke
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     probe_capabilities(tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-# ------------------------------------------------------------------ programs, modules, devices
 
 
 def program(directory: Path, name: str, says: str) -> Path:

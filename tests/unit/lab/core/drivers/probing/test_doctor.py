@@ -1,7 +1,5 @@
 """The doctor's verdicts, the FRR search, and that probing leaves nothing behind."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

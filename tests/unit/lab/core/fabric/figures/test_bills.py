@@ -1,7 +1,5 @@
 """What a design costs, and the power that it takes, against an example that was worked out by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Which cable a link has: by what its file says, by its delay, by where it is."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.base.errors import SpecError

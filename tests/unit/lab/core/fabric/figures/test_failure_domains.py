@@ -1,7 +1,5 @@
 """What GPUs lose which share of their bandwidth when one switch, link or plane dies, in closed forms and by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -84,10 +82,7 @@ def test_gpus_that_share_a_nic_lose_it_together() -> None:
 
 
 def test_a_rail_without_spines_is_lost_alone() -> None:
-    assert told(build("rail-only", hosts=4, gpus=8)) == {
-        "NIC link": (32, 1, 1.0),
-        "rail switch": (8, 4, 1.0),
-    }
+    assert told(build("rail-only", hosts=4, gpus=8)) == {"NIC link": (32, 1, 1.0), "rail switch": (8, 4, 1.0)}
 
 
 def test_more_rails_on_a_switch_are_a_larger_domain() -> None:

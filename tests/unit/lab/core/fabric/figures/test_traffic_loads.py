@@ -1,7 +1,5 @@
 """Oversubscription of rail and all-to-all traffic: closed forms, published designs, loads counted link by link."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from itertools import product
 
@@ -10,14 +8,7 @@ from equal_paths import shortest_hops
 from hand_made import by_hand
 
 from testbed.base.units import Rate
-from testbed.lab.core.fabric import (
-    FabricParams,
-    NicParams,
-    RailParams,
-    UplinkParams,
-    generate_fabric,
-    measure_sizing,
-)
+from testbed.lab.core.fabric import FabricParams, NicParams, RailParams, UplinkParams, generate_fabric, measure_sizing
 from testbed.lab.core.fabric.figures.traffic import TrafficLoad, TrafficPattern
 from testbed.lab.core.model import Lab, LinkKind, Role, Routing
 
@@ -37,9 +28,6 @@ def ratios(lab: Lab) -> dict[tuple[str, TrafficPattern], float | None]:
     return {place: load.oversubscription for place, load in loads(lab).items()}
 
 
-# --- closed forms ------------------------------------------------------------------------------------
-
-
 def test_rail_traffic_stays_on_the_leaf_and_all_to_all_goes_through_the_spines() -> None:
     """One segment of 8 hosts with 4 rails under 4 uplinks of a leaf: 2:1 by tier. Of what a NIC sends to the other half
     a quarter is for its own rail, so three quarters of 8 x 400G go up 4 x 400G."""
@@ -52,12 +40,7 @@ def test_rail_traffic_stays_on_the_leaf_and_all_to_all_goes_through_the_spines()
 
 def test_between_segments_both_go_through_the_spines() -> None:
     lab = build("rail-optimized", segments=2, hosts=8, gpus=4, spines=4)
-    assert ratios(lab) == {
-        ("hosts", RAIL): 1.0,
-        ("hosts", ALL): 1.5,
-        ("segments", RAIL): 2.0,
-        ("segments", ALL): 2.0,
-    }
+    assert ratios(lab) == {("hosts", RAIL): 1.0, ("hosts", ALL): 1.5, ("segments", RAIL): 2.0, ("segments", ALL): 2.0}
 
 
 def test_rails_without_spines_carry_rail_traffic_alone() -> None:
@@ -171,9 +154,6 @@ def test_too_many_leaves_under_a_narrow_ecmp_are_not_told() -> None:
     assert (load.oversubscription, load.is_joined) == (None, True)
 
 
-# --- by hand -----------------------------------------------------------------------------------------
-
-
 def test_a_slow_link_sets_what_plain_ecmp_carries() -> None:
     """200G from each leaf, half of it over each spine: 100G over a link of 40G."""
     roles = {"leaf1": Role.RAIL, "leaf2": Role.RAIL, "spine1": Role.SPINE, "spine2": Role.SPINE}
@@ -189,9 +169,6 @@ def test_planes_of_their_own_are_told_from_rails_without_spines() -> None:
     assert ratios(by_hand(dual, roles)) == {("hosts", ALL): 1.0}
     apart = by_hand([("h1", "a1", 200), ("h2", "b1", 200)], roles)
     assert loads(apart)["hosts", ALL].joined == 0.0
-
-
-# --- against a count link by link --------------------------------------------------------------------
 
 
 def counted(lab: Lab, between: str, pattern: TrafficPattern) -> float:
@@ -250,9 +227,6 @@ def test_classes_of_switches_carry_what_pairs_of_nics_do(design: str, shape: dic
     assert levels
     for level, pattern in product(levels, (RAIL, ALL)):
         assert found[level, pattern] == pytest.approx(max(1.0, counted(lab, level, pattern))), (level, pattern)
-
-
-# --- large -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough

@@ -1,7 +1,5 @@
 """As few processes have endpoints as keep up with the NICs of these."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Endpoints beside a scenario are told what those of a scenario over UET are."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The `qos:` section becomes a `QosPolicy`: presets, overrides at every level, priorities, weights."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.base.errors import SpecError
@@ -56,9 +54,6 @@ def by_name(found: QosProfile) -> dict[str, TrafficClass]:
 
 def bdp(value: float) -> Depth:
     return Depth(value, DepthUnit.BDP)
-
-
-# ---------------------------------------------------------------------- the whole section
 
 
 def test_without_the_section_ports_are_plain() -> None:
@@ -165,13 +160,9 @@ def test_the_files_classes_are_all_where_no_preset_is_named() -> None:
     assert set(by_name(profile(" {classes: {x: {default: true}, y: {dscp: [10]}}}"))) == {"x", "y"}
 
 
-# ---------------------------------------------------------------------- classes
-
-
 def test_a_class_of_the_preset_is_changed_key_by_key() -> None:
     before = by_name(profile(" {preset: cisco}"))["rdma"]
     after = by_name(profile(" {preset: cisco, classes: {rdma: {ecn: {pmax: 0.5}, dscp: [24]}}}"))["rdma"]
-    assert before.ecn is not None
     assert after.ecn == EcnCurve(kmin=before.ecn.kmin, kmax=before.ecn.kmax, pmax=0.5)
     assert after.dscp == (24,)
     assert (after.weight, after.lossless, after.priority) == (before.weight, before.lossless, before.priority)
@@ -218,9 +209,6 @@ def test_a_preset_class_made_strict_loses_its_weight_and_made_lossy_its_pauses()
     assert (found["rdma"].weight, found["rdma"].pfc) == (0, None)
 
 
-# ---------------------------------------------------------------------- layers
-
-
 def test_the_later_layer_wins_key_by_key() -> None:
     found = policy(
         """
@@ -236,7 +224,6 @@ def test_the_later_layer_wins_key_by_key() -> None:
 
     def rtt_us(node: str, interface: str = "x") -> float:
         base_rtt = found.of(node, interface).base_rtt
-        assert base_rtt is not None
         return base_rtt.ns / 1000
 
     assert rtt_us("p1-s1-h1") == 1
@@ -333,9 +320,6 @@ def test_automatic_thresholds_take_back_those_of_outer_layers() -> None:
     assert found.of("p1-s1-rail1").classes[0].pfc == PfcThresholds(xoff=Depth(100_000))
 
 
-# ---------------------------------------------------------------------- problems
-
-
 def test_a_fault_of_the_fabric_is_told_once_however_many_layers_inherit_it() -> None:
     error = refused(
         """
@@ -378,9 +362,6 @@ def test_a_buffer_that_holds_its_reserves_exactly_is_enough() -> None:
     assert "36.112 kB at least" in error.problems[0].message
 
 
-# ---------------------------------------------------------------------- writing
-
-
 def test_a_written_topology_reads_back_with_its_qos() -> None:
     settings = [
         "qos.preset=uec",
@@ -392,7 +373,6 @@ def test_a_written_topology_reads_back_with_its_qos() -> None:
     text = render_topology("pod", "rail-optimized", settings)
     assert "qos:\n  preset: uec\n" in text
     written = load_topology_text(text, file="pod.yml")
-    assert written.qos is not None
     assert len(written.qos.profiles) == 3
     rail = by_name(written.qos.of("p1-s1-rail1"))["rdma"]
     assert rail.ecn == EcnCurve(kmin=bdp(0.1), kmax=Depth(150_000), mark_at=MarkAt.DEQUEUE)

@@ -1,7 +1,5 @@
 """`load_balancing` as it is written: adaptive and static modes, and what is hashed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -25,7 +23,6 @@ MULTI_POD = Path(__file__).parents[6] / "topologies" / "multi-pod.yml"
 
 def balancing(text: str) -> LoadBalancing:
     lab = load_topology_text(f"{POD}qos: {{preset: uec, load_balancing: {text}}}\n", file="t.yml")
-    assert lab.qos is not None
     return lab.qos.profiles[0].load_balancing
 
 
@@ -81,9 +78,6 @@ def test_the_kernel_is_told_its_fields() -> None:
     assert said == {"3"}
 
 
-# --- what is planned of it --------------------------------------------------------------------------------
-
-
 def multi_pod(mode: str) -> tuple[Lab, LabPlan]:
     lab = load_topology(MULTI_POD, overrides={"qos.preset": "uec", "qos.load_balancing.mode": mode})
     return lab, plan_lab(lab, k=1)
@@ -92,7 +86,6 @@ def multi_pod(mode: str) -> tuple[Lab, LabPlan]:
 def test_destinations_are_numbered_by_their_addresses_and_tiers_divide_what_is_left() -> None:
     lab, plan = multi_pod("static")
     tables = plan.tables
-    assert tables is not None
     addresses = [nic.address.ip for host in plan.hosts for nic in host.nics if nic.address is not None]
     assert list(tables.destinations) == [(int(one), number) for number, one in enumerate(sorted(addresses))]
     strides = {buffer.node: buffer.stride for buffer in tables.buffers if buffer.node}
@@ -108,7 +101,6 @@ def test_destinations_are_numbered_by_their_addresses_and_tiers_divide_what_is_l
 
 def test_hosts_of_a_leaf_are_divided_evenly_over_the_paths_to_it() -> None:
     _, plan = multi_pod("static")
-    assert plan.tables is not None
     buffer = replace(plan.tables.buffers[1], stride=1)
     first = [IPv4Address(one) for one, _ in plan.tables.destinations[:8]]
     assert [pinned_path(plan.tables, buffer, one, 4) for one in first] == [0, 1, 2, 3, 0, 1, 2, 3]
@@ -118,7 +110,6 @@ def test_an_outline_pins_the_same_destinations() -> None:
     """Without their numbers all of them would be the first, on one path."""
     lab, plan = multi_pod("static")
     outlined = outline_lab(lab, k=1).tables
-    assert outlined is not None and plan.tables is not None
     assert outlined.destinations == plan.tables.destinations and len(outlined.destinations) > 1
 
 
@@ -127,7 +118,6 @@ def test_an_outline_pins_the_same_destinations() -> None:
 )
 def test_tables_are_planned_where_they_are_needed(mode: str, pins: bool, adapts: bool) -> None:
     _, plan = multi_pod(mode)
-    assert plan.tables is not None
     assert bool(plan.tables.destinations) is pins and bool(plan.tables.egresses) is adapts
     assert plan.tables.asks_kernel is (pins or adapts)
 
@@ -138,7 +128,6 @@ def test_the_queues_behind_interfaces_keep_the_numbers_of_a_lab_that_is_up() -> 
     after = keep_numbers(
         plan_lab(load_topology_text(text.replace("spines: 2", "spines: 3"), file="t.yml"), k=1), numbers_of(before)
     )
-    assert after.tables is not None
     ports = {(item.node, item.ifindex): item.port for item in after.operations if isinstance(item, InstallPort)}
     nodes = [buffer.node for buffer in after.tables.buffers]
     assert list(after.tables.egresses) == sorted(after.tables.egresses)

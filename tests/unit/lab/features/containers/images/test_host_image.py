@@ -1,7 +1,5 @@
 """The image of hosts: what it has of the testbed runs with nothing else of the testbed beside it."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

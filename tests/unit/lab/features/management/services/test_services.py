@@ -1,6 +1,4 @@
-"""What services are made of: their files, users, capabilities and ports; and where they are to be found."""
-
-from __future__ import annotations
+"""What services are made of beside what tests/golden/services has: users, capabilities, ports, and where they are."""
 
 import hashlib
 import hmac
@@ -153,37 +151,10 @@ def test_paths_of_sockets_are_short_enough() -> None:
         assert len(str(at.own / SOCKET)) < 108
 
 
-def test_dns_knows_every_node_by_both_names() -> None:
-    text = text_of(place("dns", "mgmt1"))
-    assert "192.168.0.3 h1 h1.lab\n" in text
-    assert "listen-address=192.168.0.1\n" in text
-
-
-def test_dhcp_leases_to_known_macs_and_names_only_servers_that_there_are() -> None:
-    text = text_of(place("dhcp", "mgmt1"))
-    assert "\n02:00:00:00:00:03,h1,192.168.0.3,1h\n" in text
-    assert "dhcp-ignore=tag:!known\n" in text
-    assert "dhcp-option=option:dns-server,192.168.0.1\n" in text
+def test_dhcp_names_only_servers_that_there_are() -> None:
     alone = text_of(place("dhcp", "mgmt1", "dhcp"))
     assert "ntp-server" not in alone
     assert "dhcp-option=option:dns-server\n" in alone
-
-
-def test_time_never_sets_the_clock() -> None:
-    for node in NODES:
-        (program,) = REGISTRY["time"].programs(place("time", node))
-        assert "-x" in program.arguments
-        assert "sys_time" not in program.capabilities
-
-
-def test_syslog_reads_what_runs_on_the_node_and_tells_senders_by_their_addresses() -> None:
-    switch, host, server = (text_of(place("syslog", node)) for node in ("leaf1", "h1", "mgmt1"))
-    assert "/leaf1/bgpd.log" in switch and "/leaf1/ssh/log" in switch
-    assert "bgpd.log" not in host and "/h1/dns/log" not in host
-    nodes = json.loads(REGISTRY["syslog"].files(place("syslog", "mgmt1"))["nodes.json"].text)
-    assert {"index": "192.168.0.3", "value": "h1"} in nodes["table"]
-    assert '"nodes", $fromhost-ip' in server
-    assert "%HOSTNAME%" not in server
 
 
 def test_ssh_has_a_key_of_each_node_and_shows_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,31 +281,32 @@ def test_only_a_collector_of_this_machine_needs_its_network() -> None:
     assert handed_on == ["", MACHINE_NETWORK]
 
 
-def test_a_missing_program_is_named_with_its_apt_line(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("services", "said", "hint"),
+    [
+        ("time", "the service time needs the package chrony", "apt-get install chrony"),
+        (
+            "slurm",
+            "the service slurm needs the packages munge, slurmctld, slurmd and slurm-client, which are",
+            "apt-get install munge slurmctld slurmd slurm-client",
+        ),
+        (
+            "dns, dhcp, redfish",
+            "services dns, dhcp and redfish need the packages dnsmasq-base and",
+            "apt-get install dnsmasq-base; pip install sushy-tools==2.2.0",
+        ),
+    ],
+)
+def test_all_missing_packages_are_named_with_the_line_that_installs_them(
+    monkeypatch: pytest.MonkeyPatch, services: str, said: str, hint: str
+) -> None:
     from testbed.lab.features.management.services_apply import require_services
 
-    lab = load_topology_text(TEXT.format(services="[time]"), file="lab.yml")
     monkeypatch.setattr(type(PROGRAMS[0]), "locate", lambda *_: None)
-    with pytest.raises(PlanError, match="the service time needs the package chrony") as caught:
-        require_services(lab)
+    with pytest.raises(PlanError, match=said) as caught:
+        require_services(load_topology_text(TEXT.format(services=f"[{services}]"), file="lab.yml"))
     assert (caught.value.code, caught.value.field) == ("no-package", "networks.management.services")
-    assert caught.value.hint == "apt-get install chrony"
-    several = load_topology_text(TEXT.format(services="[slurm]"), file="lab.yml")
-    with pytest.raises(
-        PlanError, match="the service slurm needs the packages munge, slurmctld, slurmd and slurm-client, which are"
-    ) as caught:
-        require_services(several)
-    assert caught.value.hint == "apt-get install munge slurmctld slurmd slurm-client"
-
-
-def test_all_missing_packages_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from testbed.lab.features.management.services_apply import require_services
-
-    lab = load_topology_text(TEXT.format(services="[dns, dhcp, redfish]"), file="lab.yml")
-    monkeypatch.setattr(type(PROGRAMS[0]), "locate", lambda *_: None)
-    with pytest.raises(PlanError, match="services dns, dhcp and redfish need the packages dnsmasq-base and") as caught:
-        require_services(lab)
-    assert caught.value.hint == "apt-get install dnsmasq-base; pip install sushy-tools==2.2.0"
+    assert caught.value.hint == hint
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
@@ -354,16 +326,12 @@ def test_every_expression_of_a_dashboard_names_a_metric_that_we_export(path: Pat
     assert all('network=~"$network"' in one for one in of_ports if not one.startswith("label_values"))
 
 
-def test_a_service_on_the_server_alone_is_on_no_other_node() -> None:
-    assert RunsOn.SERVER.includes("mgmt1", "mgmt1", host=False)
-    assert not RunsOn.SERVER.includes("h1", "mgmt1", host=True)
-    assert RunsOn.MANAGED.includes("h1", "mgmt1", host=True)
-    assert not RunsOn.MANAGED.includes("mgmt1", "mgmt1", host=False)
-
-
-def test_a_service_of_hosts_is_on_no_switch() -> None:
-    found = {node for node in NODES if RunsOn.HOSTS.includes(node, "mgmt1", host=node == "h1")}
-    assert found == {"mgmt1", "h1"}
+@pytest.mark.parametrize(
+    ("runs_on", "nodes"),
+    [(RunsOn.SERVER, {"mgmt1"}), (RunsOn.MANAGED, {"leaf1", "h1"}), (RunsOn.HOSTS, {"mgmt1", "h1"})],
+)
+def test_a_service_is_where_it_runs(runs_on: RunsOn, nodes: set[str]) -> None:
+    assert {node for node in NODES if runs_on.includes(node, "mgmt1", host=node == "h1")} == nodes
 
 
 def test_a_switch_asks_for_its_log_ins_and_shows_no_secret() -> None:

@@ -1,7 +1,5 @@
 """The service slurm: its configuration, what is read of its state, its key, and the ports that its hosts may use."""
 
-from __future__ import annotations
-
 import pwd
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path

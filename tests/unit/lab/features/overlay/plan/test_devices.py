@@ -1,7 +1,5 @@
 """VRFs that are devices of the kernel: in the namespace of their switch, and all else as where they are namespaces."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from typing import TypeVar
@@ -132,18 +130,12 @@ def test_wires_lead_from_table_to_table(devices: LabPlan) -> None:
         end.name: end for item in of(devices, CreateVeth) for end in (item.a, item.b) if end.node == FAR and end.master
     }
     wires = {name: end.master - FIRST_VRF for name, end in ends.items() if name.startswith("t")}
-    assert wires == {
-        "tfe-ffffff": 254,
-        "tffffff-fe": 16_777_215,
-        "tc352-ffffff": 50_002,
-        "tffffff-c352": 16_777_215,
-    }
+    assert wires == {"tfe-ffffff": 254, "tffffff-fe": 16_777_215, "tc352-ffffff": 50_002, "tffffff-c352": 16_777_215}
     routes = {(item.ifindex, item.table) for item in of(devices, AddRoute) if item.node == FAR}
     assert routes == {(end.ifindex, FIRST_TABLE + end.master - FIRST_VRF) for n, end in ends.items() if n in wires}
 
 
 def test_what_evpn_brings_and_what_hosts_have_is_the_same(devices: LabPlan, namespaces: LabPlan) -> None:
-    assert devices.overlay is not None and namespaces.overlay is not None
     assert devices.overlay.expected == namespaces.overlay.expected
     assert devices.overlay.nics == namespaces.overlay.nics
     assert devices.hosts == namespaces.hosts

@@ -1,7 +1,5 @@
 """Routers outside, as they are planned: nodes, sessions, what is believed, and what is refused."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Interface, IPv4Network
 
 import pytest
@@ -80,7 +78,6 @@ def test_its_port_is_in_the_vrf_of_a_leaf_that_has_no_nic_of_the_tenant(plan: La
 
 def test_what_is_believed_and_told(plan: LabPlan) -> None:
     peer = vrf(plan, f"{BORDER}-red").external
-    assert peer is not None
     assert (peer.asn, peer.accepts, peer.announces) == (64999, (OUTSIDE, PAIR), (WEB, DB))
     assert vrf(plan, f"{FAR}-red").external is None
     (router,) = plan.routers
@@ -130,8 +127,7 @@ def test_a_lab_without_any_is_as_before() -> None:
 
 
 @pytest.mark.parametrize(
-    "prefix",
-    ["10.7.0.0/24", "172.18.0.0/24", "100.64.1.0/24", "192.168.4.0/24", "224.0.0.0/8", "169.254.0.0/24"],
+    "prefix", ["10.7.0.0/24", "172.18.0.0/24", "100.64.1.0/24", "192.168.4.0/24", "224.0.0.0/8", "169.254.0.0/24"]
 )
 def test_prefixes_of_the_lab_are_refused(prefix: str) -> None:
     with pytest.raises(PlanError, match="overlaps") as raised:

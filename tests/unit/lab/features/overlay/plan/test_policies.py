@@ -1,7 +1,5 @@
 """What passes between tenants, as it is planned: VRFs, wires, routes, and what may come in."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
@@ -149,7 +147,6 @@ def test_hosts_have_routes_to_those_that_their_tenant_talks_to(plan: LabPlan) ->
 
 def test_who_may_ask_whom(plan: LabPlan) -> None:
     overlay = plan.overlay
-    assert overlay is not None
     other = Service(protocol=ServiceProtocol.TCP, port=81)
     assert overlay.may_ask("red", "hub", other) and overlay.may_ask("hub", "red", other)
     assert overlay.may_ask("blue", "hub", HTTP) and overlay.may_ask("blue", "hub", ECHO)

@@ -1,7 +1,5 @@
 """Shares of tenants in a plan: the DSCPs of VXLAN, and the caps of ports."""
 
-from __future__ import annotations
-
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import InstallPort
 from testbed.lab.core.plan.overlay_operations import CreateVxlan
