@@ -369,7 +369,7 @@ class Draft:
         self._refuse(
             "limit-above-buffer",
             (limit if shared is None else _last(limit, shared)).path,
-            f"the limit ({said}) of {name!r} is above the {ByteCount(shared_bytes)} that all queues of the switch share",
+            f"the limit ({said}) of {name!r} is above the {ByteCount(shared_bytes)} that all queues of a switch have",
             "a queue holds no more than buffer.shared: enlarge that, or write a lower limit, or none",
         )
 

@@ -180,7 +180,7 @@ class QosResolver:
             )
 
     def _check_thresholds(self, policy: QosPolicy) -> None:
-        """Curves and pauses given in both bytes and BDP, and limits of queues, at the rates of the ports that have them."""
+        """Curves and pauses given in both bytes and BDP, and limits of queues, at the rates of the ports with them."""
         switches = {node.name for node in self.lab.nodes if node.kind is NodeKind.SWITCH}
         rates: dict[tuple[int, int], bool] = {}
         for link in self.lab.links:
