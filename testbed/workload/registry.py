@@ -14,7 +14,7 @@ from testbed.base.lazy import LazyMapping
 from testbed.base.names import choice_hint
 from testbed.workload.kinds.kind import FabricView, WorkloadKind
 from testbed.workload.parameters import Parameter, ParameterType, Values
-from testbed.workload.steps import Workload
+from testbed.workload.steps import Workload, sends_nothing
 
 _PARAMETERS_OF_FIELDS = {
     "size_bytes": "bytes",
@@ -51,12 +51,18 @@ def build_workload(kind: str, parameters: Mapping[str, Any], fabric: FabricView)
     for parameter in known.parameters:
         _check_ranks(parameter, parameters.get(parameter.name), fabric.ranks)
     try:
-        return known.build(values, fabric)
+        workload = known.build(values, fabric)
     except WorkloadError as error:
         field = _PARAMETERS_OF_FIELDS.get(error.field, error.field)
         if field == error.field or field not in by_name:
             raise
         raise WorkloadError(error.message, field=field, hint=error.hint) from error
+    if sends_nothing(workload) and not known.is_program:
+        field, hint = "kind", "more ranks, or a workload whose ranks send to each other"
+        if "span" in by_name:
+            field, hint = "span", "a longer span, a higher load or more sources"
+        raise WorkloadError("nothing is sent: a run would pass whatever the network does", field=field, hint=hint)
+    return workload
 
 
 def _check_ranks(parameter: Parameter, written: Any, ranks: int) -> None:

@@ -311,6 +311,11 @@ def fabric_pairs(workload: Workload) -> Iterator[tuple[int, int]]:
         yield request.client, request.server
 
 
+def sends_nothing(workload: Workload) -> bool:
+    """Tell whether no step sends and nobody asks for anything, so that no network could fail at it."""
+    return not workload.requests and not any(isinstance(step, Transfer | FoldedRing) for step in workload.steps)
+
+
 def payload_bytes(workload: Workload) -> int:
     """Return all payload: of transfers, and of requests with their answers."""
     asked = sum(one.request_bytes + one.output_tokens * one.chunk_bytes for one in workload.requests)

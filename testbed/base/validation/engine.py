@@ -22,7 +22,7 @@ from testbed.base.names import NODE_NAME, nearest
 from testbed.base.validation.by_kind import ByKind
 from testbed.base.validation.fields import OneOf, as_list, switch_word
 from testbed.base.validation.model import SpecModel
-from testbed.base.validation.synonyms import key_called
+from testbed.base.validation.synonyms import key_called, said_otherwise
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, format_path, quote
 from testbed.base.yaml.reader import cap_problems
@@ -285,6 +285,9 @@ class _Place:
         hint = f"did you mean '{meant}'?" if meant else f"known here: {', '.join(known) or 'none'}"
         if nearest(key, known, least=_MISSPELT) is None:
             hint = self._hint_elsewhere(key) or hint
+        if (ours := said_otherwise(key, self.detail["input"])) is not None:
+            where = "" if ours[0] in known else self._hint_elsewhere(ours[0])
+            hint = f"write {': '.join(ours)}{f': {where}' if where else ''}"
         if ":" in key:
             hint = "write a space after the colon"
         if key == "<<":

@@ -1,12 +1,14 @@
 """Keys by the names that people give them elsewhere: in other tools, in papers, and in other sections of these files.
 
 A word stands for the first of its keys that the section has. It is told as what was meant; nothing is read by it. What
-has another value, too, as an interval has beside a rate, is in the `ELSEWHERE` of its section instead.
+has another value, too, as an interval has beside a rate, is in the `ELSEWHERE` of its section instead, or below with
+what makes the value of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 
 _CALLED: Mapping[str, str] = {
     # links and ports
@@ -53,3 +55,29 @@ def key_called(word: str, known: Collection[str]) -> str | None:
     """Return which of the known keys a word is another name of; None for none of them."""
     word = word.lower()
     return next((key for key, others in _CALLED.items() if key in known and word in others.split()), None)
+
+
+def _two_to_the(value: object) -> str:
+    """The share of a dynamic threshold, which SONiC and SAI give by its exponent
+    (SAI_BUFFER_PROFILE_ATTR_SHARED_DYNAMIC_TH: 2^n)."""
+    known = re.fullmatch(r"[+-]?[0-9]{1,2}", str(value))
+    return "2 to the power of it" if known is None else f"{2.0 ** int(known[0]):g}"
+
+
+def _of_64_bits(value: object) -> str:
+    return str(value) if re.fullmatch(r"[0-9a-f:]+/64", str(value)) else "fd00:1::/64"
+
+
+_CONVERTED: Mapping[str, tuple[str, Callable[[object], str]]] = {
+    "dynamic_th": ("alpha", _two_to_the),
+    "ipv6": ("prefix6", _of_64_bits),
+}
+"""By a key of another tool, the one of ours, of whatever section, and what its value becomes."""
+
+
+def said_otherwise(word: str, value: object) -> tuple[str, str] | None:
+    """Return which key says what a word of another tool does, and with which value; None for any other word."""
+    if (found := _CONVERTED.get(word)) is None:
+        return None
+    key, converted = found
+    return key, converted(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from testbed.base.datapath.markers import KERNEL_MARKERS
@@ -83,4 +84,12 @@ def approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
         fixed = qos is not None and any(buffer.fixed_seed for buffer in qos.buffers)
         seeded = "as the topology says" if fixed else "anew for each run, by the run's seed"
         found.append(f"ECMP picks by a hash of our own, not by a switch ASIC's, which is seeded {seeded}.")
+    hashing = {buffer.node for buffer in qos.buffers if buffer.hash is HashEngine.EBPF} if qos is not None else set()
+    links = lab.model.tenant_links
+    groups = {nic for nic, count in Counter(link.nic for link in links).items() if count > 1}
+    if any(link.b.node not in hashing and link.nic not in groups for link in links):  # hosts hash for their groups
+        found.append(
+            "The source port of VXLAN, by which ECMP picks the path of a tenant's packets, is the kernel's: another one"
+            " for each connection of TCP and, of other packets, after each boot, whatever the run's seed."
+        )
     return found

@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from testbed.base.errors import SpecError, WorkloadError
+from testbed.base.errors import Position, SpecError, WorkloadError
 from testbed.base.units import Duration
 from testbed.workload.draws import draw_below
 from testbed.workload.formats import FileFormat, ImportOptions, load_workload, on_ranks, parse_comm_groups
-from testbed.workload.formats.source import decode_text, read_bytes
+from testbed.workload.formats.source import Faults, decode_text, read_bytes
 from testbed.workload.kinds.kind import FabricView, WorkloadKind, ranks_per_domain
 from testbed.workload.parameters import (
     Parameter,
@@ -27,7 +27,7 @@ from testbed.workload.parameters import (
     some_ranks,
     whole,
 )
-from testbed.workload.steps import Transfer, Workload
+from testbed.workload.steps import Transfer, Workload, sends_nothing
 from testbed.workload.tenants import Tenant, TenantPlacement, mix_tenants, place_tenants
 
 T = TypeVar("T")
@@ -190,6 +190,9 @@ def _trace(values: Values, fabric: FabricView) -> Workload:
     )
     file, file_format = values.text("file"), values.optional_text("format")
     workload = _found("file", lambda: load_workload(file, file_format, options=options))
+    if sends_nothing(workload):
+        message = "nothing in the file is sent: a run would pass whatever the network does"
+        Faults(file).stop("no-flows", message, at=Position(1, 1), hint="a file with a flow of more than 0 bytes")
     return on_ranks(workload, fabric.ranks)
 
 

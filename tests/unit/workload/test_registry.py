@@ -81,6 +81,27 @@ def test_a_file_that_is_not_there_is_wrong_where_it_is_named(parameters: dict[st
     assert refused.value.hint
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["0\n", "1\n0 1 3 100 0 2.0\n", "Nodes 2\nConnections 0\n", "0 0\n0 0\n"],
+    ids=["hpcc", "hpcc-no-bytes", "htsim", "alltoallv"],
+)
+def test_a_file_in_which_nothing_is_sent_is_refused_at_its_place(tmp_path: Path, text: str) -> None:
+    """It would have run, and passed whatever was expected of its network."""
+    (tmp_path / "none.txt").write_text(text)
+    format = "htsim" if text.startswith("Nodes") else "alltoallv" if text.startswith("0 0") else "hpcc"
+    with pytest.raises(SpecError) as refused:
+        build("trace", {"file": str(tmp_path / "none.txt"), "format": format}, ranks=2)
+    [problem] = refused.value.problems
+    assert problem.code == "no-flows" and problem.position is not None and problem.hint
+
+
+def test_a_workload_that_draws_no_flow_is_refused() -> None:
+    with pytest.raises(WorkloadError, match="nothing is sent") as refused:
+        build("mice", {"span": Duration(1), "load": 0.01})
+    assert refused.value.field == "span" and refused.value.hint
+
+
 @pytest.mark.parametrize("kind", ALL)
 def test_every_default_written_out_changes_nothing(kind: str) -> None:
     """What is optional is not in conflict with what it is by default; a model's parameters need a model."""

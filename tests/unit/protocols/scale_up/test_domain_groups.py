@@ -99,6 +99,14 @@ def test_sums_of_all_owners_use_the_links_as_the_formula_says(closing: Closing) 
     assert 0.85 < share_of(LINK, GPUS * size, took) <= 1
 
 
+def test_reads_that_wait_for_answers_to_those_before_are_not_late(closing: Closing) -> None:
+    domain = joined(closing, VirtualDomain(link=LINK, gpus=GPUS))
+    handles = [group_operation(domain, gpu, Kind.REDUCE, buffer(bytes(1 << 18)), 2) for gpu in range(GPUS)]
+    domain.run(domain.now + 1000 * MS, *handles)
+    lateness = domain.core.times()["lateness"]
+    assert lateness["count"] > GPUS * (1 << 18) // 4096 and lateness["max_ns"] < 1_000
+
+
 def test_links_that_lose_frames_lose_nothing_of_sums_and_copies(closing: Closing) -> None:
     """Copies, answers of members and those of the switch are sent again by links as all frames are."""
     retry = RetryConfig(outstanding_frames_max=32, replay_timer_ns=2 * MS, replay_count_max=255)

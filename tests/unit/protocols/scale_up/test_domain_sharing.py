@@ -7,6 +7,7 @@ queue has B / N, credits or not; with a queue of its own it has what the incast 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 
 import pytest
@@ -37,6 +38,35 @@ def test_a_switch_that_comes_late_says_by_how_much(closing: Closing) -> None:
     domain.now += 20_000_000
     domain.run(30_000_000)
     assert 19_000_000 < domain.core.times()["lateness"]["max_ns"] < 21_000_000
+
+
+@pytest.mark.parametrize("flow_control", list(FlowControl))
+@pytest.mark.parametrize("voq", [False, True])
+@pytest.mark.parametrize("most_ns", [0, 300_000])
+def test_frames_are_late_by_no_more_than_the_switch_is(
+    closing: Closing, flow_control: FlowControl, voq: bool, most_ns: int
+) -> None:
+    """Whatever they wait for besides, behind each other and for leave, is no lateness."""
+    random_source = random.Random(7)
+    link = dataclasses.replace(
+        LINK, delay_ns=50_000, flow_control=flow_control, capacity=(100, 100), xoff=(40, 40), xon=(20, 20)
+    )
+    gpus = 5
+    late_ns = functools.partial(random_source.randint, 0, most_ns)
+    domain = closing(VirtualDomain(link, gpus, voq=voq, late_ns=late_ns))
+    domain.run(5_000_000)
+    domain.core.forget_peaks()
+    handles = []
+    for _ in range(60):
+        gpu, peer = random_source.sample(range(gpus), 2)
+        kind = random_source.choice((Kind.READ, Kind.WRITE))
+        handles.append(domain.begin(gpu, kind, peer, bytes(random_source.randint(1, 1 << 15))))
+        domain.run(domain.now + random_source.randint(1, 1_000_000))
+    domain.run(LATE_NS, *(handles if flow_control is not FlowControl.NONE else ()))
+    lateness = domain.core.times()["lateness"]
+    assert lateness["count"] > 200
+    assert lateness["max_ns"] <= most_ns + 1_000
+    assert lateness["p50_ns"] < most_ns or not most_ns
 
 
 @pytest.mark.parametrize("flow_control", [FlowControl.CREDITS, FlowControl.PFC])

@@ -8,7 +8,10 @@ from incast import FRAME_BYTES, FRAME_NS, RATE_BPS, Incast, request
 from virtual_domain import Closing
 
 from testbed.protocols.errors import UsageError
+from testbed.protocols.scale_up.domain import build as scale_up_domain
+from testbed.protocols.scale_up.domain.binding import LinkConfig
 from testbed.protocols.scale_up.domain.link import FlowControl, LinkSettings
+from testbed.protocols.scale_up.domain.switch_core import SwitchCore
 
 DELAY_NS = 20_000
 FRAMES = 300
@@ -96,6 +99,40 @@ def test_a_frame_in_anothers_name_is_refused(closing: Closing) -> None:
     assert core.counters()[1]["refused"] == 3
     assert [port for port, data in sent if data[14] != 0x5C] == [2]
     assert core.held(1, 0) == 0
+
+
+def behind_others(closing: Closing) -> SwitchCore:
+    """GPUs 2 to 5 have each sent a frame to GPU 0 by now, and GPU 5 two to GPU 1 behind it."""
+    link, gpus = settings(FlowControl.NONE, delay_ns=0), 6
+    links = (LinkConfig * gpus)(*(link.native(bytes(6), bytes(6), epoch=0) for _ in range(gpus)))
+    core = closing(SwitchCore(scale_up_domain.library(), link, links, gpus=gpus, planes=1))
+    for source, destination in ((2, 0), (3, 0), (4, 0), (5, 0), (5, 1), (5, 1)):
+        core.receive(source, encode_frame(request(source, destination)), 0)
+    return core
+
+
+def left(core: SwitchCore, now: int) -> list[tuple[int, int]]:
+    """The data frames that leave, by time and port."""
+    return [(now, port) for port, data in core.work(now) if data[14] != 0x5C]
+
+
+def test_an_output_makes_up_for_no_time_in_which_its_frames_stood_behind_others(closing: Closing) -> None:
+    """They are in by 2 and 3 frames' times, and the frame before them leaves at 4: then they do, by their own rate."""
+    core, now, seen = behind_others(closing), 0, list[tuple[int, int]]()
+    while now < 10 * FRAME_NS:
+        seen += left(core, now)
+        now = max(now + 1, core.next_timer())
+    assert [(when, port) for when, port in seen if port == 0] == [(step * FRAME_NS, 0) for step in range(1, 5)]
+    assert [(when, port) for when, port in seen if port == 1] == [(step * FRAME_NS, 1) for step in (4, 5)]
+    lateness = core.times()["lateness"]
+    assert lateness["count"] == 6 and lateness["max_ns"] == 0
+
+
+def test_a_switch_that_comes_late_makes_up_for_that_behind_others_too(closing: Closing) -> None:
+    core, now = behind_others(closing), 10 * FRAME_NS
+    assert left(core, now) == [(now, port) for port in (0, 0, 0, 0, 1, 1)]
+    lateness = core.times()["lateness"]
+    assert lateness["count"] == 6 and lateness["max_ns"] == 9 * FRAME_NS
 
 
 def test_settings_that_do_not_fit() -> None:

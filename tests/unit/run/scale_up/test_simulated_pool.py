@@ -57,6 +57,7 @@ def run_of(workload: str, **choice: object) -> RunResult:
     [one] = outcome.record.points[0].runs
     checks = {check.name: check.ok for check in one.checks}
     assert {"scale-up-balance", "datagrams"} <= checks.keys() and all(checks.values())
+    assert max(load.lateness_p999_s for load in one.scale_up) < 1e-6, "nothing is late where time waits for it"
     return one
 
 

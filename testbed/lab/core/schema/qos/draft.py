@@ -14,6 +14,7 @@ from testbed.base.datapath.abi import CLASSES
 from testbed.base.datapath.markers import DOES_TO_QUEUE, MARKERS
 from testbed.base.errors import Problem
 from testbed.base.keys import keys_of, made_of, said_in, types_of
+from testbed.base.units import ByteCount
 from testbed.base.validation.model import SpecModel
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path
@@ -356,6 +357,21 @@ class Draft:
             self._refuse("pfc-thresholds", where, "an XOFF of 0 would pause for ever", "write auto")
         elif xoff is not None and xon is not None and xoff.unit == xon.unit and xon.value > xoff.value:
             self.refuse_pause(name, f"{xon}", f"{xoff}")
+
+    def check_depth(self, name: str, limit_bytes: int, shared_bytes: int) -> None:
+        """Refuse a limit of the file's that is more than the buffer of the switch."""
+        limit = self.classes[name]["limit"]
+        if limit.preset or limit_bytes <= shared_bytes:
+            return
+        shared = self.values.get("shared")
+        size = ByteCount(limit_bytes)
+        said = f"{limit.value}" if f"{limit.value}" == f"{size}" else f"{limit.value}, {size}"
+        self._refuse(
+            "limit-above-buffer",
+            (limit if shared is None else _last(limit, shared)).path,
+            f"the limit ({said}) of {name!r} is above the {ByteCount(shared_bytes)} that all queues of a switch have",
+            "a queue holds no more than buffer.shared: enlarge that, or write a lower limit, or none",
+        )
 
     def refuse_pause(self, name: str, xon: str, xoff: str) -> None:
         """XON above XOFF, each in the words of the message."""

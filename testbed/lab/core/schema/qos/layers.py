@@ -180,11 +180,14 @@ class QosResolver:
             )
 
     def _check_thresholds(self, policy: QosPolicy) -> None:
-        """Curves and pauses given in both bytes and BDP, at the rates of the ports that have them."""
-        rates: set[tuple[int, int]] = set()
+        """Curves and pauses given in both bytes and BDP, and limits of queues, at the rates of the ports with them."""
+        switches = {node.name for node in self.lab.nodes if node.kind is NodeKind.SWITCH}
+        rates: dict[tuple[int, int], bool] = {}
         for link in self.lab.links:
-            rates |= {(policy.index_of(end.node, end.interface), link.rate.bps) for end in (link.a, link.b)}
-        for index, rate_bps in sorted(rates):
+            for end in (link.a, link.b):
+                at = policy.index_of(end.node, end.interface), link.rate.bps
+                rates[at] = rates.get(at, False) or end.node in switches
+        for (index, rate_bps), of_switch in sorted(rates.items()):
             profile, draft = policy.profiles[index], self._drafts[index]
             before = len(draft.problems)
             bdp = bdp_bytes(rate_bps, self._base_rtt(profile))
@@ -193,6 +196,8 @@ class QosResolver:
                 if ecn is not None and ecn.kmin.bytes_at(bdp) > ecn.kmax.bytes_at(bdp):
                     kmin, kmax = (_resolved(depth.bytes_at(bdp), str(depth)) for depth in (ecn.kmin, ecn.kmax))
                     draft.refuse_curve(item.name, kmin, kmax)
+                if item.limit is not None and of_switch:
+                    draft.check_depth(item.name, item.limit.bytes_at(bdp), profile.buffer.shared_bytes)
                 if pfc is not None and pfc.xoff is not None and pfc.xon is not None:
                     xoff, xon = pfc.xoff.bytes_at(bdp), pfc.xon.bytes_at(bdp)
                     if xon > xoff:

@@ -9,7 +9,7 @@
 
 struct frame {
 	__u64 due_ns; /* when its last bit arrives, or has arrived */
-	__u64 head_ns; /* since when no frame for another output stands before it in a switch's queue */
+	__u64 head_ns; /* in a switch: since when it is there, and no frame for another output before it in its queue */
 	__u64 came;   /* its place among the frames of its link */
 	__u32 length;
 	__u32 next;

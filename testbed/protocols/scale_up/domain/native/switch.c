@@ -194,8 +194,8 @@ static int next_input(const struct scale_up_switch *sw, const struct requests *r
 	return -1;
 }
 
-/* Take the first frame out of a queue, and out of the input's buffer. */
-static __u32 unqueue(struct scale_up_switch *sw, __u32 output, __u32 vc, __u32 input, __u64 now)
+/* Take the first frame out of a queue, and out of the input's buffer, which it should have left at `due`. */
+static __u32 unqueue(struct scale_up_switch *sw, __u32 output, __u32 vc, __u32 input, __u64 due)
 {
 	__u32 source = output / sw->config.gpus * sw->config.gpus + input;
 	struct requests *requests = &sw->ports[output].requests[vc];
@@ -207,24 +207,24 @@ static __u32 unqueue(struct scale_up_switch *sw, __u32 output, __u32 vc, __u32 i
 	link_free(&sw->ports[source].link, vc, sw->pool.frames[number].length);
 	sw->wake_ns[source] = earlier(sw->wake_ns[source], link_next_timer(&sw->ports[source].link, &sw->pool));
 	if (queue->count) {
-		if (sw->pool.frames[queue->first].output != output) /* it waited for that one, and not for us */
-			sw->pool.frames[queue->first].head_ns = now;
-		request(sw, queue->first, now);
+		struct frame *next = &sw->pool.frames[queue->first];
+		if (next->output != output) /* its own output has been free meanwhile, and no time of that is made up for */
+			next->head_ns = later(next->due_ns, due);
+		request(sw, queue->first, due);
 	}
 	return number;
 }
 
 /* Let the first frame of a queue go. */
-static void let_go(struct scale_up_switch *sw, __u32 output, __u32 vc, __u32 input, __u64 now)
+static void let_go(struct scale_up_switch *sw, __u32 output, __u32 vc, __u32 input, __u32 number, __u64 now)
 {
 	struct switch_port *port = &sw->ports[output];
-	__u32 number = unqueue(sw, output, vc, input, now);
-	struct frame *frame = &sw->pool.frames[number];
-	__u64 due;
+	const struct frame *frame = &sw->pool.frames[number];
+	__u64 due = link_sent(&port->link, vc, frame->length, frame->head_ns);
 
 	port->last_vc = vc;
-	due = later(link_sent(&port->link, vc, frame->length, frame->due_ns), frame->head_ns);
 	histogram_record(&sw->lateness, now - due);
+	unqueue(sw, output, vc, input, due);
 	link_number(&port->link, &sw->pool, number, now);
 	switch_send_out(sw, output, number);
 }
@@ -264,10 +264,10 @@ static bool serve(struct scale_up_switch *sw, __u32 number, __u64 now, __u64 *re
 		}
 		length = sw->pool.frames[first].length;
 		if (link_may_send(&port->link, vc, length, now)) {
-			let_go(sw, number, vc, input, now);
+			let_go(sw, number, vc, input, first, now);
 			return true;
 		}
-		link_hold(&port->link, vc, length, sw->pool.frames[first].due_ns, now);
+		link_hold(&port->link, vc, length, sw->pool.frames[first].head_ns, now);
 		*resumes_ns = earlier(*resumes_ns, link_resumes_ns(&port->link, vc, now));
 	}
 	return false;

@@ -47,6 +47,7 @@ struct switch_port {
 	struct frame_list held_back; /* operations on groups that wait until one before them has ended */
 	__u32 answers_first, answers_last; /* operations on groups to be answered */
 	__u32 reads; /* that the switch has asked of this GPU, and are not answered */
+	__u64 asks_ns; /* when there was last an answer without which it might have asked for no more */
 	bool groups_last; /* of the two kinds, which was served last */
 };
 

@@ -92,15 +92,23 @@ static bool was_asked(const struct group_operation *operation, __u32 gpu)
 	return operation->asked[gpu / 64] >> gpu % 64 & 1;
 }
 
-/* Nothing is expected of a member any more. */
-static void stop_awaiting(struct scale_up_switch *sw, struct group_operation *operation, __u32 gpu)
+/* Reads that a member has not answered: what is on its way, and a few that wait for its link. More would fill the queue
+ * of its answers, and hold up the writes behind them. */
+static __u32 most_reads(const struct scale_up_switch *sw, const struct link_port *link)
+{
+	return READS_WAITING + 2 * link->config.delay_ns / link_time_ns(link, sw->config.frame_bytes);
+}
+
+/* Nothing is expected of a member any more, since `at`. */
+static void stop_awaiting(struct scale_up_switch *sw, struct group_operation *operation, __u32 gpu, __u64 at)
 {
 	__u32 port = operation->port - operation->port % sw->config.gpus + gpu;
 
 	operation->awaited[gpu / 64] &= ~(1ull << gpu % 64);
 	operation->answers--;
 	if (was_asked(operation, gpu) && operation->request.command == COMMAND_REDUCE) {
-		sw->ports[port].reads--;
+		if (sw->ports[port].reads-- >= most_reads(sw, &sw->ports[port].link))
+			sw->ports[port].asks_ns = at;
 		wake(sw, port);
 	}
 }
@@ -114,7 +122,7 @@ static void release(struct scale_up_switch *sw, struct plane_groups *plane, stru
 		return;
 	for (__u32 member = 0; operation->answers && member < sw->config.gpus; member++) {
 		if (is_awaited(operation, member))
-			stop_awaiting(sw, operation, member);
+			stop_awaiting(sw, operation, member, now);
 	}
 	operation->used = false;
 	operation->round = (operation->round + 1) % TAG_ROUNDS;
@@ -331,7 +339,7 @@ static bool take_answer(struct scale_up_switch *sw, __u32 number, __u64 now)
 	if (!operation->used || operation->round != response.tag / OPEN_OPERATIONS || response.source != gpu || !is_awaited(operation, gpu) ||
 	    !was_asked(operation, gpu))
 		return false;
-	stop_awaiting(sw, operation, gpu);
+	stop_awaiting(sw, operation, gpu, frame->due_ns);
 	operation->answer_vc = frame->vc;
 	if (frame->poisoned || (response.status == STATUS_OK && reduces && bytes != operation->bytes))
 		response.status = STATUS_MALFORMED;
@@ -412,13 +420,6 @@ static __u32 take_to_send(struct scale_up_switch *sw, struct switch_port *port, 
 	return frame;
 }
 
-/* Reads that a member has not answered: what is on its way, and a few that wait for its link. More would fill the queue
- * of its answers, and hold up the writes behind them. */
-static __u32 most_reads(const struct scale_up_switch *sw, const struct link_port *link)
-{
-	return READS_WAITING + 2 * link->config.delay_ns / link_time_ns(link, sw->config.frame_bytes);
-}
-
 static bool send_copy(struct scale_up_switch *sw, __u32 number, struct copy_ring *ring, __u64 now, __u64 *resumes_ns)
 {
 	struct switch_port *port = &sw->ports[number];
@@ -434,7 +435,7 @@ static bool send_copy(struct scale_up_switch *sw, __u32 number, struct copy_ring
 		if (!operation->over && is_awaited(operation, number % sw->config.gpus))
 			break;
 		if (is_awaited(operation, number % sw->config.gpus))
-			stop_awaiting(sw, operation, number % sw->config.gpus);
+			stop_awaiting(sw, operation, number % sw->config.gpus, now);
 		copy_done(sw, plane, operation, now);
 	}
 	if (!ring->count)
@@ -456,7 +457,8 @@ static bool send_copy(struct scale_up_switch *sw, __u32 number, struct copy_ring
 	request.source = SWITCH_ID;
 	request.destination = number % sw->config.gpus;
 	put_request(data + BODY_AT, &request);
-	send(sw, number, frame, operation->vc, length, operation->ready_ns, now);
+	send(sw, number, frame, operation->vc, length,
+	     request.command == COMMAND_READ ? later(operation->ready_ns, port->asks_ns) : operation->ready_ns, now);
 	operation->asked[request.destination / 64] |= 1ull << request.destination % 64;
 	port->reads += request.command == COMMAND_READ;
 	ring->first = (ring->first + 1) % OPEN_OPERATIONS;
@@ -537,7 +539,7 @@ void groups_discard(struct scale_up_switch *sw, __u32 number, __u64 now)
 		struct group_operation *operation = &plane->operations[place];
 		if (!operation->used || !is_awaited(operation, gpu))
 			continue;
-		stop_awaiting(sw, operation, gpu);
+		stop_awaiting(sw, operation, gpu, now);
 		fail(sw, plane, operation, STATUS_UNREACHABLE, now);
 		release(sw, plane, operation, now);
 	}
