@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic.json_schema import JsonSchemaValue
 
+from testbed.base.names import PLANE_LETTERS
 from testbed.base.units import BYTES, Duration
 from testbed.base.validation.fields import (
     MAX_DURATION,
@@ -98,7 +99,7 @@ class NicSpec(SpecModel):
     per: Written[Annotated[str, OneOf(("gpu", "host"))]] = Field(
         default=None, description="Says whether each GPU has a NIC (gpu), or a host's GPUs share NICs (host)."
     )
-    ports: Written[Annotated[int, OneOf((1, 2, 4, 8))]] = Field(
+    ports: Written[Annotated[int, Whole(1, len(PLANE_LETTERS))]] = Field(
         default=None, description="Says how many ports a NIC has, each on a rail switch of its own; see planes."
     )
     rate: Written[RateField] = Field(default=None, description="Gives the rate of a port, such as 400G.")
