@@ -73,7 +73,7 @@ def read_pool(text: str) -> tuple[PoolMachine, ...]:
 
     Raises `SpecError` with every problem of the file, and `TestbedError` for what is no target.
     """
-    if text in (HERE, "vm") or text.startswith(("ssh://", "vm:")) or "," in text:
+    if text.strip() in ("", HERE, "vm") or text.startswith(("ssh://", "vm:")) or "," in text:
         machines = tuple(_machine_of(word.strip()) for word in text.split(","))
         for name, times in Counter(machine.name for machine in machines).items():
             if times > 1:

@@ -11,12 +11,12 @@ from dataclasses import replace
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
 
-from testbed.base.datapath.abi import BalancingMode
+from testbed.base.datapath.abi import BalancingMode, HashField
 from testbed.base.datapath.flow_hash import FiveTuple
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.ideals.fabric_graph import fabric_graph
-from testbed.run.ideals.switch_choices import hashes_are_known, lab_choice
+from testbed.run.ideals.switch_choices import balancing, hashes_are_known, lab_choice
 from testbed.run.placed.channels import ChannelPlan, ChannelRules
 from testbed.run.placed.lab import LiveLab
 from testbed.workload.oracles.fabric_graph import FabricGraph, NoPath
@@ -53,6 +53,10 @@ def check_plannable(lab: LiveLab, ranks: Iterable[PortPlan], *, protocol: int, p
         lab_choice(lab.plan, [flow], run=1)
     except ScenarioError as error:
         raise no_plan(error.message, hint=_BY_FLOW) from error
+    deaf = [one for one in balancing(lab.plan) if HashField.SOURCE_PORT not in one.hash_fields]
+    if deaf:
+        hint = "source_port among qos.load_balancing.hash.fields, or paths: hashed"
+        raise no_plan(f"{deaf[0].node} hashes no source ports, by which flows are led", hint=hint)
 
 
 def plan_channel_paths(

@@ -117,6 +117,11 @@ def test_pinned_destinations_leave_nothing_to_plan() -> None:
         uplink_loads(on, TransportKind.ROCE, "planned", 1)
 
 
+def test_switches_that_hash_no_source_ports_lead_no_flows() -> None:
+    with pytest.raises(ScenarioError, match="hashes no source ports"):
+        uplink_loads(lab(hash={"fields": ["source", "destination"]}), TransportKind.TCP, "planned", 1)
+
+
 def test_what_leaves_nothing_to_plan_is_told_at_its_place() -> None:
     text = f"""name: planned
 topology: {{file: {TOPOLOGY}, set: {{fabric.segments: 2, fabric.hosts: 2, fabric.gpus: 1}}}}
