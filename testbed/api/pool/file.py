@@ -79,6 +79,8 @@ def read_pool(text: str) -> tuple[PoolMachine, ...]:
             if times > 1:
                 raise TestbedError(f"--pool {text}: {name} is named {times} times", hint="name each machine once")
         return machines
+    if "@" in text and not FilePath(text).exists():
+        raise TestbedError(f"--pool {text}: there is no such file", hint=f"ssh://{text} is a machine")
     begin = "begin with 'machines:', and have a line for each, such as - {ssh: root@lab1}"
     return resolve_pool(read_document(FilePath(text), begin=begin))
 
