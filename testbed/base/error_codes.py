@@ -216,6 +216,9 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "no-packets": "Transfers inside scale-up domains are to be packets, and the topology has none there.",
             "no-pool": "Regions of pooled memory are to be ranks, and the topology has none in its scale-up domains.",
             "no-such-link": "Two switches of a routing loop have no link between them.",
+            "nothing-to-lead": "A routing loop would lead nothing round: no address is in its prefix, or narrower"
+            " routes go before it.",
+            "unfit": "A lab cannot carry the traffic as a value of the scenario says.",
             "no-such-point": "No point of the matrix has these values.",
             "not-measured": "No run measures this metric.",
             "no-credits": "The link has no credits that could leak: its back end is no InfiniBand subnet.",

@@ -172,7 +172,11 @@ class ConvergenceError(TestbedError):
 
 
 class ScenarioError(TestbedError):
-    """A scenario could not run to its end."""
+    """A scenario could not run to its end. `keys` lead to what of its file is at fault, where that is one value."""
+
+    def __init__(self, message: str, *, hint: str | None = None, keys: tuple[str | int, ...] = ()) -> None:
+        super().__init__(message, hint=hint)
+        self.keys = keys
 
 
 class RecordError(TestbedError):

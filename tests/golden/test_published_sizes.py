@@ -145,6 +145,44 @@ def test_deepseek_has_up_to_16384_gpus_in_8_planes_of_two_tiers() -> None:
     assert as_numbers_of(three) == (65_536, 5_120)
 
 
+@pytest.mark.thorough
+def test_deepseeks_fat_tree_of_three_tiers_can_be_built() -> None:
+    """FT3 of table 3, and so the answer of 64-port switches for three tiers: 64 pods, 65,536 GPUs, 5,120 switches."""
+    up = {"spines": 32, "super_spines": 1_024, "super_spine_groups": 32}
+    lab = build("rail-optimized", pods=64, segments=4, hosts=32, gpus=8, switch_radix=64, **up)
+    sizing = measure_sizing(lab)
+    assert (sizing.gpus, sizing.switches) == (65_536, 5_120)
+    assert ports(lab) == {64} and oversubscription(lab)[:2] == [1.0, 1.0] and check_sizing(lab) == ()
+
+
+def test_64_pods_are_numbered() -> None:
+    """Beyond 31 pods rail switches have blocks of their own within 10.0.0.0/8, and no two ports have one name."""
+    lab = build("rail-optimized", pods=64, segments=4, hosts=1, gpus=8, spines=2, super_spines=4, super_spine_groups=1)
+    places = [(node.name, node.place) for node in lab.switches if node.role is Role.RAIL]
+    assert len({rail_aggregate(place, name, 24).base for name, place in places if place is not None}) == 64 * 4 * 8
+    assert len(set(loopback_addresses(lab.switches).values())) == len(lab.switches)
+    ends = [end for link in lab.links for end in (link.a, link.b)]
+    assert len(set(ends)) == len(ends)
+
+
+def test_faster_links_between_spines_and_super_spines_take_their_part() -> None:
+    """Cores of 800G above links of 400G: of a spine's 64 ports 42 lead down, and 21 up carry as much."""
+    lab = build(
+        "rail-optimized",
+        pods=2,
+        segments=2,
+        hosts=8,
+        gpus=2,
+        spines=8,
+        super_spines=4,
+        core_uplink=UplinkParams(rate=G("800G")),
+        switch_radix=64,
+    )
+    three = find_largest(lab)[-1]
+    assert (three.pods, three.segments, three.hosts, three.spines) == (64, 21, 32, 32)
+    assert (three.super_spines, three.gpus) == (32 * 21, 64 * 21 * 32 * 2)
+
+
 def test_what_is_largest_can_be_built() -> None:
     """The answers of 16-port switches are generated: their ports are all in use, and nothing is oversubscribed."""
     _, two, three = find_largest(build("rail-optimized", gpus=4, switch_radix=16))

@@ -53,7 +53,7 @@ class PoolMachineSpec(SpecModel):
     simulation: Written[Annotated[int, Whole(0, MOST_SEATS)]] = Field(
         default=None, description="Says how many runs it simulates at once; as many as it has cores by default."
     )
-    emulation: Written[Annotated[int, Whole(0, 1, "one lab is measured on a machine at a time")]] = Field(
+    emulation: Written[Annotated[int, Whole(0, 1, why_high="one lab is measured on a machine at a time")]] = Field(
         default=None, description="Says whether it emulates (1) or not (0); it does where it is root by default."
     )
 
@@ -73,13 +73,16 @@ def read_pool(text: str) -> tuple[PoolMachine, ...]:
 
     Raises `SpecError` with every problem of the file, and `TestbedError` for what is no target.
     """
-    if text in (HERE, "vm") or text.startswith(("ssh://", "vm:")) or "," in text:
+    if text.strip() in ("", HERE, "vm") or text.startswith(("ssh://", "vm:")) or "," in text:
         machines = tuple(_machine_of(word.strip()) for word in text.split(","))
         for name, times in Counter(machine.name for machine in machines).items():
             if times > 1:
                 raise TestbedError(f"--pool {text}: {name} is named {times} times", hint="name each machine once")
         return machines
-    return resolve_pool(read_document(FilePath(text)))
+    if "@" in text and not FilePath(text).exists():
+        raise TestbedError(f"--pool {text}: there is no such file", hint=f"ssh://{text} is a machine")
+    begin = "begin with 'machines:', and have a line for each, such as - {ssh: root@lab1}"
+    return resolve_pool(read_document(FilePath(text), begin=begin))
 
 
 def resolve_pool(document: Document) -> tuple[PoolMachine, ...]:

@@ -283,7 +283,7 @@ class _Place:
         known = _known_keys(self.around)
         meant = key_called(key, known) or nearest(key, known, least=_LIKE) or nearest(key.lower(), known, least=_LIKE)
         hint = f"did you mean '{meant}'?" if meant else f"known here: {', '.join(known) or 'none'}"
-        if nearest(key, known, least=_MISSPELT) is None:
+        if key_called(key, known) is None and nearest(key, known, least=_MISSPELT) is None:
             hint = self._hint_elsewhere(key) or hint
         if (ours := said_otherwise(key, self.detail["input"])) is not None:
             where = "" if ours[0] in known else self._hint_elsewhere(ours[0])

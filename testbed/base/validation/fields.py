@@ -80,13 +80,14 @@ def _number_schema(measure: Measure, number: JsonSchemaValue, bounds: JsonSchema
 class Whole(Checked):
     """A whole number from `low` to `high`, or text that `measure` reads as one: 10k, 64KiB in a key that counts bytes.
 
-    `why_low` explains the lower bound where it is not obvious.
+    `why_low` and `why_high` explain a bound where it is not obvious.
     """
 
     low: int
     high: int
     why_low: str | None = None
     measure: Measure = COUNT
+    why_high: str | None = None
 
     @property
     def type_name(self) -> str:
@@ -98,7 +99,7 @@ class Whole(Checked):
             hint = f"write {round(100 * number)}" if self.measure is PERCENT and number < 1 else None
             raise refusal("wrong-type", f"must be a whole number, not {quote(value)}", hint)
         if not self.low <= number <= self.high:
-            why = self.why_low if number < self.low else None
+            why = self.why_low if number < self.low else self.why_high
             raise refusal("out-of-range", f"must be from {self.low} to {self.high}, not {quote(value)}", why)
         return int(number)
 

@@ -21,6 +21,8 @@ _CALLED: Mapping[str, str] = {
     # fabrics
     "segments": "racks units su sus scalable_units tors tor_switches",
     "super_spines": "core cores superspines core_switches",
+    "super_spine": "core superspine",
+    "rail": "leaf tor rack",
     "ecmp": "maximum-paths maximum_paths max_paths multipath",
     "prefix": "subnet cidr",
     # queues

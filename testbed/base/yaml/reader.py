@@ -46,8 +46,14 @@ _UNPRINTABLE_VALUE = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
 _LINE_BREAK = re.compile("\r\n|\n|\r|\x85|\u2028|\u2029")
 
 
-def load_document(text: str, file: str, *, lenient: bool = False) -> Document:
-    """Read `text`; `file` names it in messages. Raises `SpecError` unless it is one mapping."""
+NAMED = "begin with 'name: ' and a name"
+
+
+def load_document(text: str, file: str, *, lenient: bool = False, begin: str = NAMED) -> Document:
+    """Read `text`; `file` names it in messages, `begin` says how such a file begins.
+
+    Raises `SpecError` unless it is one mapping.
+    """
     tree = parse_value(text, file, lenient=lenient)
     if not isinstance(tree.data, dict):
         what = {list: "a list", type(None): "empty", str: "plain text"}.get(type(tree.data), "a single value")
@@ -56,15 +62,15 @@ def load_document(text: str, file: str, *, lenient: bool = False) -> Document:
             file=file,
             message=f"the file is {what}" + ("" if tree.data is None else ", not a mapping of keys to values"),
             position=tree.position,
-            hint="begin with 'name: ' and a name",
+            hint=begin,
         )
         raise SpecError([problem])
     return Document(file=file, root=tree)
 
 
-def read_document(path: FilePath) -> Document:
-    """Read a file. Raises `SpecError`, also when the file cannot be read or is not UTF-8."""
-    return load_document(read_text(path), str(path))
+def read_document(path: FilePath, *, begin: str = NAMED) -> Document:
+    """Read a file that begins so. Raises `SpecError`, also when the file cannot be read or is not UTF-8."""
+    return load_document(read_text(path), str(path), begin=begin)
 
 
 def read_text(path: FilePath) -> str:

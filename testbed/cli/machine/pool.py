@@ -39,12 +39,13 @@ class PoolRow:
 @options.format_option
 def check(text: str, format: options.Format) -> None:
     """Reach each machine, and compare it with this one: versions, builds, cores, what labs lack, a packet's cost."""
-    from testbed.api.pool.about import about_this_machine
-    from testbed.api.pool.pool import look_at
     from testbed.api.pool.reached import ReachedMachines
     from testbed.cli.output import emit
 
     with ReachedMachines(text, None) as reached:
+        from testbed.api.pool.about import about_this_machine
+        from testbed.api.pool.pool import look_at  # what machines are compared by takes longer than to refuse a file
+
         found = look_at(reached.machines, about_this_machine(probed=False))
     emit([_row(one) for one in found], PoolRow, format)
     odd = any(one.about is None or one.different or one.needs for one in found)

@@ -1,6 +1,7 @@
 """The verbs `exercise list`, `start`, `hint`, `check` and `solve`."""
 
 import dataclasses
+import re
 import sys
 import textwrap
 from typing import TYPE_CHECKING
@@ -77,7 +78,7 @@ def start(exercise_name: str, name: str, timeout: float, quiet: bool) -> None:
 def hint(name: str) -> None:
     """Give the next hint."""
     attempt, text = _opened(name).next_hint()
-    print(f"hint {attempt.note.hints} of {len(attempt.exercise.file.hints)}: {_filled(text)}")
+    print(f"hint {attempt.note.hints} of {len(attempt.exercise.file.hints)}: {_filled(_of_lab(text, name))}")
 
 
 @exercise.command("check", codes={0: "it is mended", 1: "something is not as it should be yet"})
@@ -105,7 +106,15 @@ def check(name: str, format: options.Format) -> None:
 def solve(name: str) -> None:
     """Mend it, and tell what it was and how one finds it."""
     attempt = _opened(name).solve(told=print)
-    print(f"\n{_filled(attempt.exercise.file.solution.explanation)}")
+    print(f"\n{_filled(_of_lab(attempt.exercise.file.solution.explanation, name))}")
+
+
+def _of_lab(text: str, lab: str) -> str:
+    """Return a text whose commands, between backquotes, are about this lab, where it is not called as usual."""
+    if lab == USUAL_NAME:
+        return text
+    named = re.sub(r"`(\./lab [^`]*?)( -- [^`]*)?`", rf"`\1 -n {lab}\2`", text)
+    return re.sub(rf"\b{USUAL_NAME}-(?=[a-z0-9]+-)", f"{lab}-", named)
 
 
 def _command(verb: str, lab: str) -> str:

@@ -93,7 +93,7 @@ def run(
     with _reached(pool, simulated=simulated) as reached:
         sweeps = read_sweeps(files, set, seed=seed, repeat=repeat, only=only, warn=True)
         if point is not None:
-            sweeps = [_only_point(sweeps, point, resume=resume, steady=steady)]
+            sweeps = [_only_point(sweeps, point, resume=resume, steady=steady, only=only)]
         if flows:
             from testbed.run.flows.support import check_flows_supported
 
@@ -164,13 +164,20 @@ def _reached(pool: str | None, *, simulated: bool) -> "Iterator[ReachedMachines 
         yield reached
 
 
-def _only_point(sweeps: "Sequence[Sweep]", point: int, *, resume: Path | None, steady: int | None) -> "Sweep":
+def _only_point(
+    sweeps: "Sequence[Sweep]", point: int, *, resume: Path | None, steady: int | None, only: Sequence[str]
+) -> "Sweep":
     """Return the sweep of one point. Raises `TestbedError` where that is not all that is asked for."""
     if len(sweeps) != 1:
         raise TestbedError("--point is about the points of one scenario", hint="name its file alone")
     for name, wanted in {"--resume": resume is not None, "--steady": steady is not None}.items():
         if wanted:
             raise TestbedError(f"{name}: --point runs one point of a scenario, anew", hint="leave one out")
+    if only:
+        message = (
+            "--only: --point is a number among all points of the matrix, by which `results merge` puts them together"
+        )
+        raise TestbedError(message, hint="leave one out")
     return sweeps[0].only(point)
 
 

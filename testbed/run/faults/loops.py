@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ipaddress import IPv4Network
 
-from testbed.base.errors import DriverError, Finding
+from testbed.base.errors import DriverError, Finding, PlanError
 from testbed.base.linux.namespaces import in_namespace
 from testbed.base.linux.rtnetlink import RT_TABLE_MAIN, RouteSocket, link_local_address, new_route, undone
 from testbed.base.names import known_names_hint, namespace_name
@@ -14,6 +14,7 @@ from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.loops import DEFAULT_TTL, TTL_KEY
 from testbed.lab.core.drivers.nodes.inside import ask_inside
 from testbed.lab.core.model import Lab, NodeKind
+from testbed.lab.core.plan.lab import plan_addresses
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.faults.lab_fault import FaultPlace, FaultSite, LabFault
 
@@ -57,6 +58,14 @@ class RoutingLoop(LabFault):
         if self._names_nic and not any(self._to == str(end) for link in lab.links for end in (link.a, link.b)):
             message = f"{lab.name} has no port {self._to}"
             yield Finding(code="unknown-port", keys=("loop", "to"), message=message, hint="HOST:IF, or a prefix")
+            return
+        try:
+            plan = plan_addresses(lab)
+            self.prefix([*plan.ports, *(nic for host in plan.hosts for nic in host.nics)])
+        except DriverError as error:
+            yield Finding(code="nothing-to-lead", keys=("loop", "to"), message=error.message, hint=error.hint)
+        except PlanError:
+            return  # which is said of the topology
 
     def holds(self, lab: Lab) -> Mapping[str, str]:
         """The next hop of each of the switches: loops may have the same."""

@@ -87,7 +87,7 @@ def checked_choice(point: Point, lab: LiveLab) -> tuple[LabTransport, PathChoice
         raise refusal(
             point,
             f"--backend flows knows whole flows on one path and packets on all, and {_other_choice(lab)} neither",
-            hint="qos.load_balancing.mode: flow, static or spray, without cc.repath; or " + PACKETS,
+            hint="qos.load_balancing.mode: flow, static or spray, without transport.cc_repath_rounds; or " + PACKETS,
         )
     chosen = transport.traffic_class
     if transport.goes_back and (chosen is None or not chosen.lossless):

@@ -238,7 +238,7 @@ def _smaller(sweep: Sweep, point: FlowPoint) -> tuple[str, Point, Lab]:
         ranks=replace(scenario.workload.ranks, count=wanted if count is not None or wanted < small.nics else None),
     )
     twin = replace(point.point, scenario=replace(scenario, topology=topology, workload=workload))
-    said = ", ".join(f"{key.partition('.')[2]} {value}" for key, value in small.settings(shape).items())
+    said = small.words(shape)
     return f"{wanted} NICs of the same design" + (f" ({said})" if said else ""), twin, lab
 
 

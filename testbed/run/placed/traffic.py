@@ -97,6 +97,7 @@ def make_traffic(
         _check_homing(part.transport.kind, mine, outside=outside)
         transport = transport_on(part.view(lab), part.transport)
         transport.check_ranks(mine)
+        transport.check_paths(mine)
         carriers |= dict.fromkeys(part.ranks, transport)
         if part.workload.requests and not TRANSPORTS[part.transport.kind.value].carries_http:
             raise ScenarioError(f"requests go over HTTP, and {part.transport.kind} does not carry it")

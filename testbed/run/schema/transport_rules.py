@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed.lab.core.model.tcp import DEFAULT_TCP_CC, FALLBACK_TCP_CC
-from testbed.workload.parameters import Parameter, flag, number
+from testbed.workload.parameters import Parameter, flag, number, whole
 
 ATOMIC_BYTES = 8
 """The size of an atomic operation (InfiniBand volume 1, section 9.4.5)."""
@@ -178,6 +178,7 @@ def cc_parameters(*only: str) -> Iterator[Parameter]:
 
     named: dict[str, list[str]] = {}
     flags: set[str] = set()
+    wholes: set[str] = set()
     for controller in CONTROLLERS.values():
         if only and controller.name not in only:
             continue
@@ -185,10 +186,14 @@ def cc_parameters(*only: str) -> Iterator[Parameter]:
             named.setdefault(name, []).append(controller.name)
             if isinstance(value, bool):
                 flags.add(name)
+            elif isinstance(value, int):
+                wholes.add(name)
     for name, owners in named.items():
         key = CC_PREFIX + name
         description = f"Sets {name} of {' and '.join(owners)}; the default is that of the set of parameters."
         if name in flags:
             yield flag(key, description, default=None)
+        elif name in wholes:
+            yield whole(key, None, description, low=0, high=int(_LARGEST_PARAMETER))
         else:
             yield number(key, None, description, low=0, high=_LARGEST_PARAMETER)

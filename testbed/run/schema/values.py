@@ -27,6 +27,8 @@ class MatrixValue(Checked):
     def check(self, value: object) -> Scalar:
         if not isinstance(value, str | int | float | bool):
             hint = "write KEY.KEY: VALUE, one line for each" if isinstance(value, dict) else None
+            if isinstance(value, list):
+                hint = "some keys take a list as one text: 'source, destination', or '32, 32, 31'"
             raise refusal("wrong-type", f"must be a single value, not {quote(value)}", hint)
         if isinstance(value, float) and not math.isfinite(value):
             raise refusal("wrong-type", f"must be a number that is one, not {quote(value)}")

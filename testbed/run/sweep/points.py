@@ -122,9 +122,13 @@ class Sweep:
             except PlanError as error:
                 unfit.append((point.scenario, error))
             except ScenarioError as error:
-                if not isinstance(error.__cause__, WorkloadError):
+                if error.keys:
+                    finding = Finding(code="unfit", keys=error.keys, message=error.message, hint=error.hint)
+                    unfit.append((point.scenario, finding))
+                elif isinstance(error.__cause__, WorkloadError):
+                    unfit.append((point.scenario, error.__cause__))
+                else:
                     raise
-                unfit.append((point.scenario, error.__cause__))
         if unfit:
             raise self.reader.explain(unfit)
         return found

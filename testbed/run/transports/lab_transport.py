@@ -214,14 +214,23 @@ class LabTransport(ABC):
         plan = plan_channels(workload, ranks, self.channel_rules, seed=seed)
         if self.transport.paths != PLANNED:
             return plan
-        if self.path_choice is PathChoice.REPATHED:
-            message = "transport.paths: planned: the congestion control leaves a path that stays congested"
-            raise ScenarioError(message, hint="paths: hashed, or parameters with repath_rounds 0")
         from testbed.run.ideals.planned_channels import plan_channel_paths
 
+        self.check_paths(ranks)
         return plan_channel_paths(
             self.lab, plan, workload, ranks, self.channel_rules, protocol=self.protocol, seed=seed
         )
+
+    def check_paths(self, ranks: Sequence[PortPlan]) -> None:
+        """Raise `ScenarioError` where paths are to be planned, and it is not the switches' hash that chooses them."""
+        if self.transport.paths != PLANNED:
+            return
+        from testbed.run.ideals.planned_channels import check_plannable, no_plan
+
+        if self.path_choice is PathChoice.REPATHED:
+            message = "the congestion control leaves a path that stays congested"
+            raise no_plan(message, hint="paths: hashed, or parameters with repath_rounds 0")
+        check_plannable(self.lab, ranks, protocol=self.protocol, port=self.channel_rules.destination_port)
 
     @cached_property
     def base_rtt_ns(self) -> int:

@@ -17,6 +17,8 @@ from testbed.run.ideals.switch_choices import lab_choice
 from testbed.run.placed.lab import PlannedLab
 from testbed.run.schema.file import load_scenario_text
 from testbed.run.schema.model import Transport, TransportKind
+from testbed.run.simulated.outlook import foresee_simulated
+from testbed.run.sweeps import read_sweep
 from testbed.run.transports.registry import transport_on
 from testbed.workload.patterns import generate_tornado
 
@@ -77,7 +79,7 @@ def test_the_ports_are_drawn_by_the_seed_of_the_run() -> None:
 
 @pytest.mark.parametrize("mode", ["spray", "adaptive", "flowlet"])
 def test_switches_that_do_not_hash_flows_are_refused(mode: str) -> None:
-    with pytest.raises(ScenarioError, match="paths: planned") as caught:
+    with pytest.raises(ScenarioError, match="planned: ") as caught:
         uplink_loads(lab(mode=mode), TransportKind.ROCE, "planned", 1)
     assert "mode: flow" in str(caught.value.hint)
 
@@ -109,8 +111,43 @@ def test_flows_that_leave_their_path_have_none_planned() -> None:
 
 def test_pinned_destinations_leave_nothing_to_plan() -> None:
     on = lab(mode="static")
-    with pytest.raises(ScenarioError, match="no source port leads"):
+    with pytest.raises(ScenarioError, match="pins destinations to paths"):
         uplink_loads(on, TransportKind.ROCE, "planned", 1)
+
+
+def test_switches_that_hash_no_source_ports_lead_no_flows() -> None:
+    with pytest.raises(ScenarioError, match="hashes no source ports"):
+        uplink_loads(lab(hash={"fields": ["source", "destination"]}), TransportKind.TCP, "planned", 1)
+
+
+def test_what_leaves_nothing_to_plan_is_told_at_its_place() -> None:
+    text = f"""name: planned
+topology: {{file: {TOPOLOGY}, set: {{fabric.segments: 2, fabric.hosts: 2, fabric.gpus: 1}}}}
+transport: {{kind: roce, paths: planned}}
+workload: {{kind: permutation, bytes: 1MB}}
+"""
+    with pytest.raises(SpecError) as caught:
+        foresee_simulated(read_sweep(text))
+    [problem] = caught.value.problems
+    assert (problem.code, problem.position is not None and problem.position.line) == ("unfit", 3)
+    assert "planned: p1-s1-rail1 balances by spray" in problem.message
+
+
+def test_fields_of_the_hash_and_hosts_of_segments_are_single_values_of_a_matrix() -> None:
+    text = f"""name: swept
+topology: {{file: {TOPOLOGY}, set: {{fabric.gpus: 1, fabric.hosts: "2, 1", qos.load_balancing.mode: flow}}}}
+transport: {{kind: roce}}
+workload: {{kind: permutation, bytes: 1MB}}
+matrix: {{qos.load_balancing.hash.fields: ["source, destination", "source, destination, roce_qp"]}}
+"""
+    sweep = read_sweep(text)
+    labs = [sweep.lab_of(point) for point in sweep.points]
+    assert [len(one.hosts) for one in labs] == [3, 3]
+    fields = [one.qos.of("p1-s1-rail1").load_balancing.hash_fields for one in labs if one.qos is not None]
+    assert [[field.value for field in some] for some in fields] == [
+        ["source", "destination"],
+        ["source", "destination", "roce_qp"],
+    ]
 
 
 @pytest.mark.parametrize(

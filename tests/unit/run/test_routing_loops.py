@@ -77,6 +77,9 @@ def test_what_cannot_be_one_is_refused_where_it_stands(loop: str, message: str) 
         ('{through: [p1-s2-rail1], to: "p1-s2-h1:rail1"}', "no-such-link"),
         ('{through: [p1-spine1, p1-s1-rail1], to: "p1-s2-h1:rail1"}', "contradiction"),
         ('{through: [p1-spine1], to: "p1-s2-h1:rail7"}', "unknown-port"),
+        ('{through: [p1-spine1], to: "p1-s2-rail1:uplink1"}', "nothing-to-lead"),
+        ("{through: [p1-spine1], to: 10.0.0.0/8}", "nothing-to-lead"),
+        ("{through: [p1-spine1], to: 192.0.2.0/24}", "nothing-to-lead"),
     ],
 )
 def test_what_the_lab_lacks_is_told_before(loop: str, code: str) -> None:

@@ -183,5 +183,5 @@ def _core_links(shape: Shape, mtu_bytes: int) -> Iterator[Link]:
     for pod, plane, spine in product(range(1, shape.pods + 1), map(plane_letter, shape.planes), spines):
         group, within = (spine - 1) % shape.groups, (spine - 1) // shape.groups
         above = [super_spine_name(index, plane) for index in range(group + 1, shape.super_spines + 1, shape.groups)]
-        position = super_spine_position(pod, within)
+        position = super_spine_position(pod, within, shape.pods)
         yield from parallel_links(spine_name(pod, spine, plane), position, above, shape.core_count, link)

@@ -1,9 +1,10 @@
 """The numbers of rail switches among all of a fabric, from which their addresses and AS numbers follow.
 
-Usually a pod has numbers for 64 segments, and a segment for 32 rail switches: 8 for each of 4 ports of a NIC. The
-number of a switch follows from its place alone then, so that no pod, segment or rail that is added renumbers another.
+Usually there are numbers for 31 pods, in a pod for 64 segments, and in a segment for 32 rail switches: 8 for each of 4
+ports of a NIC. The number of a switch follows from its place alone then, so that no pod, segment or rail that is added
+renumbers another.
 
-A fabric that is larger than that in one of the two has a numbering of its own, which is written into the places of its
+A fabric that is larger than that in one of them has a numbering of its own, which is written into the places of its
 rail switches (`Place.block`): a pod has room for the next power of two of segments, and a segment for those of ports
 and of rails. What is added within that renumbers nobody.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 from testbed.lab.core.fabric.designs import power_of_two
 from testbed.lab.core.fabric.shape import Shape
 
+PODS = 31
 SEGMENTS_PER_POD = 64
 SWITCHES_PER_SEGMENT = 32
 SWITCHES_PER_PLANE = 8
@@ -41,7 +43,7 @@ class RailSwitchNumbers:
 
 def _is_usual(shape: Shape) -> bool:
     """Tell whether every rail switch has a usual number."""
-    if shape.segments > SEGMENTS_PER_POD:
+    if shape.pods > PODS or shape.segments > SEGMENTS_PER_POD:
         return False
     if len(shape.ports) == 1:
         return shape.rail_switches <= SWITCHES_PER_SEGMENT

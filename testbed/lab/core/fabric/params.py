@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.base.keys import key
+from testbed.base.names import PLANE_LETTERS
 from testbed.base.units import SHARE, Rate
 from testbed.lab.core.fabric.figures.cables import Cable
 from testbed.lab.core.fabric.ports import PORT_MAPS
@@ -33,7 +34,10 @@ class NicParams:
         "Says whether each GPU has a NIC (gpu), or a host's GPUs share NICs (host).", None, words=("gpu", "host")
     )
     ports: int | None = key(
-        "Says how many ports a NIC has, each on a rail switch of its own; see planes.", None, words=(1, 2, 4, 8)
+        "Says how many ports a NIC has, each on a rail switch of its own; see planes.",
+        None,
+        low=1,
+        high=len(PLANE_LETTERS),
     )
     rate: Rate | None = key("Gives the rate of a port, such as 400G.", None)
     count: int | None = _count("Says how many NICs a host has, with per: host.")

@@ -13,7 +13,7 @@ from testbed.base.names import plane_letter
 from testbed.lab.core.model import End, Link, LinkKind
 
 PORTS_PER_POD_BLOCK = 32
-"""A super-spine reserves a block of ports for every spine position: one for each possible pod (at most 31)."""
+"""A super-spine reserves a block of ports for every spine position, one for each pod; for more pods two such blocks."""
 
 PORT_MAPS: Mapping[str, tuple[tuple[int, ...], ...]] = MappingProxyType(
     {
@@ -66,9 +66,10 @@ def parallel_links(
             )
 
 
-def super_spine_position(pod: int, spine_position: int) -> int:
-    """Position of a spine among a super-spine's neighbours: a block per spine position, a place per pod.
+def super_spine_position(pod: int, spine_position: int, pods: int) -> int:
+    """Position of a spine among a super-spine's neighbours: a block per spine position, a place per pod of `pods`.
 
     Numbering by pods first would shift with every spine added, by spines first with every pod added.
     """
-    return spine_position * PORTS_PER_POD_BLOCK + pod - 1
+    blocks = -(-pods // PORTS_PER_POD_BLOCK)
+    return spine_position * blocks * PORTS_PER_POD_BLOCK + pod - 1

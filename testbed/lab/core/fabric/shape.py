@@ -36,7 +36,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
 """The keys that a design may fix, by the section of `fabric:` that they are in."""
 # Inclusive ranges. Those of places come from the address plan.
 _RANGES: dict[str, tuple[int, int]] = {
-    "pods": (1, 31),
+    "pods": (1, 64),
     "segments": (1, 4096),
     "hosts": (1, 65533),
     "gpus": (1, 256),
@@ -52,6 +52,8 @@ _RANGES: dict[str, tuple[int, int]] = {
 }
 _MAX_RAIL_SWITCHES = 32
 """Per segment and port of a NIC."""
+_MAX_PODS_OF_PLANES = 31
+"""Pods where there are planes: their spines have loopbacks and AS numbers for no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,6 +365,9 @@ def _check_planes(design: Design, values: dict[str, Value], faults: _Faults) -> 
     if faults.on("planes", "nic.ports", "nic.per", "nic.count", "gpus", "rails.per_switch"):
         return
     planes, ports, slots = _int(values, "planes"), _int(values, "nic.ports"), _int(values, "rails.per_switch")
+    if planes > 1 and not faults.on("pods") and _int(values, "pods") > _MAX_PODS_OF_PLANES:
+        message = f"pods is {_int(values, 'pods')}; with planes it goes from 1 to {_MAX_PODS_OF_PLANES}"
+        faults.add("pods", message, code="range", hint="more segments in each pod, or no planes")
     if planes < design.at_least.get("planes", 1):
         message = (
             f"{_nics(values)} rails of NICs with one port do not divide into planes; design {design.name} needs two"

@@ -139,9 +139,12 @@ def radix_of(written: RadixSpec | int | None) -> int | dict[Role, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Hosts(Checked):
-    """A number for all segments, or a list with one for each."""
+    """A number for all segments, or a list with one for each, which may be one text as a value of a matrix has to be."""
 
     def check(self, value: object) -> int | tuple[int, ...]:
+        words = value.split(",") if isinstance(value, str) else []
+        if len(words) > 1 and all(word.strip().isdecimal() for word in words):
+            value = [int(word) for word in words]
         if not isinstance(value, list):
             return _COUNT.check(value)
         if not value:
@@ -149,7 +152,9 @@ class _Hosts(Checked):
         return tuple(_COUNT.check(entry) for entry in value)
 
     def json_schema(self) -> JsonSchemaValue:
-        return {"anyOf": [_COUNT.json_schema(), {"type": "array", "items": _COUNT.json_schema(), "minItems": 1}]}
+        several = {"type": "array", "items": _COUNT.json_schema(), "minItems": 1}
+        text = {"type": "string", "pattern": r"^\s*\d+\s*(,\s*\d+\s*)+$"}
+        return {"anyOf": [_COUNT.json_schema(), several, text]}
 
 
 _COUNT = Whole(0, MOST)

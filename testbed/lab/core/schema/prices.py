@@ -104,7 +104,7 @@ class PricesSpec(SpecModel):
 
 def load_prices(path: FilePath) -> PriceList:
     """Read a price list. Raises `SpecError` with every problem, each at its line and column."""
-    return resolve_prices(read_document(path))
+    return resolve_prices(read_document(path, begin="begin with 'currency: ' and its name"))
 
 
 def resolve_prices(document: Document) -> PriceList:

@@ -50,12 +50,14 @@ def test_targets_on_a_command_line_are_a_pool_too() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("", "begin with 'machines:'"),
+        ("- ssh: a", "begin with 'machines:'"),
         ("machines: []", "must have from 1 to 250 entries"),
         ("machines: [{simulation: 2}]", "pool.yml:1:12: missing-key: machines[0]: the machine is nowhere"),
         ("machines: [{ssh: a, here: true}]", "contradiction: machines[0].here: both ssh and here are given"),
         ("machines: [{ssh: a}, {ssh: root@a}]", "duplicate-machine: machines[1]: a is named twice"),
         ("machines: [{ssh: 'a:b:c'}]", "bad-machine: machines[0].ssh"),
-        ("machines: [{ssh: a, emulation: 2}]", "out-of-range"),
+        ("machines: [{ssh: a, emulation: 2}]", "one lab is measured on a machine at a time"),
         ("machines: [{shh: a}]", "did you mean 'ssh'"),
         ("slurm: {partition: cpu}\nmachines: [{here: true}]", "testbed run --point"),
     ],
@@ -66,7 +68,7 @@ def test_a_mistake_is_told_at_its_place(text: str, expected: str, tmp_path: Path
     assert expected in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["ssh://a,lab2", "ssh://a,,ssh://b", "ssh://a,ssh://root@a"])
+@pytest.mark.parametrize("text", ["", " ", "ssh://a,lab2", "ssh://a,,ssh://b", "ssh://a,ssh://root@a"])
 def test_what_is_no_target_is_refused(text: str) -> None:
     with pytest.raises(TestbedError, match="--pool"):
         read_pool(text)

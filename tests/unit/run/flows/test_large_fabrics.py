@@ -1,11 +1,14 @@
 """The large topologies and scenarios that we ship: they have the published counts, and twins that packets can be."""
 
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from testbed.lab.core.fabric import FabricParams, generate_fabric, measure_sizing
 from testbed.lab.core.model import Lab, LinkKind
 from testbed.run.flows.support import check_flows_supported
 from testbed.run.flows.twin_shape import TwinShape
@@ -67,6 +70,50 @@ def test_a_twin_is_smaller_and_keeps_what_tiers_can_carry(name: str) -> None:
     tiny = whole.within(64)
     assert tiny.nics <= 64
     assert tiny.spines / tiny.hosts == whole.spines / whole.hosts
+
+
+TWINS: dict[str, tuple[dict[str, Any], tuple[int, ...], float]] = {
+    "planes of three tiers": (
+        {"design": "dual-plane", "pods": 4, "segments": 4, "hosts": 16, "gpus": 4, "spines": 8, "super_spines": 8},
+        (2, 2, 16, 8, 4, 1),
+        1.0,
+    ),
+    "unequal segments": ({"design": "dgx-superpod", "hosts": (32, 32, 31)}, (1, 2, 32, 16, 0, 1), 1.0),
+    "hosts that cannot be halved": (
+        {"design": "rail-optimized", "segments": 4, "hosts": 63, "spines": 63, "gpus": 8},
+        (1, 2, 32, 32, 0, 1),
+        1.0,
+    ),
+    "units of 72 hosts": (
+        {"design": "dgx-superpod", "segments": 4, "hosts": 72, "switch_radix": 144},
+        (1, 2, 32, 8, 0, 1),
+        1.0,
+    ),
+    "groups that spines leave": (
+        {"design": "rail-optimized", "pods": 2, "segments": 2, "hosts": 60, "gpus": 8, "spines": 12}
+        | {"super_spines": 8, "super_spine_groups": 4},
+        (2, 1, 30, 6, 2, 2),
+        5.0,
+    ),
+}
+"""What a file says of a fabric -> pods, segments, hosts, spines, super-spines and groups of its twin, and how far each
+of its rail switches is oversubscribed, as each of the whole."""
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_a_twin_of_any_design_can_be_built_and_carries_as_much(name: str) -> None:
+    written, numbers, ratio = TWINS[name]
+    params = FabricParams(**written)
+    whole = generate_fabric(params, name="whole")
+    shape = TwinShape.of(whole)
+    small = shape.within(MOST_NICS)
+    assert (small.pods, small.segments, small.hosts, small.spines, small.super_spines, small.groups) == numbers
+    keys = {key.removeprefix("fabric."): value for key, value in small.settings(shape).items()}
+    uplink = replace(params.uplink, count=keys.pop("uplink.count"))
+    twin = generate_fabric(replace(params, uplink=uplink, **keys), name="twin")
+    assert sum(link.kind is LinkKind.ACCESS for link in twin.links) == small.nics <= MOST_NICS
+    for lab in (whole, twin):
+        assert measure_sizing(lab).roles[0].oversubscription == pytest.approx(ratio, rel=0.05)
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)

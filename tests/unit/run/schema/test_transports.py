@@ -124,3 +124,11 @@ def test_a_matrix_changes_what_a_tenant_says() -> None:
 def test_a_name_that_nobody_uses_is_refused() -> None:
     with pytest.raises(SpecError, match="no matrix chooses among them, and no tenant has one"):
         scenario(checkpoint="{kind: tcp}")
+
+
+@pytest.mark.parametrize("key", ["cc: swift, cc_repath_rounds", "cc: timely, cc_hyper_after", "cc_fast_recovery"])
+def test_rounds_of_a_controller_are_counted(key: str) -> None:
+    """What its parameters hold as a whole number is refused at its place where it is none."""
+    [problem] = refused(f"transport: {{kind: roce, {key}: 1.5}}\n")
+    assert "must be a whole number" in problem
+    assert load(f"transport: {{kind: roce, {key}: 2}}\n").transport.options[key.rsplit(maxsplit=1)[-1]] == 2

@@ -8,13 +8,14 @@ the ports of each switch lead up but at the top, all links of a tier have one ra
 its plane, so a plane of two tiers has as many leaves as a spine has ports (2,048 ports of 64-port switches), and one of
 three tiers as many pods as a super-spine has (65,536): FT2 and FT3 in table 3 of DeepSeek-V3 (Zhao et al., ISCA 2025),
 whose eight planes of two tiers have 16,384 GPUs. Rails that share a switch, and segments that do not fill a pod, take
-their part of it. Where links up have another rate than NICs, both count by their rates.
+their part of it. Where the links up of a switch have another rate than those down, both count by their rates.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from fractions import Fraction
 from math import ceil
 
 from testbed.lab.core.model import BACKEND, Lab, LinkKind, Role
@@ -60,7 +61,8 @@ class _Wiring:
     """The numbers of a generated back end that do not change as it grows.
 
     `leaves` are rail switches of a segment in a plane, `slots` ports of a host on one of them, `ups` links of a switch
-    of a role to the tier above. `lifted` is how many ports of NICs one link up carries at full rate.
+    of a role to the tier above. `lifted` is how many ports of NICs one link up carries at full rate, `lifted_on` how
+    many of those links one to a super-spine does.
     """
 
     planes: int
@@ -76,7 +78,8 @@ class _Wiring:
     hosts: int
     spines: int
     super_spines: int
-    lifted: float
+    lifted: Fraction
+    lifted_on: Fraction
 
     @classmethod
     def of(cls, lab: Lab) -> _Wiring | None:
@@ -89,12 +92,12 @@ class _Wiring:
             return None
         below: dict[Role, Counter[tuple[str, object]]] = {role: Counter() for role in present}
         ups: Counter[str] = Counter()
-        rates: dict[bool, int] = {}
+        rates: dict[Role, int] = {}
         for link in lab.links:
             if link.b.node not in roles or link.kind not in (LinkKind.ACCESS, LinkKind.FABRIC):
                 continue
             ups[link.a.node] += 1
-            rates.setdefault(link.kind is LinkKind.FABRIC, link.rate.bps)
+            rates.setdefault(roles[link.b.node], link.rate.bps)
             place = places.get(link.a.node)
             if place is not None:
                 unit = {Role.RAIL: link.a.node, Role.SPINE: place.segment, Role.SUPER_SPINE: place.pod}
@@ -107,6 +110,7 @@ class _Wiring:
         slots = max(below[Role.RAIL].values(), default=0)
         if not slots:
             return None
+        up_bps = rates.get(Role.SPINE, rates[Role.RAIL])
         return cls(
             planes=lab.planes,
             leaves=max(leaves.values()) // lab.planes,
@@ -120,7 +124,8 @@ class _Wiring:
             hosts=max(of_segment.values()),
             spines=tops[Role.SPINE] // lab.planes // len(segments),
             super_spines=tops[Role.SUPER_SPINE] // lab.planes,
-            lifted=rates.get(True, rates[False]) / rates[False],
+            lifted=Fraction(up_bps, rates[Role.RAIL]),
+            lifted_on=Fraction(rates.get(Role.SUPER_SPINE, up_bps), up_bps),
         )
 
     def as_wired(self) -> LargestFabric | None:
@@ -141,13 +146,13 @@ class _Wiring:
         if any(role not in self.radix for role in needed):
             return None
         rail, spine = self.radix[Role.RAIL], self.radix[Role.SPINE]
-        # Of a rail switch's ports, so many lead down that those left carry as much: half of them at one rate.
-        hosts = int(rail * self.lifted / (1 + self.lifted)) // self.slots
+        hosts = _down(rail, self.lifted) // self.slots
         spines = ceil(hosts * self.slots / self.lifted)
         if tiers == 2:
             return self._made(2, 1, spine // self.leaves, hosts, spines, 0)
-        segments, pods = spine // 2 // self.leaves, self.radix[Role.SUPER_SPINE]
-        return self._made(3, pods, segments, hosts, spines, spines * (spine // 2))
+        below = _down(spine, self.lifted_on)
+        segments, pods = below // self.leaves, self.radix[Role.SUPER_SPINE]
+        return self._made(3, pods, segments, hosts, spines, spines * ceil(below / self.lifted_on))
 
     def _made(
         self, tiers: int, pods: int, segments: int, hosts: int, spines: int, super_spines: int
@@ -165,3 +170,8 @@ class _Wiring:
             super_spines=super_spines,
             switches=switches,
         )
+
+
+def _down(radix: int, lifted: Fraction) -> int:
+    """Return how many ports of a switch lead down, so that those left carry as much: half of them at one rate."""
+    return int(radix * lifted / (1 + lifted))

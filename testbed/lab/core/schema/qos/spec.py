@@ -181,7 +181,10 @@ class Hashing:
 
 @dataclass(frozen=True, slots=True)
 class HashOf(Checked):
-    """Who hashes (`ebpf`, `kernel`), or a mapping that says who and which fields of a packet."""
+    """Who hashes (`ebpf`, `kernel`), or a mapping that says who and which fields of a packet.
+
+    Fields may be one text with commas, as a single value of a matrix has to be.
+    """
 
     def check(self, value: object) -> Hashing:
         if not isinstance(value, dict):
@@ -191,6 +194,7 @@ class HashOf(Checked):
             raise refusal("unknown-key", f"has no key {quote(unknown)}", "its keys are by and fields", key=str(unknown))
         by = HashEngine(str(_HASH_ENGINE.check(value.get("by", HashEngine.EBPF.value))))
         said = value.get("fields", list(Hashing().fields))
+        said = [word.strip() for word in said.split(",")] if isinstance(said, str) else said
         if not isinstance(said, list) or not said:
             message = f"must be a list such as [source, destination], not {quote(said)}"
             raise refusal("wrong-type", message, key="fields")
@@ -203,7 +207,7 @@ class HashOf(Checked):
     def json_schema(self) -> JsonSchemaValue:
         what = {"description": "Lists the fields of a packet that are hashed.", "items": _HASH_FIELD.json_schema()}
         who = {"description": "Says who hashes.", **_HASH_ENGINE.json_schema()}
-        keys = {"by": who, "fields": {"type": "array", "minItems": 1, **what}}
+        keys = {"by": who, "fields": {"type": ["array", "string"], "minItems": 1, **what}}
         mapping = {"type": "object", "properties": keys, "additionalProperties": False}
         return {"anyOf": [_HASH_ENGINE.json_schema(), mapping]}
 

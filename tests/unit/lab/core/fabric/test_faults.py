@@ -45,7 +45,7 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
         "hosts has 3 numbers, and there are 2 pods of 2 segments\n  hint: one number for each segment, or one for all",
     ),
     ("pod", {"hosts": (4, 0)}, "hosts", "hosts has 0; a segment has 1 to 65533"),
-    ("multi-pod", {"pods": 32}, "pods", "pods is 32; it goes from 1 to 31"),
+    ("multi-pod", {"pods": 65}, "pods", "pods is 65; it goes from 1 to 64"),
     ("pod", {"hosts": 0}, "hosts", "hosts is 0; it goes from 1 to 65533"),
     ("pod", {"spines": 1024}, "spines", "spines is 1024; it goes from 0 to 1023"),
     ("multi-pod", {"super_spines": 4097}, "super_spines", "super_spines is 4097; it goes from 0 to 4096"),

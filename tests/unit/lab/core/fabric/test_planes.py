@@ -164,6 +164,27 @@ def test_planes_that_cannot_be(design: str, written: dict[str, Any], text: str) 
     assert (fault.field, str(fault)) == ("planes", text)
 
 
+def test_planes_have_no_more_pods_than_numbers() -> None:
+    written: dict[str, Any] = {"segments": 1, "hosts": 1, "gpus": 1, "spines": 1, "super_spines": 1}
+    (fault,) = check_params(FabricParams(design="dual-plane", pods=32, **written))
+    assert (fault.field, fault.message) == ("pods", "pods is 32; with planes it goes from 1 to 31")
+    lab = build(pods=31, **written)
+    loopbacks, numbers = loopback_addresses(lab.switches), as_numbers(lab.switches, protocol=lab.routing.protocol)
+    assert len(set(loopbacks.values())) == len(lab.switches) == 31 * 4 + 2
+    spines = {node.name: numbers[node.name] for node in lab.switches if node.role is not Role.RAIL}
+    assert len(set(spines.values())) == 2 * 31 + 2
+
+
+def test_three_planes_of_ports_may_be_said_by_either() -> None:
+    """A NIC with three ports has three planes, and three planes have NICs of three ports."""
+    by_planes = build(planes=3, segments=1, hosts=1, gpus=1, spines=1)
+    by_ports = build(nic=NicParams(ports=3), segments=1, hosts=1, gpus=1, spines=1)
+    assert by_planes == by_ports
+    assert [str(link.a) for link in by_ports.links if link.a.node == "p1-s1-h1"] == [
+        "p1-s1-h1:rail1a", "p1-s1-h1:rail1b", "p1-s1-h1:rail1c",
+    ]  # fmt: skip
+
+
 def test_two_planes_of_rails_on_switches_of_several_rails() -> None:
     lab = build("dual-rail-switch", planes=2, rails=RailParams(per_switch=2))
     assert Counter(link.b.node[-1] for link in lab.links if link.a.node == "p1-s1-h1") == {"a": 4, "b": 4}
