@@ -62,7 +62,8 @@ _SETTINGS = {
 
 
 class Engine:
-    """A scheduler of jobs. A context: nothing of it is left when it ends. `news` gets what becomes of jobs."""
+    """A scheduler of jobs. A context: nothing of it is left when it ends. `news` gets what becomes of jobs, and None
+    when workers come or go."""
 
     def __init__(self, news: queue.Queue[Any]) -> None:
         self._news = news
@@ -84,6 +85,7 @@ class Engine:
         )
         self._client = distributed.Client(self._cluster, set_as_default=False)
         self._client.subscribe_topic(TOPIC, self._heard)
+        self._client.subscribe_topic("all", lambda _: news.put(None))  # such as of a worker that has come
 
     def __enter__(self) -> Engine:
         return self
@@ -97,6 +99,11 @@ class Engine:
     def port(self) -> int:
         """Return the port of the scheduler at the loopback."""
         return int(self._cluster.scheduler_address.rpartition(":")[2])
+
+    @property
+    def workers(self) -> int:
+        """Return the number of workers that are connected."""
+        return len(self._cluster.scheduler.workers)
 
     def submit(self, request: Mapping[str, Any], kind: str, machine: str = "") -> str:
         """Have a job done by a worker of this kind, of one machine if it is given. Returns the job's key."""

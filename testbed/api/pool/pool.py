@@ -16,9 +16,7 @@ from testbed.api.pool.machines import MachineAtWork
 from testbed.api.pool.parcel import pack_sweep
 from testbed.api.pool.reached import ReachedMachines
 from testbed.base.errors import ScenarioError, TestbedError
-from testbed.lab.core.deploy.lifecycle import DEFAULT_TIMEOUT_S
 from testbed.record.record import Backend
-from testbed.run.programs.needs import check_needs
 from testbed.run.simulated.support import check_supported
 from testbed.run.sweep.points import Sweep
 from testbed.run.sweep.progress import ProgressListener, ignore_progress
@@ -62,7 +60,7 @@ class Pool:
         Raises `SpecError` for a file that is wrong, and `TestbedError`, before anything runs, that names every machine
         that cannot be reached, cannot do this, or is of another version; with `force` that is allowed to emulate.
         """
-        with ReachedMachines(text, backend) as reached:
+        with ReachedMachines(text, backend.value) as reached:
             return cls.of(reached, backend, force=force)
 
     @classmethod
@@ -99,7 +97,7 @@ class Pool:
         options: RecordOptions,
         on_progress: ProgressListener = ignore_progress,
         *,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
+        timeout_s: float,
     ) -> SweepOutcome:
         """Run every point of a sweep, and judge the whole; routing of labs has `timeout_s` (s) to converge.
 
@@ -113,6 +111,8 @@ class Pool:
         if simulated:
             check_supported(sweep)
         else:
+            from testbed.run.programs.needs import check_needs
+
             check_needs(sweep)
         archive, order = pack_sweep(sweep)
         self._crew.begin(archive, order.parcel)

@@ -44,7 +44,7 @@ def check(text: str, format: options.Format) -> None:
     from testbed.api.pool.reached import ReachedMachines
     from testbed.cli.output import emit
 
-    with ReachedMachines(text, None) as reached:
+    with ReachedMachines(text, "") as reached:
         found = look_at(reached.machines, about_this_machine(probed=False))
     emit([_row(one) for one in found], PoolRow, format)
     odd = any(one.about is None or one.different or one.needs for one in found)

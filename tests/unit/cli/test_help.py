@@ -24,6 +24,7 @@ LIGHT = {
     "testbed.base.compiled.finder",
     "testbed.base.errors",
     "testbed.base.quick_dataclasses",
+    "testbed.base.quick_start",
     "testbed.base.rows",
     "testbed.base.version",
 }
