@@ -193,6 +193,53 @@ def test_an_answer_that_says_nothing_is_no_run_and_what_goes_on_is_given_up() ->
     assert crew.forgotten == ["job-2"]
 
 
+class Comers(FakeCrew):
+    """Machines whose workers come one after the other, each when it has been looked for some times."""
+
+    def __init__(self, names: Sequence[str], reply: Any) -> None:
+        super().__init__(names, reply)
+        self.looked = self.held = 0
+        self.seen: list[tuple[int, int]] = []
+        """The workers that were there, and the jobs that they had, when each further job was given."""
+
+    def seats(self) -> int:
+        self.looked += 1
+        return min(super().seats(), self.looked // 3)
+
+    def submit(self, request: Mapping[str, Any], machine: str = "") -> str:
+        self.seen.append((min(len(self.about), self.looked // 3), self.held))
+        self.held += 1
+        return super().submit(request, machine)
+
+    def news(self, timeout_s: float) -> JobNews | MachineLost | None:
+        news = super().news(timeout_s)
+        self.held -= isinstance(news, JobNews) and news.ended
+        return news
+
+
+def test_workers_that_are_there_have_a_job_and_the_next_one_until_few_are_left() -> None:
+    """A scheduler gives all jobs that wait for a worker to the first one that comes."""
+    crew = Comers(["a"], done)
+    assert content(pooled(crew, SMALL.replace("runs: 2", "runs: 4")).record)
+    assert crew.seen == [(1, 0), *[(1, 1)] * 5, (1, 0), (1, 0)]
+    crew = Comers(["a", "b"], done)
+    assert content(pooled(crew).record) == content(here())
+    assert crew.seen[:2] == [(1, 0), (1, 1)] and crew.seen[-1][0] == 2
+
+
+def test_after_a_run_that_fails_none_begins_that_waits_for_a_worker() -> None:
+    def failing(key: str, machine: str, request: Mapping[str, Any]) -> Sequence[JobNews]:
+        if request["run"] > 1:
+            return []
+        answer = encode_answer(RunAnswer(failure=ToldError(message="it broke")))
+        return [JobNews(key=key, began=machine), JobNews(key=key, answer=answer), JobNews(key=key, ended=True)]
+
+    crew = FakeCrew(["a"], failing)
+    outcome = pooled(crew)
+    assert outcome.failure is not None and outcome.failure.message == "it broke"
+    assert (len(crew.submitted), crew.forgotten) == (2, ["job-2"])
+
+
 @pytest.mark.parametrize(
     "told",
     [
