@@ -78,7 +78,7 @@ class Crew(Protocol):
         """Give up a job."""
 
     def news(self, timeout_s: float) -> JobNews | MachineLost | None:
-        """Return the next news; None where there are none for so long, or workers have come or gone."""
+        """Return the next news; None where there are none for so long, or workers have come."""
 
     def did(self, machine: str, point: str) -> None:
         """Note that a machine has done (a part of) a point."""

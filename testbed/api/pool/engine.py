@@ -61,9 +61,19 @@ _SETTINGS = {
 }
 
 
+class _Arrivals(distributed.SchedulerPlugin):  # type: ignore[misc]
+    """Has None put into the news when a worker has come."""
+
+    def __init__(self, news: queue.Queue[Any]) -> None:
+        self._news = news
+
+    def add_worker(self, scheduler: object, worker: str) -> None:
+        self._news.put(None)
+
+
 class Engine:
     """A scheduler of jobs. A context: nothing of it is left when it ends. `news` gets what becomes of jobs, and None
-    when workers come or go."""
+    when workers come."""
 
     def __init__(self, news: queue.Queue[Any]) -> None:
         self._news = news
@@ -85,7 +95,7 @@ class Engine:
         )
         self._client = distributed.Client(self._cluster, set_as_default=False)
         self._client.subscribe_topic(TOPIC, self._heard)
-        self._client.subscribe_topic("all", lambda _: news.put(None))  # such as of a worker that has come
+        self._cluster.scheduler.add_plugin(_Arrivals(news))
 
     def __enter__(self) -> Engine:
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,9 @@ expect: [{metric: jct, min: 0, source: a guess}]
 ORDER = SweepOrder(parcel="none", file="/small.yml")
 
 
-def done(key: str, machine: str, request: Mapping[str, Any]) -> Sequence[JobNews]:
+def done(key: str, machine: str, request: Mapping[str, Any], text: str = SMALL) -> Sequence[JobNews]:
     """What a machine tells of a job that it does."""
-    sweep = read_sweep(SMALL)
+    sweep = read_sweep(text)
     point = sweep.points[request["point"] - 1]
     answer = simulate(SimulatedPoint(point, sweep.lab_of(point)), request["run"], lambda share: False)
     told = [JobNews(key=key, began=machine), JobNews(key=key, share=0.5)]
@@ -219,8 +220,9 @@ class Comers(FakeCrew):
 
 def test_workers_that_are_there_have_a_job_and_the_next_one_until_few_are_left() -> None:
     """A scheduler gives all jobs that wait for a worker to the first one that comes."""
-    crew = Comers(["a"], done)
-    assert content(pooled(crew, SMALL.replace("runs: 2", "runs: 4")).record)
+    long = SMALL.replace("runs: 2", "runs: 4")
+    crew = Comers(["a"], partial(done, text=long))
+    assert pooled(crew, long).record.incomplete == ""
     assert crew.seen == [(1, 0), *[(1, 1)] * 5, (1, 0), (1, 0)]
     crew = Comers(["a", "b"], done)
     assert content(pooled(crew).record) == content(here())
