@@ -104,7 +104,10 @@ class MachinesAtWork:
             )
             error.trace = "\n".join(said)
             raise error
-        return min(seats, self._engine.workers)
+        return seats
+
+    def workers(self) -> int:
+        return self._engine.workers
 
     def submit(self, request: Mapping[str, Any], machine: str = "") -> str:
         return self._engine.submit(request, self._kind, machine)

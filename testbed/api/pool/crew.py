@@ -68,8 +68,10 @@ class Crew(Protocol):
         """Return the machines that are still there, by name."""
 
     def seats(self) -> int:
-        """Return the number of jobs that they do at once now: of their workers, those that are connected. Raises
-        `PoolLost` where no machine is left."""
+        """Return the number of jobs that they do at once. Raises `PoolLost` where no machine is left."""
+
+    def workers(self) -> int:
+        """Return the number of their workers that are there, each of which does a job at once."""
 
     def submit(self, request: Mapping[str, Any], machine: str = "") -> str:
         """Have a job done, by this machine if it is given. Returns the job's key."""

@@ -75,7 +75,8 @@ class PooledRuns:
                     RunOutcome(result=None, failure=error),
                 )
                 return
-            while self._waiting and len(self._held) < seats + self._ahead(seats):
+            workers = self._crew.workers()
+            while self._waiting and len(self._held) < workers + self._ahead(workers, seats):
                 self._submit(self._waiting.popleft())
             news = self._crew.news(LOOK_S)
             for job, outcome in (*self._settled(), *(self._heard(news) if isinstance(news, JobNews) else ())):
@@ -86,10 +87,10 @@ class PooledRuns:
         if interrupt.requested:
             self._crew.halt()
 
-    def _ahead(self, seats: int) -> int:
-        """Return how many jobs are to wait for workers that have one, so that these go on at once. When few are left
-        each goes to whoever is free first."""
-        return seats if len(self._waiting) > 2 * seats else 0
+    def _ahead(self, workers: int, seats: int) -> int:
+        """Return how many jobs are to wait for workers that have one, so that these go on at once: none before all
+        workers are there, and none when few are left, which go to whoever is free first."""
+        return workers if workers >= seats and len(self._waiting) > 2 * seats else 0
 
     def _forget(self, keys: Sequence[str]) -> None:
         """Give up jobs that nobody waits for any more: the pool may have another sweep."""

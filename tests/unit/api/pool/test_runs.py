@@ -203,12 +203,12 @@ class Comers(FakeCrew):
         self.seen: list[tuple[int, int]] = []
         """The workers that were there, and the jobs that they had, when each further job was given."""
 
-    def seats(self) -> int:
+    def workers(self) -> int:
         self.looked += 1
-        return min(super().seats(), self.looked // 3)
+        return min(super().workers(), self.looked // 3)
 
     def submit(self, request: Mapping[str, Any], machine: str = "") -> str:
-        self.seen.append((min(len(self.about), self.looked // 3), self.held))
+        self.seen.append((min(super().workers(), self.looked // 3), self.held))
         self.held += 1
         return super().submit(request, machine)
 
@@ -226,7 +226,7 @@ def test_workers_that_are_there_have_a_job_and_the_next_one_until_few_are_left()
     assert crew.seen == [(1, 0), *[(1, 1)] * 5, (1, 0), (1, 0)]
     crew = Comers(["a", "b"], done)
     assert content(pooled(crew).record) == content(here())
-    assert crew.seen[:2] == [(1, 0), (1, 1)] and crew.seen[-1][0] == 2
+    assert crew.seen == [(1, 0), (2, 1), (2, 1), (2, 1)]
 
 
 def test_after_a_run_that_fails_none_begins_that_waits_for_a_worker() -> None:
