@@ -206,7 +206,8 @@ def is_simulation(backend: str, *, keep: bool = False, prove_scale: bool = False
 
         if backend == Backend.FLOWS:
             raise TestbedError("flows are for `testbed run` alone", hint="--backend simulation")
-        raise TestbedError(f"there is no backend {backend!r}", hint=choice_hint(backend, [one.value for one in Backend]))
+        known = [one.value for one in Backend]
+        raise TestbedError(f"there is no backend {backend!r}", hint=choice_hint(backend, known))
     if keep:
         raise TestbedError("--keep: a simulation has no lab", hint="leave it out")
     if prove_scale:
