@@ -41,6 +41,8 @@ MOST_DEATHS = 1
 LOST_AFTER_S = 60
 """A worker that has not been heard of for so long is lost, though its connection may be there."""
 HEARTBEAT_S = 5.0
+QUIET = logging.CRITICAL + 1
+"""A level above all messages: that something could not be told to a client that has gone is critical to Dask."""
 _SETTINGS = {
     "distributed.scheduler.allowed-failures": MOST_DEATHS,
     "distributed.scheduler.worker-ttl": f"{LOST_AFTER_S}s",
@@ -91,7 +93,7 @@ class Engine:
             dashboard_address=None,
             security=security,
             scheduler_kwargs={"dashboard": False, "dashboard_address": f"{LOOPBACK}:0"},
-            silence_logs=logging.CRITICAL,
+            silence_logs=QUIET,
         )
         self._client = distributed.Client(self._cluster, set_as_default=False)
         self._client.subscribe_topic(TOPIC, self._heard)
@@ -248,4 +250,4 @@ def do_job(key: str, request: str) -> None:
 def _be_quiet() -> None:
     """Keep the engine's log to itself: what matters of it is told as news."""
     for name in ("distributed", "tornado", "asyncio"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+        logging.getLogger(name).setLevel(QUIET)
