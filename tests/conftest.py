@@ -27,7 +27,7 @@ from side_by_side import SideBySide, begun_first
 from started_processes import StartedProcesses
 
 from testbed.base.errors import CapabilityError
-from testbed.cli import COLLECT_AT_OBJECTS
+from testbed.base.quick_start import COLLECT_AT_OBJECTS
 from testbed.lab.core.drivers.probing.kernel_probe import probe_kernel
 from testbed.lab.core.drivers.probing.machine import find_frr, require_root
 from testbed.protocols import is_compiled

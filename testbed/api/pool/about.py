@@ -141,9 +141,9 @@ def kinds_of(machines: Mapping[str, AboutMachine]) -> list[Sequence[str]]:
 @cache
 def _digest_of_sources() -> str:
     digest = hashlib.sha256()
-    for path in sorted((CHECKOUT / "testbed").rglob("*.py")):
-        if path.is_file():
-            digest.update(f"{path.relative_to(CHECKOUT)}\0".encode() + path.read_bytes() + b"\0")
+    walked = ((os.path.relpath(directory, CHECKOUT), files) for directory, _, files in os.walk(CHECKOUT / "testbed"))
+    for path in sorted(f"{inside}/{name}" for inside, files in walked for name in files if name.endswith(".py")):
+        digest.update(f"{path}\0".encode() + (CHECKOUT / path).read_bytes() + b"\0")
     return digest.hexdigest()[:24]
 
 

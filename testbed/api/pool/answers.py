@@ -94,9 +94,9 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
     return _adapters[kind.__name__]
 
 
-def prepare_answers() -> None:
+def prepare_answers(*, simulated: bool) -> None:
     """Make what writes answers, which takes longer than a short run: once, before processes are forked for runs."""
-    for kind in (SeatAnswer, RunAnswer, TryAnswer, ScalesAnswer):
+    for kind in (SeatAnswer, RunAnswer) if simulated else (SeatAnswer, TryAnswer, ScalesAnswer):
         _adapter(kind)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from testbed.api.pool.about import AboutMachine
 from testbed.api.pool.crew import JobNews, MachineLost, PoolLost
 from testbed.api.pool.engine import Engine
-from testbed.api.pool.machines import END_S, KINDS, MachineAtWork, StationOrder, named, with_each
+from testbed.api.pool.machines import END_S, MachineAtWork, StationOrder, named, with_each
 from testbed.lab.core.drivers.nodes.udp_prober import make_room
 from testbed.record.record import Backend, MachinePart
 from testbed.vm.errors import ConnectionLost
@@ -25,8 +25,8 @@ class MachinesAtWork:
     def __init__(self, machines: Sequence[MachineAtWork], backend: Backend) -> None:
         """`machines` are being reached, and know their seats before they are started."""
         self._machines = {machine.name: machine for machine in machines}
-        self._kind = KINDS[backend]
-        self._queue: queue.Queue[JobNews | MachineLost] = queue.Queue()
+        self._kind = backend.value
+        self._queue: queue.Queue[JobNews | MachineLost | None] = queue.Queue()
         self._engine = Engine(self._queue)
         self._parts: dict[str, MachinePart] = {}
         self.warn: Callable[[str], None] = lambda _: None
@@ -51,20 +51,24 @@ class MachinesAtWork:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.halt()
         try:
-            self.halt()
+            self._engine.__exit__()  # while they end what they do
             deadline = time.monotonic() + END_S  # of all together
             for machine in self._machines.values():
                 machine.wait(max(0.0, deadline - time.monotonic()))
         finally:
-            self.let_go()
+            self._close_machines()
 
     def let_go(self) -> None:
         """End the engine, and let go of all machines."""
         try:
             self._engine.__exit__()
         finally:
-            with_each(self._machines.values(), lambda machine: machine.close())
+            self._close_machines()
+
+    def _close_machines(self) -> None:
+        with_each(self._machines.values(), lambda machine: machine.close())
 
     @property
     def parts(self) -> Sequence[MachinePart]:
@@ -101,6 +105,9 @@ class MachinesAtWork:
             error.trace = "\n".join(said)
             raise error
         return seats
+
+    def workers(self) -> int:
+        return self._engine.workers
 
     def submit(self, request: Mapping[str, Any], machine: str = "") -> str:
         return self._engine.submit(request, self._kind, machine)

@@ -70,6 +70,9 @@ class Crew(Protocol):
     def seats(self) -> int:
         """Return the number of jobs that they do at once. Raises `PoolLost` where no machine is left."""
 
+    def workers(self) -> int:
+        """Return the number of their workers that are there, each of which does a job at once."""
+
     def submit(self, request: Mapping[str, Any], machine: str = "") -> str:
         """Have a job done, by this machine if it is given. Returns the job's key."""
 
@@ -77,7 +80,7 @@ class Crew(Protocol):
         """Give up a job."""
 
     def news(self, timeout_s: float) -> JobNews | MachineLost | None:
-        """Return the next news; None where there are none for so long."""
+        """Return the next news; None where there are none for so long, or workers have come."""
 
     def did(self, machine: str, point: str) -> None:
         """Note that a machine has done (a part of) a point."""

@@ -41,6 +41,8 @@ MOST_DEATHS = 1
 LOST_AFTER_S = 60
 """A worker that has not been heard of for so long is lost, though its connection may be there."""
 HEARTBEAT_S = 5.0
+QUIET = logging.CRITICAL + 1
+"""A level above all messages: that something could not be told to a client that has gone is critical to Dask."""
 _SETTINGS = {
     "distributed.scheduler.allowed-failures": MOST_DEATHS,
     "distributed.scheduler.worker-ttl": f"{LOST_AFTER_S}s",
@@ -61,8 +63,19 @@ _SETTINGS = {
 }
 
 
+class _Arrivals(distributed.SchedulerPlugin):  # type: ignore[misc]
+    """Has None put into the news when a worker has come."""
+
+    def __init__(self, news: queue.Queue[Any]) -> None:
+        self._news = news
+
+    def add_worker(self, scheduler: object, worker: str) -> None:
+        self._news.put(None)
+
+
 class Engine:
-    """A scheduler of jobs. A context: nothing of it is left when it ends. `news` gets what becomes of jobs."""
+    """A scheduler of jobs. A context: nothing of it is left when it ends. `news` gets what becomes of jobs, and None
+    when workers come."""
 
     def __init__(self, news: queue.Queue[Any]) -> None:
         self._news = news
@@ -80,10 +93,11 @@ class Engine:
             dashboard_address=None,
             security=security,
             scheduler_kwargs={"dashboard": False, "dashboard_address": f"{LOOPBACK}:0"},
-            silence_logs=logging.CRITICAL,
+            silence_logs=QUIET,
         )
         self._client = distributed.Client(self._cluster, set_as_default=False)
         self._client.subscribe_topic(TOPIC, self._heard)
+        self._cluster.scheduler.add_plugin(_Arrivals(news))
 
     def __enter__(self) -> Engine:
         return self
@@ -97,6 +111,11 @@ class Engine:
     def port(self) -> int:
         """Return the port of the scheduler at the loopback."""
         return int(self._cluster.scheduler_address.rpartition(":")[2])
+
+    @property
+    def workers(self) -> int:
+        """Return the number of workers that are connected."""
+        return len(self._cluster.scheduler.workers)
 
     def submit(self, request: Mapping[str, Any], kind: str, machine: str = "") -> str:
         """Have a job done by a worker of this kind, of one machine if it is given. Returns the job's key."""
@@ -231,4 +250,4 @@ def do_job(key: str, request: str) -> None:
 def _be_quiet() -> None:
     """Keep the engine's log to itself: what matters of it is told as news."""
     for name in ("distributed", "tornado", "asyncio"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+        logging.getLogger(name).setLevel(QUIET)

@@ -23,16 +23,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
-from testbed.api.pool.about import ABOUT, AboutMachine, decode_about
 from testbed.api.pool.file import PoolMachine
-from testbed.api.pool.parcel import unpack_parcel
 from testbed.base.errors import TestbedError
-from testbed.record.record import Backend
 from testbed.vm.errors import ConnectionLost
 from testbed.vm.remote.ssh import SshSession
 from testbed.vm.remote.target import RemoteTarget, check_version, open_session, root_words_there
+
+if TYPE_CHECKING:
+    from testbed.api.pool.about import AboutMachine
 
 Done = TypeVar("Done")
 Each = TypeVar("Each")
@@ -43,8 +43,6 @@ _MAKE_WORK = 'mkdir -p .testbed-work/pool && cd .testbed-work/pool && mkdir -m 7
 """Makes the directory of a station: in the home directory, as `--on` has those of verbs."""
 KEPT_WORDS = 20
 """Lines of a station's last words that are kept."""
-KINDS = {Backend.SIMULATION: "simulation", Backend.EMULATION: "emulation"}
-"""The kind of the seats that runs on a backend need."""
 SILENT_S = 45.0
 """A machine that does not acknowledge what it is sent for so long, such as a keepalive, is lost."""
 REFUSED_S = 10.0
@@ -81,7 +79,7 @@ class MachineAtWork(ABC):
         self._input: BinaryIO | None = None
         self._said: deque[str] = deque(maxlen=KEPT_WORDS)
         self._heard = b""
-        self._told = Future[AboutMachine]()
+        self._told: Future[AboutMachine] = Future()
         self._changing = threading.Lock()
         self._on_end: Callable[[MachineAtWork, str], None] | None = None
         self._ended: str | None = None
@@ -171,6 +169,8 @@ class MachineAtWork(ABC):
 
     def _take(self, content: bytes) -> None:
         """Take what the station prints: first what the machine is, and whatever else are words."""
+        from testbed.api.pool.about import ABOUT, decode_about  # machines are reached before records are known here
+
         if self._told.done():
             self._hear(content)
             return
@@ -252,6 +252,8 @@ class OwnMachine(MachineAtWork):
         self._process: subprocess.Popen[bytes] | None = None
 
     def put(self, archive: bytes, name: str) -> None:
+        from testbed.api.pool.parcel import unpack_parcel
+
         unpack_parcel(archive, Path(self._work.name) / "parcels" / name)
 
     def close(self) -> None:

@@ -16,9 +16,7 @@ from testbed.api.pool.machines import MachineAtWork
 from testbed.api.pool.parcel import pack_sweep
 from testbed.api.pool.reached import ReachedMachines
 from testbed.base.errors import ScenarioError, TestbedError
-from testbed.lab.core.deploy.lifecycle import DEFAULT_TIMEOUT_S
-from testbed.record.record import Backend
-from testbed.run.programs.needs import check_needs
+from testbed.record.record import Backend, Environment
 from testbed.run.simulated.support import check_supported
 from testbed.run.sweep.points import Sweep
 from testbed.run.sweep.progress import ProgressListener, ignore_progress
@@ -51,9 +49,11 @@ class MachineFound:
 class Pool:
     """Machines that run the points of sweeps. A context: nothing of ours is left on them when it ends."""
 
-    def __init__(self, crew: MachinesAtWork, backend: Backend) -> None:
+    def __init__(self, crew: MachinesAtWork, backend: Backend, environment: Environment) -> None:
+        """`environment` is that of this machine."""
         self._crew = crew
         self._backend = backend
+        self._environment = environment
 
     @classmethod
     def open(cls, text: str, backend: Backend, *, force: bool = False) -> Self:
@@ -62,7 +62,7 @@ class Pool:
         Raises `SpecError` for a file that is wrong, and `TestbedError`, before anything runs, that names every machine
         that cannot be reached, cannot do this, or is of another version; with `force` that is allowed to emulate.
         """
-        with ReachedMachines(text, backend) as reached:
+        with ReachedMachines(text, backend.value) as reached:
             return cls.of(reached, backend, force=force)
 
     @classmethod
@@ -74,13 +74,14 @@ class Pool:
         crew = MachinesAtWork(machines, backend)
         reached.take()
         try:
-            found = look_at(machines, about_this_machine(probed=False))
+            own = about_this_machine(probed=False)
+            found = look_at(machines, own)
             _give_seats(found, machines, reached.text, backend, force=force)
             crew.start()
         except BaseException:
             crew.let_go()
             raise
-        return cls(crew, backend)
+        return cls(crew, backend, own.environment)
 
     def __enter__(self) -> Self:
         return self
@@ -99,7 +100,7 @@ class Pool:
         options: RecordOptions,
         on_progress: ProgressListener = ignore_progress,
         *,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
+        timeout_s: float,
     ) -> SweepOutcome:
         """Run every point of a sweep, and judge the whole; routing of labs has `timeout_s` (s) to converge.
 
@@ -113,6 +114,8 @@ class Pool:
         if simulated:
             check_supported(sweep)
         else:
+            from testbed.run.programs.needs import check_needs
+
             check_needs(sweep)
         archive, order = pack_sweep(sweep)
         self._crew.begin(archive, order.parcel)
@@ -125,6 +128,7 @@ class Pool:
                 options,
                 on_progress,
                 runner_of=lambda points, on_share: PooledRuns(self._crew, order, points, on_share),
+                environment=self._environment,
             )
         from testbed.api.pool.labs import run_on_labs_of
 

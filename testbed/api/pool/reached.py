@@ -6,25 +6,24 @@ from collections.abc import Sequence
 from typing import Self
 
 from testbed.api.pool.file import read_pool
-from testbed.api.pool.machines import KINDS, MachineAtWork, machine_at_work, with_each
-from testbed.record.record import Backend
+from testbed.api.pool.machines import MachineAtWork, machine_at_work, with_each
 
 
 class ReachedMachines:
     """Machines that are reached, and whose stations import, while others read scenarios. A context: those are let go
     that no pool has taken."""
 
-    def __init__(self, text: str, backend: Backend | None) -> None:
-        """`text` is a file, or targets with commas between them; a `backend` of None only asks what machines are.
+    def __init__(self, text: str, kind: str) -> None:
+        """`text` is a file, or targets with commas between them; `kind` says what runs there are to be, as `Backend`
+        has it, and "" only asks what machines are.
 
         Raises `SpecError` for a file that is wrong.
         """
         self.text = text
-        self.backend = backend
         self.machines: Sequence[MachineAtWork] = [machine_at_work(machine) for machine in read_pool(text)]
         self._taken = False
         for machine in self.machines:
-            machine.begin("" if backend is None else KINDS[backend])
+            machine.begin(kind)
 
     def __enter__(self) -> Self:
         return self

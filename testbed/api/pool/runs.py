@@ -40,6 +40,8 @@ class PooledRuns:
         self._points = points
         self._on_share = on_share
         self._going: dict[str, Job] = {}
+        self._held: set[str] = set()
+        """The keys of the jobs that workers have: their end comes after their answer."""
         self._waiting: deque[Job] = deque()
         self._died: Counter[Job] = Counter()
         self._places: defaultdict[Job, list[str]] = defaultdict(list)
@@ -55,12 +57,12 @@ class PooledRuns:
         return self._crew.parts
 
     def run(self, jobs: Sequence[Job], interrupt: Interrupt) -> Iterator[tuple[Job, RunOutcome]]:
-        """Do all jobs, no more at once than there are seats."""
+        """Do all jobs, as many at once as there are seats."""
         self._waiting.extend(jobs)
         try:
             yield from self._run(interrupt)
         except (Exception, GeneratorExit):
-            self._forget_all()
+            self._forget(list(self._going))
             raise
 
     def _run(self, interrupt: Interrupt) -> Iterator[tuple[Job, RunOutcome]]:
@@ -73,28 +75,40 @@ class PooledRuns:
                     RunOutcome(result=None, failure=error),
                 )
                 return
-            while self._waiting and len(self._going) < seats:
+            workers = self._crew.workers()
+            while self._waiting and len(self._held) < workers + self._ahead(workers, seats):
                 self._submit(self._waiting.popleft())
             news = self._crew.news(LOOK_S)
             for job, outcome in (*self._settled(), *(self._heard(news) if isinstance(news, JobNews) else ())):
                 yield job, outcome
                 if not outcome.goes_on:
                     self._waiting.clear()
+                    self._forget([key for key, job in self._going.items() if not self._places.get(job)])
         if interrupt.requested:
             self._crew.halt()
 
-    def _forget_all(self) -> None:
-        """Give up what goes on, which nobody waits for any more: the pool may have another sweep."""
-        for key in self._going:
+    def _ahead(self, workers: int, seats: int) -> int:
+        """Return how many jobs are to wait for workers that have one, so that these go on at once: none before all
+        workers are there, and none when few are left, which go to whoever is free first."""
+        return workers if workers >= seats and len(self._waiting) > 2 * seats else 0
+
+    def _forget(self, keys: Sequence[str]) -> None:
+        """Give up jobs that nobody waits for any more: the pool may have another sweep."""
+        for key in keys:
             self._crew.forget(key)
-        self._going.clear()
+            del self._going[key]
+            self._held.discard(key)
 
     def _submit(self, job: Job) -> None:
         request = {"what": "simulate", "order": self._order, "point": job.point, "run": job.run}
-        self._going[self._crew.submit(request)] = job
+        key = self._crew.submit(request)
+        self._going[key] = job
+        self._held.add(key)
 
     def _heard(self, news: JobNews) -> Iterator[tuple[Job, RunOutcome]]:
         """Take in what is told of a job, and yield its outcome where that is known now."""
+        if news.ended:
+            self._held.discard(news.key)
         if news.answer is not None and news.key in self._answers:
             self._compare(news)
             return

@@ -14,6 +14,7 @@ import os
 import select
 import signal
 import socket
+import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -38,6 +39,8 @@ SHARE = b'{"share": '
 MOST_SWEEPS, MOST_POINTS = 2, 4
 """Sweeps that are kept read, and points that are kept planned."""
 LOOK_S = 0.5
+SHARE_EVERY_S = 1.0
+"""A share passes a worker, a scheduler and a client on its way, and a pool has many runs."""
 Do = Callable[[Tell], SeatAnswer]
 
 
@@ -181,10 +184,14 @@ def _be_forked(do: Do, writer: int, kind: str, seat: int) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler if emulates else signal.SIG_IGN)
         die_with(seat, signal.SIGINT if emulates else signal.SIGKILL)
         with os.fdopen(writer, "wb") as stream:
+            due = time.monotonic() + SHARE_EVERY_S
 
             def tell(share: float) -> bool:
-                stream.write(SHARE + b"%.4f}\n" % share)
-                stream.flush()
+                nonlocal due
+                if time.monotonic() >= due:
+                    due = time.monotonic() + SHARE_EVERY_S
+                    stream.write(SHARE + b"%.4f}\n" % share)
+                    stream.flush()
                 return False
 
             try:

@@ -21,13 +21,11 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from testbed.api.pool.about import ABOUT, about_this_machine, encode_about
-from testbed.api.pool.answers import prepare_answers
 from testbed.api.pool.children import PARCELS, WORKERS, as_child
+from testbed.base.quick_start import start_quickly
 
 SIMULATION = "simulation"
 NEEDED = {
@@ -52,6 +50,7 @@ def _signals_told() -> Iterator[int]:
 
 def main() -> int:
     """Run the station of this machine."""
+    start_quickly()
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     with _signals_told() as wake:
         try:
@@ -71,15 +70,18 @@ def main() -> int:
 
 def _say_what_it_is(kind: str) -> bool:
     """Have a child say what this machine is, and import meanwhile what runs of this kind need; whether it was said."""
+    from testbed.api.pool.about import ABOUT, about_this_machine, encode_about
+
     child = os.fork()
     if not child:
-        about = partial(about_this_machine, probed=kind != SIMULATION)
-        as_child(lambda: os.write(1, ABOUT + encode_about(about())))
+        as_child(lambda: os.write(1, ABOUT + encode_about(about_this_machine(probed=kind != SIMULATION))))
     try:
         if kind in NEEDED:
             for module in NEEDED[kind]:
                 import_module(module)
-            prepare_answers()
+            from testbed.api.pool.answers import prepare_answers
+
+            prepare_answers(simulated=kind == SIMULATION)
     finally:
         _, status = os.waitpid(child, 0)
     return status == 0

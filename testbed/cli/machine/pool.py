@@ -42,7 +42,7 @@ def check(text: str, format: options.Format) -> None:
     from testbed.api.pool.reached import ReachedMachines
     from testbed.cli.output import emit
 
-    with ReachedMachines(text, None) as reached:
+    with ReachedMachines(text, "") as reached:
         from testbed.api.pool.about import about_this_machine
         from testbed.api.pool.pool import look_at  # what machines are compared by takes longer than to refuse a file
 

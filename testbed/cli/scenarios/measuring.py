@@ -53,9 +53,6 @@ def measure(sweep: "Sweep", command: RunCommand) -> "tuple[SweepOutcome, Path]":
     from testbed.cli.output import warn
     from testbed.cli.progress import StepDisplay
     from testbed.cli.scenarios.run_progress import SweepSteps
-    from testbed.lab.core.deploy.records.state import StateDirectory
-    from testbed.run.emulated.sweep import run_on_own_labs
-    from testbed.run.sweep.labs import LabOptions
 
     record_options = _record_options(sweep, command)
     with StepDisplay(quiet=command.quiet) as display:
@@ -76,6 +73,10 @@ def measure(sweep: "Sweep", command: RunCommand) -> "tuple[SweepOutcome, Path]":
 
             outcome = run_spread(sweep, spread, record_options, steps)
         else:
+            from testbed.lab.core.deploy.records.state import StateDirectory
+            from testbed.run.emulated.sweep import run_on_own_labs
+            from testbed.run.sweep.labs import LabOptions
+
             lab_options = LabOptions(timeout_s=command.timeout_s, keep=command.keep, notify=display, warn=warn)
             try:
                 outcome = run_on_own_labs(sweep, StateDirectory(), lab_options, record_options, steps)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from testbed.run.sweep.points import Sweep
     from testbed.run.sweep.runner import SweepOutcome
 
-EMULATION = "emulation"
-"""The default of `--backend`, of which nothing has to be imported to know it."""
+EMULATION, SIMULATION = "emulation", "simulation"
+"""Values of `--backend`, of which nothing has to be imported to know them; the first is the default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,9 +158,8 @@ def _reached(pool: str | None, *, simulated: bool) -> "Iterator[ReachedMachines 
         yield None
         return
     from testbed.api.pool.reached import ReachedMachines
-    from testbed.record.record import Backend
 
-    with ReachedMachines(pool, Backend.SIMULATION if simulated else Backend.EMULATION) as reached:
+    with ReachedMachines(pool, SIMULATION if simulated else EMULATION) as reached:
         yield reached
 
 
@@ -208,16 +207,14 @@ def is_simulation(backend: str, *, keep: bool = False, prove_scale: bool = False
     """Tell whether no lab is to be deployed. Raises `TestbedError` for what is no backend, or asks for a lab."""
     if backend == EMULATION:
         return False
-    from testbed.base.names import choice_hint
-    from testbed.record.record import Backend
+    if backend != SIMULATION:
+        from testbed.base.names import choice_hint
+        from testbed.record.record import Backend
 
-    known = [one.value for one in Backend]
-    if backend not in known:
+        if backend == Backend.FLOWS:
+            raise TestbedError("flows are for `testbed run` alone", hint="--backend simulation")
+        known = [one.value for one in Backend]
         raise TestbedError(f"there is no backend {backend!r}", hint=choice_hint(backend, known))
-    if backend == Backend.FLOWS:
-        raise TestbedError("flows are for `testbed run` alone", hint="--backend simulation")
-    if backend != Backend.SIMULATION:
-        return False
     if keep:
         raise TestbedError("--keep: a simulation has no lab", hint="leave it out")
     if prove_scale:

@@ -11,13 +11,16 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from testbed.base.errors import Finding, ScenarioError
-from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.model import Lab
-from testbed.lab.features.infiniband.live import LinksChange, LiveSubnet
 from testbed.run.faults.lab_fault import FaultPlace, FaultSite, LabFault
 from testbed.run.faults.outcome import TimedEvent, error_words
+
+if TYPE_CHECKING:
+    from testbed.lab.core.deploy.live import RunningLab
+    from testbed.lab.features.infiniband.live import LinksChange
 
 
 def subnet_switches(lab: Lab) -> frozenset[str]:
@@ -36,6 +39,8 @@ class SubnetSite:
 
     def __init__(self, lab: RunningLab) -> None:
         """Raises `NoSubnet` for a lab whose back end is Ethernet."""
+        from testbed.lab.features.infiniband.live import LiveSubnet  # what is simulated has none
+
         self.seen: list[TimedEvent] = []
         """When frames went by new tables, and when that could not be."""
         self._live = LiveSubnet(lab)

@@ -16,7 +16,6 @@ from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import PLAIN_QUEUE_PACKETS
 from testbed.lab.core.plan.user_space.uet import ETHERNET_BYTES
-from testbed.lab.observe.dropped import Dropped, read_dropped
 from testbed.record.samples import MarkingCurve, PortLoad, Series
 from testbed.record.subnet_counters import SubnetLoad
 from testbed.run.machine.cpu import CpuTimes, CpuUse, cpu_use, read_cpu_times
@@ -26,6 +25,7 @@ from testbed.run.scale_up.loads import watch_switches
 if TYPE_CHECKING:
     from testbed.base.datapath.maps import LabMaps
     from testbed.lab.features.scale_up.counters.reading import DomainReading
+    from testbed.lab.observe.dropped import Dropped
     from testbed.lab.observe.port_table import PortTable
     from testbed.lab.observe.sampler import Sampler, Samples
     from testbed.lab.observe.telemetry import Snapshot
@@ -312,7 +312,11 @@ def _port_sampler(maps: LabMaps, table: PortTable) -> Sampler | None:
 
 
 def _guards(lab: LiveLab) -> Dropped | None:
-    return read_dropped(lab) if isinstance(lab, RunningLab) else None
+    if not isinstance(lab, RunningLab):
+        return None
+    from testbed.lab.observe.dropped import read_dropped  # simulated runs have no tables of guards to read
+
+    return read_dropped(lab)
 
 
 def _stopped_since(before: Dropped | None, now: Dropped | None) -> Mapping[tuple[str, str, str], int] | None:

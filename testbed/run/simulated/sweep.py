@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from testbed.base.errors import ScenarioError
 from testbed.base.interrupt import Interrupt
-from testbed.record.record import Backend
+from testbed.record.record import Backend, Environment
 from testbed.run.simulated.point import SimulatedPoint
 from testbed.run.simulated.processes import ForkedRuns, Job, RunnerOf, cores
 from testbed.run.simulated.support import check_supported, simulated_approximations
@@ -26,9 +26,10 @@ def run_simulated(
     *,
     processes: int | None = None,
     runner_of: RunnerOf | None = None,
+    environment: Environment | None = None,
 ) -> SweepOutcome:
     """Run every point on the simulator, in as many processes as there are cores (or `processes`); or have them run by
-    what `runner_of` makes, such as the machines of a pool.
+    what `runner_of` makes, such as the machines of a pool. `environment` is that of this machine, where it is known.
 
     The outcome has the record; what stopped the scenario on the way is its `failure`, and an interrupt is told by the
     record's `incomplete`. Raises `ScenarioError` for what cannot be simulated, and `SpecError` for labs that cannot be
@@ -37,7 +38,9 @@ def run_simulated(
     check_supported(sweep)
     if options.prove_scale:
         raise ScenarioError("--prove-scale: a simulation has no time scale", hint="leave --backend out")
-    so_far = SweepSoFar(sweep.scenario, sweep.points, options.previous, options.command, backend=Backend.SIMULATION)
+    so_far = SweepSoFar(
+        sweep.scenario, sweep.points, options.previous, options.command, Backend.SIMULATION, environment
+    )
     journal = options.journal(sweep.points)
     keep_labs(options.directory, sweep.labs.values())
     told = PublishedRun(sweep, options.directory, on_progress, backend=Backend.SIMULATION)

@@ -166,7 +166,7 @@ class SweepSoFar:
         backend: Backend = Backend.EMULATION,
         environment: Environment | None = None,
     ) -> None:
-        """`environment` is what this session runs on, where that is not this machine."""
+        """`environment` is what this session runs on, where that is known, or is not this machine."""
         self.scenario = scenario
         self._backend = backend
         self.incomplete = ""
@@ -175,7 +175,7 @@ class SweepSoFar:
         self._command = command
         self._begin = time.monotonic()
         self._started = datetime.now(UTC)
-        self._environment = environment
+        self._environment = None if environment is None else self._of_backend(environment)
         self.machines: Sequence[MachinePart] = ()
         """The machines of a pool that have measured points, and which."""
         self._earlier_machines: list[MachinePart] = []
@@ -196,7 +196,7 @@ class SweepSoFar:
                 "the results to go on with are those of another scenario or of other parameters",
                 hint="run it anew, or with the file and the --set of the first time",
             )
-        self._environment = self._environment or self._collect()
+        self._environment = self._environment or self._of_backend(collect_environment([]))
         if self._environment.backend != previous.environment.backend:
             raise ScenarioError(
                 f"the results to go on with are of another backend: {previous.environment.backend}",
@@ -224,8 +224,7 @@ class SweepSoFar:
         """Return the points of which there is nothing."""
         return [point for point in self._points if point.name not in self._done]
 
-    def _collect(self) -> Environment:
-        environment = collect_environment([])
+    def _of_backend(self, environment: Environment) -> Environment:
         if self._backend is Backend.EMULATION:
             return environment
         return replace(environment, backend=self._backend, clock=SIMULATED_CLOCK)
@@ -304,7 +303,7 @@ class SweepSoFar:
         One that has measured nothing so far is none.
         """
         if self._environment is None:
-            self._environment = self._collect()
+            self._environment = self._of_backend(collect_environment([]))
         taken = {name for session in self._earlier for name in session.points}
         if self._earlier and taken.issuperset(self._done):
             return self._earlier[-1].environment, self._earlier[:-1]

@@ -19,11 +19,9 @@ from urllib.parse import urlsplit
 
 from testbed.base.errors import TestbedError
 from testbed.base.version import __version__
-from testbed.lab.core.deploy.records.labdir import ORIGIN_FILE, REMOVED_VARIABLE, remove_paths
 from testbed.vm.errors import ConnectionLost
 from testbed.vm.image import checkout
 from testbed.vm.image.checkout import GUEST_CHECKOUT
-from testbed.vm.machine import DEFAULT_NAME, Machine
 from testbed.vm.remote import workplace
 from testbed.vm.remote.recorded_command import with_what_was_asked
 from testbed.vm.remote.ssh import Login, SshSession, writer
@@ -62,6 +60,8 @@ class RemoteTarget:
 def parse_target(text: str) -> RemoteTarget:
     """`vm`, `vm:NAME` or `ssh://[user@]host[:port][/directory of the project]`."""
     if text == "vm" or text.startswith("vm:"):
+        from testbed.vm.machine import DEFAULT_NAME
+
         return RemoteTarget(machine=text.partition(":")[2] or DEFAULT_NAME)
     parts = urlsplit(text)
     try:
@@ -83,7 +83,11 @@ def run_there(target: RemoteTarget, arguments: Sequence[str], directory: Path | 
 
 def open_session(target: RemoteTarget) -> SshSession:
     """Connect to the machine. Raises `NotConnected`."""
-    return Machine(target.machine).connect() if target.machine is not None else SshSession(_login(target))
+    if target.machine is None:
+        return SshSession(_login(target))
+    from testbed.vm.machine import Machine  # with all that makes one
+
+    return Machine(target.machine).connect()
 
 
 def prepare_there(session: SshSession, target: RemoteTarget) -> tuple[str, ...]:
@@ -123,6 +127,8 @@ def program_of(target: RemoteTarget) -> str:
 def _run(
     session: SshSession, target: RemoteTarget, arguments: Sequence[str], directory: Path, prefix: tuple[str, ...]
 ) -> int:
+    from testbed.lab.core.deploy.records.labdir import REMOVED_VARIABLE
+
     program = program_of(target)
     if arguments[:1] and arguments[0] in _INTERACTIVE and sys.stdin.isatty():
         return session.interact([*prefix, program, *arguments])
@@ -231,6 +237,8 @@ def _begun(content: bytes, name: bytes) -> int:
 
 def mark_copies(written: Iterable[Path], origin: str) -> None:
     """Note in the lab directories among the files that came back that they are from `origin`."""
+    from testbed.lab.core.deploy.records.labdir import ORIGIN_FILE
+
     for path in written:
         if path.name == "topology-data.json" and path.parent.name.startswith("testbed-"):
             (path.parent / ORIGIN_FILE).write_text(f"{origin}\n")
@@ -242,6 +250,8 @@ def remove_copies(removed: str, work: PurePosixPath, origin: str) -> None:
     A verb there has a directory in `work` that stands for our root, and the one that deployed had one of another name.
     Directories go once they are empty, and what a user put there stays.
     """
+    from testbed.lab.core.deploy.records.labdir import ORIGIN_FILE, remove_paths
+
     by_directory: dict[Path, list[Path]] = {}
     for line in removed.splitlines():
         path = PurePosixPath(json.loads(line))

@@ -36,6 +36,9 @@ class FakeCrew:
             raise PoolLost("no machine of the pool is left")
         return len(self.about)
 
+    def workers(self) -> int:
+        return len(self.about)
+
     def submit(self, request: Mapping[str, Any], machine: str = "") -> str:
         key = f"job-{len(self.submitted) + 1}"
         names = list(self.about)

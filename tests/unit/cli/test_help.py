@@ -22,6 +22,7 @@ LIGHT = {
     "testbed.base.compiled.finder",
     "testbed.base.errors",
     "testbed.base.quick_dataclasses",
+    "testbed.base.quick_start",
     "testbed.base.rows",
     "testbed.base.version",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,9 @@ expect: [{metric: jct, min: 0, source: a guess}]
 ORDER = SweepOrder(parcel="none", file="/small.yml")
 
 
-def done(key: str, machine: str, request: Mapping[str, Any]) -> Sequence[JobNews]:
+def done(key: str, machine: str, request: Mapping[str, Any], text: str = SMALL) -> Sequence[JobNews]:
     """What a machine tells of a job that it does."""
-    sweep = read_sweep(SMALL)
+    sweep = read_sweep(text)
     point = sweep.points[request["point"] - 1]
     answer = simulate(SimulatedPoint(point, sweep.lab_of(point)), request["run"], lambda share: False)
     told = [JobNews(key=key, began=machine), JobNews(key=key, share=0.5)]
@@ -191,6 +192,54 @@ def test_an_answer_that_says_nothing_is_no_run_and_what_goes_on_is_given_up() ->
     with pytest.raises(Exception, match="a has measured nothing in run 1 of point 1"):
         pooled(crew)
     assert crew.forgotten == ["job-2"]
+
+
+class Comers(FakeCrew):
+    """Machines whose workers come one after the other, each when it has been looked for some times."""
+
+    def __init__(self, names: Sequence[str], reply: Any) -> None:
+        super().__init__(names, reply)
+        self.looked = self.held = 0
+        self.seen: list[tuple[int, int]] = []
+        """The workers that were there, and the jobs that they had, when each further job was given."""
+
+    def workers(self) -> int:
+        self.looked += 1
+        return min(super().workers(), self.looked // 3)
+
+    def submit(self, request: Mapping[str, Any], machine: str = "") -> str:
+        self.seen.append((min(super().workers(), self.looked // 3), self.held))
+        self.held += 1
+        return super().submit(request, machine)
+
+    def news(self, timeout_s: float) -> JobNews | MachineLost | None:
+        news = super().news(timeout_s)
+        self.held -= isinstance(news, JobNews) and news.ended
+        return news
+
+
+def test_workers_that_are_there_have_a_job_and_the_next_one_until_few_are_left() -> None:
+    """A scheduler gives all jobs that wait for a worker to the first one that comes."""
+    long = SMALL.replace("runs: 2", "runs: 4")
+    crew = Comers(["a"], partial(done, text=long))
+    assert pooled(crew, long).record.incomplete == ""
+    assert crew.seen == [(1, 0), *[(1, 1)] * 5, (1, 0), (1, 0)]
+    crew = Comers(["a", "b"], done)
+    assert content(pooled(crew).record) == content(here())
+    assert crew.seen == [(1, 0), (2, 1), (2, 1), (2, 1)]
+
+
+def test_after_a_run_that_fails_none_begins_that_waits_for_a_worker() -> None:
+    def failing(key: str, machine: str, request: Mapping[str, Any]) -> Sequence[JobNews]:
+        if request["run"] > 1:
+            return []
+        answer = encode_answer(RunAnswer(failure=ToldError(message="it broke")))
+        return [JobNews(key=key, began=machine), JobNews(key=key, answer=answer), JobNews(key=key, ended=True)]
+
+    crew = FakeCrew(["a"], failing)
+    outcome = pooled(crew)
+    assert outcome.failure is not None and outcome.failure.message == "it broke"
+    assert (len(crew.submitted), crew.forgotten) == (2, ["job-2"])
 
 
 @pytest.mark.parametrize(

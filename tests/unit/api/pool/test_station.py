@@ -145,3 +145,25 @@ def test_one_that_is_asked_alone_says_what_labs_lack_and_ends(directory: Path) -
         assert process.stdin is not None
         process.stdin.close()
         assert process.wait(END_S) == 0
+
+
+def imported_by(module: str) -> set[str]:
+    """The modules that Python has after it has imported this one alone."""
+    code = f"import sys, {module}; print(*sys.modules)"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_machines_are_reached_before_anything_is_imported_of_scenarios_and_records() -> None:
+    early = imported_by("testbed.api.pool.reached")
+    assert "paramiko" in early
+    assert not [name for name in early if name.startswith(("testbed.run", "testbed.record", "testbed.lab", "numpy"))]
+
+
+def test_what_simulates_imports_nothing_of_live_labs() -> None:
+    live = {
+        "testbed.lab.core.deploy.lifecycle",
+        "testbed.lab.features.infiniband.live",
+        "testbed.lab.observe.dropped",
+        "testbed.run.emulated.sweep",
+    }
+    assert not live & (imported_by("testbed.api.pool.pairs") | imported_by("testbed.run.simulated.sweep"))
