@@ -1,4 +1,4 @@
-"""What a program of ours does first of all, so that it is soon at work: it imports hundreds of modules."""
+"""The first steps of a program of ours, by which it is soon at work: it imports hundreds of modules."""
 
 from __future__ import annotations
 

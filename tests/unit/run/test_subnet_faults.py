@@ -15,7 +15,6 @@ from testbed.base.units import Duration
 from testbed.lab.core.schema.load import load_topology
 from testbed.lab.features.infiniband.live import LinksChange
 from testbed.lab.features.infiniband.wires import Reroute
-from testbed.run.faults import subnet as subnet_module
 from testbed.run.faults.lab_fault import FaultSite
 from testbed.run.faults.registry import fault_findings, lab_fault
 from testbed.run.faults.subnet import SubnetSite
@@ -90,7 +89,7 @@ class Live:
 @pytest.fixture
 def live(monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
     found = Live()
-    monkeypatch.setattr(subnet_module, "LiveSubnet", lambda lab: found)
+    monkeypatch.setattr("testbed.lab.features.infiniband.live.LiveSubnet", lambda lab: found)
     yield found
     found.tables.set()  # whatever waits for them ends
 
