@@ -183,6 +183,7 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
         "Switch ports (`qos`)": {
             "buffer-too-small": "The shared buffer has no room for what the lossless classes reserve.",
+            "limit-above-buffer": "The limit of a class is more than the shared buffer of its switch.",
             "default-class": "The lab has no default class, or several.",
             "duplicate-dscp": "Two classes want the same DSCP.",
             "duplicate-priority": "Two classes want the same priority (PCP).",
@@ -268,6 +269,7 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "no-checkpoint": "A layer is recomputed, and no checkpoint is before it.",
             "no-duration": "A computation says how much, but not how long.",
             "no-layers": "The file does not say how many layers there are.",
+            "no-flows": "Nothing in the file is sent, so that every run of it would pass.",
             "no-traces": "There is no trace of rank 0.",
             "not-a-number": "A word is not a number, or not one in its range.",
             "not-a-time": "A word is not a date with a time of day.",

@@ -45,24 +45,29 @@ def build_workload(kind: str, parameters: Mapping[str, Any], fabric: FabricView)
     Sizes are `ByteCount` or text in `bdp`, durations `Duration` in real time. Raises `WorkloadError` whose `field` is
     the parameter at fault, and `SpecError` for a trace.
     """
+    workload, known = _built(kind, parameters, fabric), workload_kind(kind)
+    if sends_nothing(workload) and not known.is_program:
+        field, hint = "kind", "more ranks, or a workload whose ranks send to each other"
+        if known.parameter("span") is not None:
+            field, hint = "span", "a longer span, a higher load or more sources"
+        raise WorkloadError("nothing is sent: a run would pass whatever the network does", field=field, hint=hint)
+    return workload
+
+
+def _built(kind: str, parameters: Mapping[str, Any], fabric: FabricView) -> Workload:
+    """The same, also where nothing is sent, as a tenant may compute alone beside others."""
     known = workload_kind(kind)
     by_name: Mapping[str, Parameter] = {one.name: one for one in known.parameters}
     values = Values(parameters=by_name, written=parameters, bdp_bytes=fabric.bdp_bytes)
     for parameter in known.parameters:
         _check_ranks(parameter, parameters.get(parameter.name), fabric.ranks)
     try:
-        workload = known.build(values, fabric)
+        return known.build(values, fabric)
     except WorkloadError as error:
         field = _PARAMETERS_OF_FIELDS.get(error.field, error.field)
         if field == error.field or field not in by_name:
             raise
         raise WorkloadError(error.message, field=field, hint=error.hint) from error
-    if sends_nothing(workload) and not known.is_program:
-        field, hint = "kind", "more ranks, or a workload whose ranks send to each other"
-        if "span" in by_name:
-            field, hint = "span", "a longer span, a higher load or more sources"
-        raise WorkloadError("nothing is sent: a run would pass whatever the network does", field=field, hint=hint)
-    return workload
 
 
 def _check_ranks(parameter: Parameter, written: Any, ranks: int) -> None:
@@ -102,7 +107,7 @@ _FAMILY_OF = {name: family for family, names in _FAMILIES.items() for name in na
 def _kind_called(name: str) -> WorkloadKind:
     family = import_module(f"testbed.workload.kinds.{_FAMILY_OF[name]}")
     if name == "tenants":  # it is made of others
-        made: WorkloadKind = family.tenants_kind(build_workload)
+        made: WorkloadKind = family.tenants_kind(_built)
         return made
     found: WorkloadKind = next(kind for kind in family.KINDS if kind.name == name)
     return found

@@ -102,6 +102,13 @@ def test_a_workload_that_draws_no_flow_is_refused() -> None:
     assert refused.value.field == "span" and refused.value.hint
 
 
+def test_a_tenant_may_send_nothing_and_not_all_of_them() -> None:
+    idle = {"workload": {"kind": "checkpoint", "storage": 2, "checkpoints": 0}}
+    assert build("tenants", {"tenants": ({"workload": {"kind": "all-reduce"}}, idle)}).transfers
+    with pytest.raises(WorkloadError, match="nothing is sent"):
+        build("tenants", {"tenants": (idle, idle)})
+
+
 @pytest.mark.parametrize("kind", ALL)
 def test_every_default_written_out_changes_nothing(kind: str) -> None:
     """What is optional is not in conflict with what it is by default; a model's parameters need a model."""
