@@ -109,9 +109,10 @@ class NicSpec(SpecModel):
             str,
             OneOf(
                 ("subnets", "mlag"),
-                later={
-                    "evpn": "EVPN multihoming of dual-port NICs is not built yet; each port has a subnet of its own",
-                },
+                later=dict.fromkeys(
+                    ("evpn", "esi"),
+                    "EVPN multihoming of dual-port NICs is not built yet; each port has a subnet of its own",
+                ),
             ),
         ]
     ] = Field(
@@ -178,7 +179,7 @@ def radix_of(written: RadixSpec | int | None) -> int | dict[Role, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Hosts(Checked):
-    """A number for all segments, or a list with one for each, which may be one text as a value of a matrix has to be."""
+    """A number for all segments, or a list with one for each; as a value of a matrix that is one text with commas."""
 
     def check(self, value: object) -> int | tuple[int, ...]:
         words = value.split(",") if isinstance(value, str) else []

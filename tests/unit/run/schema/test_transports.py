@@ -133,4 +133,4 @@ def test_rounds_of_a_controller_are_counted(key: str) -> None:
     """What its parameters hold as a whole number is refused at its place where it is none."""
     [problem] = refused(f"transport: {{kind: roce, {key}: 1.5}}\n")
     assert "must be a whole number" in problem
-    assert load(f"transport: {{kind: roce, {key}: 2}}\n").transport.options[key.split()[-1]] == 2
+    assert load(f"transport: {{kind: roce, {key}: 2}}\n").transport.options[key.rsplit(maxsplit=1)[-1]] == 2
