@@ -47,7 +47,9 @@ def merge_records(parts: Mapping[str, Record]) -> Record:
     environment = _environment([of_point[point.name] for point in results])
     expect = judgeable([expectation_read_back(one) for one in first.scenario.expect], results)
     expectations = evaluate_expectations(expect, results)
-    incomplete = _missing(first.scenario.matrix, results) or _broken(parts)
+    incomplete = _missing(first.scenario.matrix, results)
+    if not incomplete and not all(len(one.runs) >= first.scenario.repeat["runs"] and _is_whole(one) for one in results):
+        incomplete = _broken(parts)
     return replace(
         first,
         environment=environment,

@@ -82,6 +82,8 @@ def merge(records: tuple[Path, ...], target: Path, report: bool, format: options
 
     if (target / RECORD_FILE).exists():
         raise RecordError(f"{target} has a record already", hint="name a directory that is not there yet")
+    if target.resolve() in {path.resolve() for path in records}:
+        raise RecordError(f"{target} has what is to be merged", hint="name a directory beside it")
     parts = _below(records)
     merged = merge_records({str(path): load_record(path) for path in parts})
     try:

@@ -173,9 +173,7 @@ def _only_point(
         if wanted:
             raise TestbedError(f"{name}: --point runs one point of a scenario, anew", hint="leave one out")
     if only:
-        message = (
-            "--only: --point is a number among all points of the matrix, by which `results merge` puts them together"
-        )
+        message = "--only: --point is a number among all points of the matrix, which `results merge` puts together"
         raise TestbedError(message, hint="leave one out")
     return sweeps[0].only(point)
 

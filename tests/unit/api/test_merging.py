@@ -67,6 +67,18 @@ def test_a_point_that_is_missing_makes_it_incomplete(parts: dict[str, Record]) -
     assert merged.incomplete == "1 of 4 points are missing" and merged.verdict.outcome is Outcome.INVALID
 
 
+def test_what_was_incomplete_and_is_there_whole_does_not_count(whole: Record, parts: dict[str, Record]) -> None:
+    """A record that was merged too early, or an interrupted one whose points others have to their end."""
+    early = merge_records({name: record for name, record in parts.items() if name != "point-2"})
+    assert content(merge_records({"early": early, **parts})) == content(whole)
+    cut = replace(parts["point-1"], incomplete="interrupted", points=[])
+    assert merge_records({"cut": cut, **parts}).incomplete == ""
+    alone = {name: record for name, record in parts.items() if name != "point-1"}
+    [point] = parts["point-1"].points
+    lost = replace(parts["point-1"], incomplete="interrupted", points=[replace(point, runs=[])])
+    assert merge_records({"lost": lost, **alone}).incomplete == "lost: interrupted"
+
+
 def test_a_point_that_was_run_twice_counts_once(whole: Record, parts: dict[str, Record]) -> None:
     assert content(merge_records({**parts, "again": parts["point-1"]})) == content(whole)
     [point] = parts["point-1"].points

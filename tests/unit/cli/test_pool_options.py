@@ -61,4 +61,6 @@ def test_points_that_were_run_apart_are_merged(directory: Path) -> None:
     assert merged.exit_code == 0, merged.output
     assert '"points": 2' in merged.output
     assert "has a record already" in refused("results", "merge", "points", "-o", "whole")
+    assert "has what is to be merged" in refused("results", "merge", "points", "-o", "points")
+    assert "is a number among all points" in refused(*SIMULATE, "--point", "1", "--only", "paths=reps", "-o", "points")
     assert "there is no record in whole/labs" in refused("results", "merge", "whole/labs", "-o", "other")

@@ -46,7 +46,9 @@ class NicParams:
         "Says how the ports of a NIC are joined: a subnet for each, or mlag, one link group of both.",
         None,
         words=("subnets", "mlag"),
-        later={"evpn": "EVPN multihoming of dual-port NICs is not built yet; each port has a subnet of its own"},
+        later=dict.fromkeys(
+            ("evpn", "esi"), "EVPN multihoming of dual-port NICs is not built yet; each port has a subnet of its own"
+        ),
     )
     rdma: Rdma | None = key("Gives each NIC port a soft RoCEv2 device (rxe, from Linux 7.1 on).", None)
     cable: Cable | None = key("Names the kind of cable to a switch, for its price; sizing has a rule without it.", None)

@@ -139,7 +139,7 @@ def radix_of(written: RadixSpec | int | None) -> int | dict[Role, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Hosts(Checked):
-    """A number for all segments, or a list with one for each, as one text where a value of a matrix has to be that."""
+    """A number for all segments, or a list with one for each; as a value of a matrix that is one text with commas."""
 
     def check(self, value: object) -> int | tuple[int, ...]:
         words = value.split(",") if isinstance(value, str) else []
