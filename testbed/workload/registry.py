@@ -55,7 +55,7 @@ def build_workload(kind: str, parameters: Mapping[str, Any], fabric: FabricView)
 
 
 def _built(kind: str, parameters: Mapping[str, Any], fabric: FabricView) -> Workload:
-    """The same, also where nothing is sent, as a tenant may compute alone beside others."""
+    """Build a workload that may send nothing: a tenant may compute alone beside others."""
     known = workload_kind(kind)
     by_name: Mapping[str, Parameter] = {one.name: one for one in known.parameters}
     values = Values(parameters=by_name, written=parameters, bdp_bytes=fabric.bdp_bytes)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.api.pool.crew import JobNews
-from testbed.base.extras import extra_missing
+from testbed.base.installation.extras import extra_missing
 
 try:
     import dask

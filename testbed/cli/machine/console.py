@@ -29,7 +29,7 @@ def console(
     It prints a link that is good for one browser. Needs root to see labs that run; a record needs none.
     """
     from testbed.base.errors import TestbedError
-    from testbed.base.extras import extra_missing
+    from testbed.base.installation.extras import extra_missing
     from testbed.cli.lab_choice import require_sight
 
     if of_lab is not None and (write or also):

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from testbed.base.errors import DriverError
-from testbed.base.extras import extra_missing
+from testbed.base.installation.extras import extra_missing
 from testbed.vm.archives import extract_member
 from testbed.vm.errors import ConnectionLost, NotConnected
 from testbed.vm.remote import tethered_command as errand

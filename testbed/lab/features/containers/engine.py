@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import CapabilityError, DriverError, NameInUse
-from testbed.base.extras import extra_missing
+from testbed.base.installation.extras import extra_missing
 from testbed.base.names import namespace_name
 from testbed.lab.core.model import NodeKind
 from testbed.lab.core.model.containers import HOST_IMAGE, SWITCH_IMAGE, HealthCheck

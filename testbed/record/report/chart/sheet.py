@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from testbed.base.errors import CapabilityError, TestbedError
-from testbed.base.extras import extra_missing
+from testbed.base.installation.extras import extra_missing
 from testbed.record.report.chart.svg import TONES, Drawing, element, number, path, text
 
 _TITLE_HEIGHT, _LEGEND_ROW, _GAP, _EDGE = 44.0, 22.0, 14.0, 16.0

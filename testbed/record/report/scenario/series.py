@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.base.errors import RecordError
-from testbed.base.extras import extra_missing
+from testbed.base.installation.extras import extra_missing
 from testbed.base.names import known_names_hint
 from testbed.base.rows import column
 from testbed.record.record import PointResult, Record, RunResult

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from testbed.base.errors import CapabilityError
-from testbed.base.extras import extra_missing
+from testbed.base.installation.extras import extra_missing
 from testbed.lab.features.containers.engine import ContainerEngine
 from testbed.record.report.chart.sheet import write_picture
 
-PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+PROJECT = tomllib.loads((Path(__file__).parents[4] / "pyproject.toml").read_text())["project"]
 
 
 def _connect(directory: Path) -> None:
