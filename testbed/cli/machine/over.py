@@ -36,7 +36,7 @@ def spread_named(arguments: Sequence[str]) -> SpreadRecord | None:
 
     Raises `LabNotFound` for a record that is damaged.
     """
-    if not Path(_directory()).is_dir():
+    if not _has_records():
         return None
     from testbed.api.pool.over.records import SpreadRecords
 
@@ -63,7 +63,7 @@ def spread_called(name: str) -> SpreadRecord | None:
 
 def spread_rows() -> list[ListedLab]:
     """Return the lines that `list` has of labs over several machines."""
-    if not Path(_directory()).is_dir():
+    if not _has_records():
         return []
     from testbed.api.pool.over.live import listed_spread
     from testbed.api.pool.over.records import SpreadRecords
@@ -211,6 +211,10 @@ def _directory() -> str:
         return f"{kept}/over"
     state = os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()
     return f"{state}/testbed/over"
+
+
+def _has_records() -> bool:
+    return any(Path(_directory()).glob("*.json"))
 
 
 def _labs_here() -> list[str]:

@@ -68,8 +68,11 @@ class TwinShape:
         """Two hosts in each of two pods, or of two segments of the one."""
         return 4 * self.nics_a_host
 
-    def within(self, nics: int) -> TwinShape:
-        """Return one of at most so many NICs: fewer pods, then fewer segments, then fewer hosts and spines."""
+    def within(self, nics: int, most: int) -> TwinShape:
+        """Return one of so many NICs if there is one: fewer pods, then fewer segments, then fewer hosts and spines.
+
+        It has more of them, yet at most `most`, where fewer would have another oversubscription.
+        """
         pods = min(self.pods, 2)
         a_segment = self.hosts * self.nics_a_host
         least = 1 if pods > 1 else min(2, self.segments)
@@ -77,10 +80,10 @@ class TwinShape:
         hosts, spines = self.hosts, self.spines
         while pods * segments * hosts * self.nics_a_host > nics and hosts > 2 and hosts % 2 == 0 and spines % 2 == 0:
             hosts, spines = hosts // 2, spines // 2
-        most = max(2, nics // (pods * segments * self.nics_a_host))
-        if hosts > most:  # they cannot be halved, such as 31 hosts: spines by the same share, as nearly as may be
-            even = (fewer for fewer in range(most, most // 2, -1) if spines * fewer % hosts == 0)
-            fewer = next(even, most)
+        hosts_at_most = max(2, most // (pods * segments * self.nics_a_host))
+        if hosts > hosts_at_most:  # they cannot be halved, such as 31: spines by the same share, as nearly as may be
+            even = (fewer for fewer in range(hosts_at_most, hosts_at_most // 2, -1) if spines * fewer % hosts == 0)
+            fewer = next(even, hosts_at_most)
             hosts, spines = fewer, max(min(1, spines), round(spines * fewer / hosts))
         groups = gcd(self.groups, spines) if spines else 1
         above = max(1, round(self.super_spines / self.groups * segments / self.segments))  # each spine

@@ -226,7 +226,7 @@ def _smaller(sweep: Sweep, point: FlowPoint) -> tuple[str, Point, Lab]:
     ranks = len(point.traffic[0].placement.nics)
     size = min(_ranks_wanted(point), ranks)
     shape = TwinShape.of(model)
-    small = shape.within(max(size, shape.least))
+    small = shape.within(max(size, shape.least), MOST_NICS)
     settings: dict[str, Scalar] = {**scenario.topology.set, **small.settings(shape)}
     topology: TopologyRef = replace(scenario.topology, set=MappingProxyType(settings))
     lab = sweep.reader.load_topology(topology)

@@ -97,6 +97,12 @@ def test_what_the_command_line_says_of_itself_loads_only_declarations_of_verbs(a
     assert "testbed.cli.output" not in modules
 
 
+def test_labs_over_machines_that_have_all_gone_load_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "over").mkdir()
+    monkeypatch.setenv("TESTBED_STATE_DIR", str(tmp_path))
+    assert "testbed.api.pool.over.records" not in loaded_by("inspect", "-h")
+
+
 def test_one_verb_does_not_load_the_others() -> None:
     declarations = {f"testbed.cli.{module}" for module in MODULES.values()}
     assert not declarations & loaded_by("--version")

@@ -57,7 +57,7 @@ def test_pods_of_llama_3_are_oversubscribed_seven_to_one() -> None:
 @FABRICS
 def test_a_twin_is_smaller_and_keeps_what_tiers_can_carry(name: str) -> None:
     whole = TwinShape.of(large(name))
-    small = whole.within(MOST_NICS)
+    small = whole.within(MOST_NICS, MOST_NICS)
     assert small.nics <= MOST_NICS
     assert small.pods == 2
     assert small.super_spines % small.groups == 0
@@ -67,7 +67,7 @@ def test_a_twin_is_smaller_and_keeps_what_tiers_can_carry(name: str) -> None:
         return shape.segments / (shape.super_spines / shape.groups)
 
     assert ratio(small) == pytest.approx(ratio(whole), rel=0.2)
-    tiny = whole.within(64)
+    tiny = whole.within(64, MOST_NICS)
     assert tiny.nics <= 64
     assert tiny.spines / tiny.hosts == whole.spines / whole.hosts
 
@@ -106,7 +106,7 @@ def test_a_twin_of_any_design_can_be_built_and_carries_as_much(name: str) -> Non
     params = FabricParams(**written)
     whole = generate_fabric(params, name="whole")
     shape = TwinShape.of(whole)
-    small = shape.within(MOST_NICS)
+    small = shape.within(MOST_NICS, MOST_NICS)
     assert (small.pods, small.segments, small.hosts, small.spines, small.super_spines, small.groups) == numbers
     keys = {key.removeprefix("fabric."): value for key, value in small.settings(shape).items()}
     uplink = replace(params.uplink, count=keys.pop("uplink.count"))
