@@ -47,6 +47,8 @@ pivot_root . .machine
 install -m 600 ".machine/$keys/host_key" /run/host_key
 mkdir -p /root/.ssh
 chmod 700 /root/.ssh
+# A lock that a version manager takes at the start of a shell on this machine might be seen here for ever.
+rm -f /root/.bashrc
 install -m 600 ".machine/$keys/home/.ssh/id_ed25519.pub" /root/.ssh/authorized_keys
 umount -l /.machine
 hostname "$name"
