@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,12 +12,12 @@ if TYPE_CHECKING:
     import subprocess
 
 
-class Closing:
+class Closing(ABC):
     """The base class of what is to be closed, or used in a `with`."""
 
+    @abstractmethod
     def close(self) -> None:
         """Give back what it has. Once is enough."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self

@@ -79,7 +79,8 @@ def say_ready() -> None:
 
 
 def say_refused(error: Exception) -> None:
-    """Tell why we cannot work: the starter raises `CapabilityError` for what the machine lacks, else `DriverError`."""
+    """Tell why we cannot be at work. The starter raises `CapabilityError` for what the machine lacks, `DriverError` for
+    all else."""
     message, hint = (error.message, error.hint) if isinstance(error, TestbedError) else (str(error), None)
     missing = error.missing if isinstance(error, CapabilityError) else None
     say({"error": message, "hint": hint, "missing": missing})

@@ -17,7 +17,8 @@ from pathlib import Path
 CHECKOUT = Path(os.path.realpath(__file__)).parents[2]
 """The directory that the package `testbed` is in: of a checkout, its root."""
 SHIPPED_FOLDERS = ("topologies", "scenarios")
-"""The folders of files that come with testbed, side by side: a scenario names its topology by `../topologies/`."""
+"""The folders of the files that come with testbed. A scenario names its topology by `../topologies/`, so that they stay
+side by side."""
 SYSTEM_CACHE = Path("/var/cache/testbed")
 _SUFFIX = ".new"
 _numbers = itertools.count()

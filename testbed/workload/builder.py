@@ -33,7 +33,8 @@ NOTHING: Mapping[int, tuple[int, ...]] = {}
 """No rank waits for anything."""
 
 MAX_STEPS = 1 << 20
-"""An all-to-all of 1,024 ranks fits, more than emulated fabrics carry; a wrong parameter ends in a message."""
+"""An all-to-all of 1,024 ranks fits. It is more than any emulated fabric carries in one run; a wrong parameter ends in
+a message, not in swapping."""
 
 MOST_FOLDED_STEPS = 4 << 20
 """The most steps of flows, whose rings are one step each: a training step of 24,576 ranks has 1.6 million."""
@@ -205,7 +206,8 @@ class StepBuilder:
         after: Iterable[int] = (),
         label: str = "",
     ) -> int:
-        """Add all rounds of a ring of ranks, each of which sends `size_bytes` in a round; its number comes back."""
+        """Add all rounds of a ring of several ranks, each of which sends `size_bytes` in a round, and return its
+        number."""
         step = FoldedRing(
             number=len(self._steps),
             ranks=ranks,

@@ -228,7 +228,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstToken:
-    """A prompt whose first token is there when a step of computing has ended. Times are real: the scale multiplies."""
+    """A prompt whose first token is there when a step of computing has ended. Times are real (the scale multiplies
+    them)."""
 
     step: int
     due_ns: int

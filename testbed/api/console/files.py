@@ -199,7 +199,8 @@ class _descriptor:  # noqa: N801  # a context, as open is
 
 
 def _give(file: int, like: os.stat_result, *, is_file: bool) -> None:
-    """Give a file that root has made to whoever had the one before, or has its directory, who edits it, too."""
+    """Give a file that root has made to whoever had the one before, or has its directory: they edit it with their own
+    editor, too."""
     with suppress(OSError):
         os.fchown(file, like.st_uid, like.st_gid)
         if is_file:

@@ -54,7 +54,8 @@ _STATIC = "/static/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """The names by which browsers may call the console. `port` is None where any is right: of a forwarded socket."""
+    """The names by which browsers may call the console. `port` is None where any is right: a socket that is forwarded
+    has the port of the other machine's end."""
 
     hosts: frozenset[str]
     port: int | None

@@ -25,7 +25,8 @@ _PICTURE = {f"graph/{name}": Path(str(files("testbed.lab.graph"))) / name for na
 _DIGEST = re.compile(r"[0-9a-f]{16}")
 _FOR_EVER = "public, max-age=31536000, immutable"
 _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".json": "application/json"}
-"""A machine's table of types may say anything, and browsers that may not guess run no script of another type."""
+"""A machine's own table of types may say anything, and a browser that is told not to guess runs no script of another
+type."""
 
 
 class PageFiles(StaticFiles):

@@ -88,7 +88,8 @@ class LabMaps:
 
     @classmethod
     def open(cls, directory: Path, *, writable: bool = False, with_room: bool = False) -> LabMaps:
-        """The maps pinned in `directory`: of all ports, or `with_room` for more. Raises `DriverError` without them."""
+        """The maps pinned in `directory`: of ports those that there are, or `with_room` for others, too. Raises
+        `DriverError` where they are gone."""
         arrays = {}
         for name, kind in MAPS.items():
             with closed_at_end(bpf.get_pinned(directory / name)) as fd:

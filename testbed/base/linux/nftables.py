@@ -146,7 +146,8 @@ _OF = "_"
 
 
 def table_name(name: str, tenant: str) -> str:
-    """The name of a table in a namespace that VRFs of several tenants share; "" for a tenant with one of its own."""
+    """The name of a table in a namespace that VRFs of several tenants share; "" for the tenant of one that has its
+    own."""
     return f"{name}{_OF}{tenant}" if tenant else name
 
 

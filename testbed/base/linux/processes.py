@@ -248,7 +248,8 @@ def _state_and_parent(pid: int) -> tuple[str, int]:
 
 
 def stat_fields(pid: int) -> list[str]:
-    """Return what proc_pid_stat(5) says of a process from its state (field 3) on. Raises `OSError` for a gone one."""
+    """Return what proc_pid_stat(5) says of a process from its state (field 3) on. Raises `OSError` for one that is
+    gone."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
@@ -313,7 +314,8 @@ _HANDED_ON = ("HOME", "TERM", "LANG", "LC_ALL", "USER", "SHELL", "TESTBED_STATE_
 
 
 def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a node's process: our PATH, terminal, locale and state directories, then the node's own."""
+    """The environment of a node's process: PATH, terminal and locale of ours, where labs are recorded, then the node's
+    own."""
     kept = {key: os.environ[key] for key in _HANDED_ON if key in os.environ}
     return kept | {"PATH": search_path()} | dict(extra)
 
@@ -326,7 +328,8 @@ def package_environment() -> dict[str, str]:
 
 
 def search_path() -> str:
-    """Return where a node's commands are looked for: where ours are, and last where our interpreter and tools are."""
+    """Return where a node's commands are looked for: where ours are, and last beside our interpreter, for our own
+    tools."""
     scripts = str(Path(sys.executable).parent)
     directories = os.environ.get("PATH", os.defpath).split(os.pathsep)
     return os.pathsep.join(directories if scripts in directories else [*directories, scripts])

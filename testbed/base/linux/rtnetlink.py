@@ -469,7 +469,8 @@ class RouteSocket:
                 yield payload
 
     def dump_whole(self, kind: int, body: bytes) -> list[bytes]:
-        """The datagrams that answer a dump request, as they came: for who takes many apart. NLMSG_DONE is last."""
+        """The datagrams of all answers to a dump request as they came: for who takes many alike answers apart at once.
+        The last one ends with NLMSG_DONE."""
         sequence = self._sequence
         self._sequence += 1
         self._socket.sendto(

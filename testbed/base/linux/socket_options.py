@@ -1,4 +1,5 @@
-"""Options of sockets that Python has no names for, as this package needs them: socket(7), ip(7), ipv6(7), udp(7)."""
+"""Options of sockets that Python has no names for, set in the way that this package needs. Source: socket(7), ip(7),
+ipv6(7), udp(7)."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def receive_nothing(item: socket.socket) -> None:
 
 
 def set_receive_buffer(item: socket.socket, size: int) -> None:
-    """Ask for a receive buffer of so many bytes: without CAP_NET_ADMIN as many as net.core.rmem_max allows."""
+    """Ask for a receive buffer: as many bytes as asked for with CAP_NET_ADMIN, else as many as net.core.rmem_max
+    allows."""
     try:
         item.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, size)
     except PermissionError:

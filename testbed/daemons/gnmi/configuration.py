@@ -26,7 +26,8 @@ def key_file(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetPort:
-    """A port of a switch: its `number` in the data path (0: none), and `queues`: priorities and names of classes."""
+    """A port of a switch. `number` is its number in the data path (0: none), and `queues` the priorities and names of
+    its traffic classes there."""
 
     name: str
     ifindex: int

@@ -35,7 +35,8 @@ SETTLED_S = 0.1
 LOOKED_AGAIN_S = 0.2
 """The least time between two looks."""
 REST = 9
-"""The least time until the next look, as a multiple of what looking took: a tenth of a core in a storm of changes."""
+"""The least time until the next look, as a multiple of what looking took: in a storm of changes, a tenth of a
+core is spent."""
 LONGEST_S = 8.0
 """The longest time until the next try where none has helped."""
 TOLD_AFTER = 4

@@ -46,7 +46,8 @@ class ReadyDaemon:
     """The name is a plural."""
 
     def start(self, run_directory: Path, namespace: str) -> int:
-        """Start it in a published namespace from its run directory, wait until it is at work, and return its pid."""
+        """Start it in a published namespace from what its run directory has, and wait until it is at work; its process
+        id comes back."""
 
         def spawn(ready: int) -> subprocess.Popen[bytes]:
             arguments = ["--ready-fd", str(ready)]

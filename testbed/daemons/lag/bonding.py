@@ -111,7 +111,8 @@ def _number(found: Mapping[int, bytes], kind: int) -> int:
 
 
 def bond_status(nic: str, bond: BondState, members: Mapping[int, str]) -> GroupStatus:
-    """The group of a NIC. `members` are its ports' names by interface index; no members of the bond are disabled."""
+    """The group of a NIC. `members` are the names of its ports by interface index; those that are no members of the
+    bond are disabled."""
     found = (_member_status(name, bond, bond.members.get(ifindex)) for ifindex, name in members.items())
     return GroupStatus(name=nic, members=tuple(found))
 

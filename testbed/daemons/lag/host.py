@@ -14,7 +14,8 @@ from testbed.protocols.lacp.lacp import Aggregator, decode_lacpdu
 
 
 class _Group:
-    """One aggregate with its programs: it has carrier while a member is in sync; what it sends leaves by flow."""
+    """One aggregate, with its programs: it has carrier while a member is in sync; what it sends leaves by one of those,
+    by flow."""
 
     def __init__(self, aggregate: HostAggregate, kernel: Kernel) -> None:
         """Raises `CapabilityError`, `DriverError`, `OSError`."""

@@ -123,11 +123,13 @@ class Kernel:
         return found
 
     def bgp_prefixes(self) -> frozenset[tuple[int, int]]:
-        """The prefixes that BGP has brought a route over an interface to, but the blackhole of an own aggregate."""
+        """Address and length of the prefixes that BGP has brought a route over an interface to; the blackhole of an own
+        aggregate is none."""
         return frozenset(prefix for prefix, interfaces in bgp_routes(self._route).items() if interfaces)
 
     def count_evpn_entries(self) -> int:
-        """Return the number of prefixes and flood lists of EVPN in a VRF; host routes depend on who is heard of."""
+        """Return the number of prefixes and flood lists that EVPN has brought a VRF; host routes depend on who is heard
+        of."""
         prefixes = sum(length < _HOST_LENGTH for _, length in self.bgp_prefixes())
         fdb = dump_neighbours(self._route, socket.AF_BRIDGE)
         return prefixes + sum(item.address is not None and not item.mac.strip("0:") for item in fdb)

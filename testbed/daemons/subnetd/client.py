@@ -103,7 +103,8 @@ class SubnetWires:
         self._ask("set_leak", node=node, port=port, vl=vl, share=share)
 
     def deadlock(self) -> tuple[Sequence[str], int]:
-        """Return the lanes that wait for each other in a circle, if any, and for how many ns nothing has moved."""
+        """Return the lanes that wait for each other in a circle, none where there is none, and for how many ns nothing
+        has moved."""
         told = self._ask("deadlock")
         return told["lanes"], told["still_ns"]
 

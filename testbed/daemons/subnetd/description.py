@@ -34,7 +34,8 @@ class WiresDescription:
         return max((3 * link.spacing_ns + 2 * link.delay_ns for link in map(self._scaled, self.links)), default=0)
 
     def build(self, subnet: Subnet) -> SubnetDataPath:
-        """Return the data path with the tables of `subnet` in force and downed links cut. Raises `UsageError`."""
+        """Return the data path, with the tables of `subnet` in force and its links that are down cut. Raises
+        `UsageError`."""
         path = SubnetDataPath(
             [
                 PathNode(name=node.name, ports=node.ports, lid=node.lid, is_switch=node.is_switch)

@@ -269,7 +269,8 @@ class WiresProcess:
         }
 
     def _deadlock(self) -> dict[str, Any]:
-        """Return the lanes that wait for each other in a circle, and how long nothing has moved; none if not long."""
+        """Return the lanes that wait for each other in a circle, and for how long nothing has moved; no lanes where
+        that is not long yet."""
         stuck = self._turn() == binding.NEVER and self._path.in_flight
         still_ns = time.monotonic_ns() - self._moved_ns
         lanes = self._path.deadlock() if stuck and still_ns >= self._patience_ns else ()

@@ -60,7 +60,8 @@ class Beats:
         return content + self._hash(content)
 
     def hear(self, message: bytes, now: float) -> bool:
-        """Take a message; tell whether it says anything new of links or its machine. Others' are passed over."""
+        """Take a message; whether it says anything new of links or of its machine. What is not one of ours is passed
+        over."""
         found = self._read(message)
         if found is None:
             return False

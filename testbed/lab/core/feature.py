@@ -209,7 +209,8 @@ class Part(Protocol):
 
 
 class Feature:
-    """The questions that the core asks a feature. Each does nothing by itself; labs without it are asked, too."""
+    """The questions that the core asks a feature. Every method does nothing by itself, and is called for labs without
+    it, too."""
 
     def require(self, lab: Lab, state: StateDirectory) -> None:
         """Raise `CapabilityError` or `PlanError` for a lab that asks for what this machine cannot do."""
@@ -270,7 +271,8 @@ class Feature:
         """Bring links that a node has beside the topology's up or down, as its power does."""
 
     def set_hash_seeds(self, lab: RunningLab, run: int) -> None:
-        """Have choices among links by a hash be those of this seed. Raises `DriverError`, `ConvergenceError`."""
+        """Have what chooses among links by a hash choose as in the run of this seed. Raises `DriverError`,
+        `ConvergenceError`."""
 
     def start_node(self, lab: RunningLab, node: str) -> None:
         """Start what runs on a node beside routing, after it got its power back."""
@@ -284,7 +286,8 @@ class Feature:
         return ()
 
     def node_remade(self, lab: RunningLab, node: str) -> None:
-        """End what works in the old namespace of a node made anew; `after_routing` and `start_node` start it again."""
+        """End what works in the namespace that a node had before it was made anew: `after_routing` and `start_node`
+        start it again."""
 
     def checks(self, lab: RunningLab) -> Sequence[tuple[str, Callable[[RunningLab], CheckResult]]]:
         """The tests that `check` runs of a lab that has the feature, with their names."""

@@ -15,7 +15,8 @@ from ipaddress import IPv4Interface
 from itertools import pairwise
 
 SCRIPT = "/etc/testbed/setup.sh"
-"""The path of the script of a node's plan in an exported lab, which `exec` runs and `import` knows again."""
+"""The path at which the nodes of an exported lab see the script of their plan, which `exec` runs and `import` knows
+again."""
 _ROUTING_SHELLS = frozenset(
     {
         *("vtysh", "sr_cli", "Cli", "FastCli", "cli", "birdc", "gobgp", "watchfrr", "frrinit.sh", "bgpd", "zebra"),

@@ -108,7 +108,8 @@ class _Reader:
     def _with_groups(
         self, nodes: Mapping[str, Mapping[str, Any]]
     ) -> Iterator[tuple[str, dict[str, Any], dict[str, KeyPath]]]:
-        """Every node with what its groups say of it, its own word last, and the place of each; created members, too."""
+        """Every node with what its groups say of it, the node's own word last, and where each key of that stands;
+        members that groups create, too."""
         groups = {name: group for name, group in mapping(self.data.get("groups")).items() if name != "_auto_create"}
         create_all = mapping(self.data.get("groups")).get("_auto_create")
         members = {name: self._members(name, groups, ()) for name in groups}

@@ -50,7 +50,8 @@ def _as_host(node: Node, *kinds: NodeKind) -> Node:
 
 
 def special_names(lab: Lab) -> dict[str, str]:
-    """The titles of storage targets, planes of scale-up domains and nodes of the out-of-band network, by node."""
+    """The titles of the storage targets, of the planes of scale-up domains, and of the nodes of the out-of-band
+    network, by node."""
     names = {NodeKind.BRIDGE: BRIDGE_NAME, NodeKind.SERVER: SERVER_NAME, NodeKind.STORAGE: TARGET_NAME}
     planes = {node.name: PLANE_NAME for node in lab.nodes if node.network == SCALE_UP}
     return planes | {node.name: names[node.kind] for node in lab.nodes if node.kind in names}

@@ -38,7 +38,8 @@ _CLASSES = {Tier.SUPER_SPINE: "core", Tier.SPINE: "spine", Tier.RAIL: "leaf", Ti
 def render_mermaid(
     lab: Lab, *, conditions: Mapping[str, LinkCondition] | None = None, captions: Captions | None = None
 ) -> str:
-    """`lab` as a Mermaid flowchart; `conditions` are of links by their lower ends, `captions` stand below names."""
+    """`lab` as a Mermaid flowchart. `conditions` are those of links of a running lab by their lower ends; `captions`
+    stand below the names of nodes."""
     lab = pictured(with_domains(lab))
     layers = layers_of(lab)
     grouping = group_layers(lab, layers) if layers else group_lab(lab)

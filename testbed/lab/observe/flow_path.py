@@ -276,7 +276,8 @@ class FlowTracer(Closing):
         return (found, "hash of the kernel", True) if len(found) == 1 else (every, "hash of the kernel", False)
 
     def _balancing(self, port: PortPlan | None) -> tuple[BalancingMode | None, Any]:
-        """Return how the port that a packet came in by spreads packets, and its numbers; None: the kernel hashes."""
+        """Return the way in which the port that a packet came in by spreads packets, and its numbers; None: the kernel
+        hashes."""
         number = None if port is None else self._numbers.get(f"{port.node}:{port.name}")
         if number is None or self._maps is None:
             return None, None

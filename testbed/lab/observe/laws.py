@@ -198,7 +198,8 @@ class SwitchCounts:
 
 
 def count_switches(maps: LabMaps, table: PortTable) -> list[SwitchCounts]:
-    """Packets in and forwarded, of gone ports, too; forwarded is read first, so that traffic only adds to those in."""
+    """Packets in and forwarded, with those of ports that are gone. Forwarded is read first, so that traffic meanwhile
+    only adds to what came in."""
     queues = words(maps.by_port("queues"))
     forwarded = queues[..., columns(QUEUE, "forwarded_packets")[0]].astype(np.int64)
     received = words(maps.by_port("ingress"))[..., columns(INGRESS, "in_packets")[0]].astype(np.int64)

@@ -146,7 +146,8 @@ def read_live(lab: RunningLab) -> LiveNetworks:
 
 
 def _sessions_up(lab: RunningLab, network: str) -> int:
-    """Return the number of established sessions, with BFD peers where they have some; none of a silent daemon."""
+    """Return the number of sessions that are established, with their BFD peers where they have some; none of a silent
+    daemon's."""
     up = 0
     for speaker in _speakers(lab, network):
         try:

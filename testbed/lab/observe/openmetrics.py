@@ -241,7 +241,8 @@ def _guards(readings: Sequence[LabReading]) -> Iterator[Metric]:
 
 
 def _kernel_ports(readings: Sequence[LabReading]) -> Iterator[Metric]:
-    """Yield counters of ports without queues, by names of their own: the kernel counts otherwise than the data path."""
+    """Yield the counters of ports without queues, under names of their own: the kernel counts other things than the
+    data path does."""
     for field, words in (
         ("rx_packets", "Packets the port received"),
         ("rx_bytes", "Bytes the port received"),

@@ -55,7 +55,8 @@ class PortTable:
     control_class: NDArray[np.int64]
     """The priority of ARP and neighbour discovery at each port."""
     seen: NDArray[np.bool_]
-    """True for each port in the table's network; queues, switches, buffers and uplinks of others are left out."""
+    """True for each port in the network that the table is of. Queues, switches, buffers and uplinks of others are left
+    out."""
     present: NDArray[np.bool_]
     lossless: NDArray[np.bool_]
     marked_on_leaving: NDArray[np.bool_]

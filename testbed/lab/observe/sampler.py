@@ -161,7 +161,8 @@ class Sampler:
             row[number * width : (number + 1) * width] = source[self._index]
 
     def since(self, time_ns: int = -1) -> Samples:
-        """Return what was sampled after `time_ns` (default: all). Raises `SamplerError` if the thread failed."""
+        """Return what was sampled after `time_ns` (default: all that is there). Raises `SamplerError` if the thread
+        failed."""
         if self._error is not None:
             raise SamplerError(f"the sampler stopped: {self._error}") from self._error
         times, values, complete = self._ring.since(time_ns)

@@ -241,7 +241,8 @@ def link_rows(table: PortTable, growth: Snapshot, chosen: NDArray[np.bool_]) -> 
 
 
 def spray_rows(table: PortTable, counters: Snapshot, *, down: Collection[int] = ()) -> list[SprayTelemetry]:
-    """Return how evenly each class that a switch sent up went over its equal uplinks; `down` ports do not count."""
+    """Return how evenly each class that a switch sent up went over its equal uplinks. Ports that are `down` do not
+    count."""
     sent = words(counters.queues)[..., columns(counters.queues.dtype, "out_packets", "out_bytes")]
     rows = []
     for group in table.uplinks:

@@ -21,7 +21,8 @@ class CongestionControl:
         self.window_bytes: float = math.inf
         """That may be unacknowledged."""
         self.notification_ns: int = -1
-        """The receiver of such a flow sends CNPs for what arrives marked, one in so long at most; -1: none at all."""
+        """The receiver of such a flow sends a CNP for what arrives marked, but not more than one in so long; -1: none
+        at all."""
         self.precise_marks: bool = False
         """The receiver of such a flow acknowledges at once where a packet is marked and the one before it was not, or
         the other way round, so that each acknowledgement is of marked packets or of others alone (RFC 8257, section

@@ -110,13 +110,15 @@ def compute_local_icrc(head: bytes, rest: bytes | memoryview) -> int:
 
 
 def encode_frame(header: LocalHeader, packet: bytes) -> bytes:
-    """Return a frame of a packet, GRH or BTH to padding, with both CRCs; sets `header`'s words. Raises `UsageError`."""
+    """Return a frame of a packet, GRH or BTH to padding, with ICRC and VCRC; the words of `header` are set. Raises
+    `UsageError`."""
     frame = encode_unchecked(header, packet)
     return frame + compute_vcrc(frame).to_bytes(VCRC_BYTES, "little")
 
 
 def encode_unchecked(header: LocalHeader, packet: bytes) -> bytes:
-    """Return a frame without its VCRC, which each link has: as a program hands it to its HCA. Raises `UsageError`."""
+    """Return a frame without its VCRC, which is each link's own: as a program hands it to its HCA. Raises
+    `UsageError`."""
     least = (GRH_BYTES if header.lnh == GLOBAL else 0) + BTH_BYTES
     words = (LRH_BYTES + len(packet) + ICRC_BYTES) // 4
     if len(packet) % 4 or len(packet) < least:
@@ -127,7 +129,8 @@ def encode_unchecked(header: LocalHeader, packet: bytes) -> bytes:
 
 
 def decode_frame(data: bytes) -> tuple[LocalHeader, bytes]:
-    """Return a frame's LRH and packet, GRH or BTH to padding, whose two CRCs are right. Raises `DecodeError`."""
+    """Return the LRH of a frame and its packet, GRH or BTH to padding, whose two CRCs are right. Raises
+    `DecodeError`."""
     body = data[:-VCRC_BYTES]
     found = decode_unchecked(body)
     if compute_vcrc(body) != int.from_bytes(data[-VCRC_BYTES:], "little"):

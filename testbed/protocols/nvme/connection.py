@@ -79,7 +79,8 @@ class Connection(ABC):
     # --- bytes in -----------------------------------------------------------------------------------------
 
     def receive_buffers(self) -> list[memoryview]:
-        """Return the buffers into which the next bytes of the stream go, in order; none where no more are wanted."""
+        """Return the buffers into which the next bytes of the stream go, in this order; empty where no more are
+        wanted."""
         if self.closed:
             return []
         if self._staged_to == self._staged_from:

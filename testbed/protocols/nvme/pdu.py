@@ -92,7 +92,8 @@ def sequence_error(reason: str) -> FatalError:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The agreement of both sides of a connection. `pda` is the alignment asked for by who receives data, in bytes."""
+    """The agreement of both sides of a connection. `pda` is the alignment that the receiver of data asked for, in
+    bytes."""
 
     header_digest: bool = False
     data_digest: bool = False

@@ -431,7 +431,8 @@ class Requester:
             self._qp.unacked_bytes = 0
 
     def _advance(self, una: int, now: int, marked: bool = False) -> None:
-        """Everything below `una` has arrived, but for a response: an acknowledgement beyond says that it was lost."""
+        """Everything below `una` has arrived, unless a response is missing there: an acknowledgement of what comes
+        after it says that it was lost."""
         before = self.una
         if una <= before:
             return

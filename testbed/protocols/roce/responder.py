@@ -103,7 +103,8 @@ class Responder:
         self._atomics: dict[int, int] | None = None
         """The values that the latest atomic operations found, by their number: a requester may ask again."""
         self._responses_begin: int = start_psn
-        """The first number of the READs and atomic operations that came last, without a packet of data in between."""
+        """The number of the first of the READs and atomic operations that were executed last, with no packet of data
+        between them."""
         self._responses_end: int = start_psn
         """The number behind the last of them."""
         self._ack_is_due: bool = False

@@ -39,7 +39,8 @@ class Endpoint(Protocol):
     def receive(self, datagrams: Sequence[Incoming], now: int) -> None: ...
 
     def transmit(self, now: int, limit: int = 64) -> list[Outgoing]:
-        """Return what it wants to send now, `limit` at most; nothing: it is asked again once something happens."""
+        """Return what it wants to send now, `limit` at most. Nothing: it is asked again after something has happened to
+        it."""
 
     def next_timer(self) -> int | None:
         """Return when `handle_timer` is due; a time in the past means now."""
@@ -299,7 +300,8 @@ class NicHost(Actor):
         return True
 
     def _pull_by_flows(self, now: i64) -> None:
-        """Do that with several ways, one a flow, or with another NIC's; all are dead ends where none is usable."""
+        """Do that with several ways, of which each flow takes one, or with that of another NIC; all are dead ends where
+        none is usable."""
         ways = self.usable or self.ports
         while any(not port.draining and port.free <= now for port in ways) and (
             max(port.waiting for port in ways) < NIC_PACKETS or self._urgent()

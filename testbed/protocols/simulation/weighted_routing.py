@@ -61,7 +61,8 @@ class WeightedRouting(FabricRouting):
                     waiting.append((neighbour, destination))
 
     def routes(self, switch: str, destination: str) -> tuple[str, ...]:
-        """Return the lines a switch uses now, each as often as it has shares: the least first, as zebra sorts them."""
+        """Return the lines that a switch uses now, each as often as it has shares: the least first, as zebra sorts
+        them."""
         lines = super().routes(switch, destination)
         shares = [self._share(line, destination) for line in lines]
         if len(set(shares)) < 2 or not all(shares):

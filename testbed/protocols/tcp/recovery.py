@@ -52,7 +52,8 @@ class AckNews:
 
 
 class WindowRecovery:
-    """`high` was next to be sent when the present state began, which ends where all before it has arrived."""
+    """`high` is the next sequence number to be sent when the present state began: it ends where all before it has
+    arrived."""
 
     def __init__(self, control: TcpControl, flight: Flight, rack: Rack) -> None:
         self.state = WindowState.OPEN

@@ -40,7 +40,8 @@ _PAIR: Final = struct.Struct("!II")
 
 
 class TcpSegment:
-    """One segment. Sequence numbers and timestamps are the wire's, of 32 bits; 0 or -1 where an option is missing."""
+    """One segment. Sequence numbers and timestamps are those of the wire, of 32 bits; 0 or -1 where an option is not
+    there."""
 
     def __init__(
         self,

@@ -326,7 +326,8 @@ class TcpSender:
         return rtt_ns
 
     def _take_acknowledged(self, ack: int, news: AckNews, now: int) -> tuple[int, int]:
-        """Let go of what was acknowledged; round trips of its first and last segment, -1 where any was sent again."""
+        """Let go of what was acknowledged. The round trips of the first and of the last segment of it; -1 where any was
+        sent again."""
         first_ns, last_ns, again = -1, -1, False
         rack, least_ns = self.rack, self.rtt.least_ns
         for segment in self.flight.acknowledge(ack):

@@ -324,6 +324,7 @@ class TcpStack:
 
 
 def outgoing_of(segment: TcpSegment, remote: str, priority: Priority) -> Outgoing:
-    """Return a segment as it is sent. The entropy has both ports, for switches to hash: the destination's above."""
+    """Return a segment as it is sent. Both its ports are in the entropy, for switches to hash: the destination's above
+    the source's."""
     entropy = segment.destination_port << PORT_SHIFT | segment.source_port
     return Outgoing(remote, entropy, priority, encode_header(segment), segment.payload)

@@ -314,7 +314,8 @@ def _logical(opcode: int, layout: _Layout, old: bytes, operand: bytes | memoryvi
 def _select(
     opcode: int, layout: _Layout, old: bytes, operand: bytes | memoryview, compare: bytes | memoryview
 ) -> bytes:
-    """MIN, MAX and the CSWAP family: each element is the operand's or stays, as a comparison with the target says."""
+    """MIN, MAX and the CSWAP family: each element is that of the operand or stays, as a comparison with the target
+    says."""
     against = operand if opcode in _MIN_MAX else compare
     targets: Sequence[float]
     others: Sequence[float]

@@ -158,7 +158,8 @@ class UetConfig:
 
     @property
     def patience_ns(self) -> int:
-        """Return how long a message may stand still until it is given up: longer than all time-outs of a packet."""
+        """Return how long a message may stand still before it is given up: longer than all time-outs of a packet
+        together."""
         return max(self.rto_ns << (self.max_rto_retx + 2), 2000 * _MS)
 
     @property

@@ -137,7 +137,8 @@ class ReceiveQueue:
         return None
 
     def match(self, tag: int, initiator: int) -> PostedReceive | None:
-        """Take the earliest posted receive that matches a message with this tag from this initiator; None without."""
+        """Take the earliest posted receive that matches a message with this tag from this initiator; None: there is
+        none."""
         if not self.posted:
             return None
         source = (tag, initiator)
@@ -239,7 +240,8 @@ class ReceiveQueue:
         return None
 
     def discard(self, message: UnexpectedMessage) -> bool:
-        """Take out an unexpected message: found by `peek`, or of a sender that died. False: it is here no longer."""
+        """Take out an unexpected message: one found by `peek`, or one whose sender died. False: it is not here any
+        longer."""
         if self._arrived.get(message.sequence) is not message:
             return False
         del self._arrived[message.sequence]

@@ -37,7 +37,8 @@ _PERMITTED: Final = tuple(
 
 
 class RemoteBuffer(NamedTuple):
-    """A place in memory that a peer has registered, as an initiator names it (fi_rma(3)); as long as the operation."""
+    """A place in memory that a peer has registered, as an initiator names it (fi_rma(3)). Its length is that of the
+    operation on it."""
 
     key: int
     """`memory_key` of the region, 64 bits."""

@@ -87,7 +87,8 @@ class Quarantine:
         return len(self._until)
 
     def avoids(self, entropy: int, now: int) -> bool:
-        """Tell whether this EV should not be used now. With more than half of all here none is (section 3.6.16)."""
+        """Tell whether this EV should not be used now. With more than half of all here, none is avoided (section
+        3.6.16)."""
         if not self._until:
             return False
         self._expire(now)

@@ -30,7 +30,8 @@ class CarrierProcess:
     """The loop of the process, and what it is asked by its starter."""
 
     def __init__(self, configuration: CarrierConfiguration, agent: Agent, rest: bytes = b"") -> None:
-        """`rest` came behind the configuration. Raises `OSError` or `CapabilityError` where something stays closed."""
+        """`rest` is what has come behind the configuration. Raises `OSError` or `CapabilityError` where something
+        cannot be opened."""
         self._agent = agent
         self._started_ns = time.process_time_ns()
         # A thousand queue pairs of RoCE take minutes instead of seconds where what arrives is left for a while.

@@ -287,7 +287,8 @@ class EmulatedPoint(PointRuns):
         return FaultTimeline(self.running, self.scenario.faults, kill_worker=self._kill_worker, subnet=subnet)
 
     def _kill_worker(self, host: str) -> None:
-        """Ends the worker of a host, or the ranks of a program there. Raises `ScenarioError` where it has none."""
+        """Ends the worker of a host at once, or the ranks of a program there. Raises `ScenarioError` where the host has
+        none."""
         if self._kill_ranks is not None:
             self._kill_ranks(host)
             return

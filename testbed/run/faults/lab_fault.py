@@ -172,7 +172,8 @@ class LabFault(ABC):
     @property
     @abstractmethod
     def may_lose(self) -> bool:
-        """Tell whether it may lose packets of the fabric itself, or move flows: probes then time what is lost."""
+        """Tell whether it may by itself lose packets of the fabric, or move flows to other paths. Probes then time what
+        is lost."""
 
     @property
     def keeps_order(self) -> bool:
@@ -180,7 +181,8 @@ class LabFault(ABC):
         return not self.may_lose
 
     def disturbs(self, port: PortPlan) -> bool:
-        """Tell whether a port is excused from its rate by it: by default ends of its link, or links of its node."""
+        """Tell whether a port cannot be held to its rate because of it: by default both ends of its link, or all links
+        of its node."""
         ends = {f"{port.node}:{port.name}", port.peer, port.node, port.peer.partition(":")[0]}
         return self.target in ends
 

@@ -35,7 +35,8 @@ def subnet_ports(lab: Lab) -> frozenset[str]:
 
 
 class SubnetSite:
-    """The InfiniBand back end of a lab for the faults of a run, whose thread calls all of it but `settle`."""
+    """The InfiniBand back end of a lab, for the faults of one run. All but `settle` belongs to the thread that does
+    the faults."""
 
     def __init__(self, lab: RunningLab) -> None:
         """Raises `NoSubnet` for a lab whose back end is Ethernet."""
@@ -102,7 +103,8 @@ class SubnetSite:
         self._live.require_wires().set_leak(node, port, vl, share)
 
     def kill_manager(self, host: str) -> None:
-        """End the subnet manager at a host by SIGKILL; another may take its place. Raises `NoSubnet` without one."""
+        """End the subnet manager at a host by SIGKILL; another one may take its place. Raises `NoSubnet` where none
+        runs."""
         change = self._live.no_change()
         self._live.kill_manager(self._manager(host))
         self._await(change)

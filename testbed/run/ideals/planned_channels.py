@@ -115,7 +115,7 @@ class _PortSearch:
     def __init__(
         self, lab: LiveLab, graph: FabricGraph, drawn: Sequence[FiveTuple], ports: tuple[int, int], *, run: int
     ) -> None:
-        """`drawn`: the flows that ports will be asked for. Raises `ScenarioError` where switches do not hash them."""
+        """`drawn` are the flows that ports are going to be asked for, which switches hash (`check_plannable`)."""
         self._graph = graph
         self._ports = ports
         self._tried = list(drawn)

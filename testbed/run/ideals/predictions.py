@@ -39,7 +39,8 @@ from testbed.workload.steps import Workload
 SEEDS = 200
 """The draws of a Monte Carlo, where the hash is not ours to compute."""
 MOST_FLOWS = 4096
-"""With more flows oracles say how evenly they load links, if they know their ways, and no rates: those take minutes."""
+"""With more flows oracles say how evenly they load the links, if they know where each goes, and no rates: those take
+minutes."""
 MOST_PLACED = 65_536
 """With more flows they say nothing."""
 

@@ -76,7 +76,8 @@ def first_done_after(channels: Sequence[Channel], transfers: Transfers, event_s:
 def goodput_curve(
     channels: Sequence[Channel], window_s: float, until_s: float | None = None
 ) -> tuple[list[float], list[float]]:
-    """The goodput of all channels, bit/s, in windows whose ends are given in s, from when all of them are measured."""
+    """The goodput of all channels together, in bit/s, in windows whose ends are given in s; it begins when all of them
+    are measured."""
     sampled = [channel for channel in channels if channel.samples.at_s]
     last = max((channel.samples.at_s[-1] for channel in sampled), default=0.0)
     if until_s is not None:

@@ -19,7 +19,8 @@ from testbed.record.samples import MarkingCurve
 from testbed.workload.metrics.links import ideal_share
 
 SLACK_FRAMES = 2
-"""The packet being sent and the one on its way to the peer, which our accounts still have, the kernel's markers not."""
+"""The packet that is being sent and the one on its way to the peer: our accounts still have them, the kernel's
+markers have not."""
 
 
 def read_marks(maps: LabMaps) -> Records:

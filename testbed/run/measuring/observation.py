@@ -118,7 +118,8 @@ class Observation:
         return float((8 * deepest / self.table.rate_bps[self.table.switch]).max(initial=self.full_queue_s))
 
     def loads(self, lab: LiveLab, tiers: Mapping[str, str]) -> list[PortLoad]:
-        """Return what every port of the fabric carried; `tiers` says what its link is, by "node:interface"."""
+        """Return what every port of the fabric carried; `tiers` says what its link is to the fabric, by
+        "node:interface"."""
         numbers = {} if self.table is None else {self.table.place(n): n for n in range(1, self.table.count + 1)}
         none = PortCounters()
         found = []
@@ -337,7 +338,8 @@ def _writable_maps(lab: LiveLab, stack: contextlib.ExitStack) -> LabMaps:
 
 
 def _worth_sampling(table: PortTable) -> NDArray[np.bool_]:
-    """Chooses the queues of switches but the control class, which BGP and BFD have alone where there are others."""
+    """Chooses the queues of switches without the control class, which BGP and BFD have for themselves where there are
+    others."""
     chosen = table.present & table.switch[:, None]
     for port in range(1, table.count + 1):
         if int(chosen[port].sum()) > 1:

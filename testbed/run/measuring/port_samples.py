@@ -25,7 +25,8 @@ MOST_WORDS = 16_384
 
 
 def port_samples(samples: Samples, table: PortTable, begin_ns: int) -> PortSamples | None:
-    """Return the samples of ports by name, from `begin_ns` (CLOCK_MONOTONIC) on; None for too few, or fewer columns."""
+    """Return the samples of ports by name, counted from `begin_ns` (CLOCK_MONOTONIC); None where too few were taken,
+    or not all of these columns."""
     if len(samples) < 2 or any(name not in samples.columns for name in COLUMNS):
         return None
     step = max(1, -(-len(samples) // MOST_TIMES))

@@ -54,7 +54,8 @@ def put_together(
     ideals: Ideals,
     measured: Measured | None = None,
 ) -> Measured:
-    """Put the reports of all hosts together, into `measured` if given. What a host did not report is not measured."""
+    """Put the reports of all hosts together, into `measured` if it is given. Whatever a host did not report counts as
+    not measured."""
     found = measured or Measured()
     started: dict[int, int] = {}
     arrived: dict[int, int] = {}

@@ -28,7 +28,8 @@ from testbed.workload.collectives.operation import OUT_OF_PLACE
 from testbed.workload.steps import Collective, Combine, Compute, FoldedRing, Transfer, Workload
 
 DATA_LIMIT_BYTES = 4 << 30
-"""The bytes that collectives' arrays may take on all hosts by default; the rest is carried as traffic alone."""
+"""The bytes that all collectives' arrays on all hosts may take by default; what does not fit is carried as traffic
+alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

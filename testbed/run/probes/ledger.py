@@ -81,7 +81,8 @@ class ProbeReport:
         return sum(len(item.lost_s) for item in self.streams)
 
     def lost_time_s(self, since_s: float = 0.0) -> list[float]:
-        """Return the time lost of each stream, s: probes sent since `since_s` and lost, over its rate (RFC 6412)."""
+        """Return the time lost of each stream: probes sent after `since_s` and lost, over its rate, s (RFC 6412, loss-
+        derived method)."""
         return [blackhole_time_loss(item.lost_since(since_s), self.rate_pps) or 0.0 for item in self.streams]
 
 

@@ -336,6 +336,7 @@ SOURCE_PORTS = (0xC000, 0x10000)
 
 
 def udp_source_port(flow_label: int) -> int:
-    """Return the port of packets of a queue pair with this flow label, not 0 (rdma_flow_label_to_udp_sport)."""
+    """Return the port of packets of a queue pair with this flow label, which is not 0 (ib_verbs.h,
+    rdma_flow_label_to_udp_sport)."""
     low, high = flow_label & 0x03FFF, flow_label & 0xFC000
     return SOURCE_PORTS[0] | (low ^ high >> 14)

@@ -213,7 +213,8 @@ def _end_of(program: FlowProgram) -> int:
 
 @contextlib.contextmanager
 def children() -> Iterator[list[FlowProgram]]:
-    """Gives a list of children that end with the context: asked to, then killed, and all of them reaped."""
+    """Gives a list of children none of which survives the context: they are asked to end, then killed, and all are
+    reaped."""
     found: list[FlowProgram] = []
     try:
         yield found

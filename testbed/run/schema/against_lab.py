@@ -243,7 +243,8 @@ def _tenants(lab: Lab) -> tuple[Tenant, ...]:
 
 
 def _policies(point: Scenario, lab: Lab, seen: Lab) -> list[QosPolicy]:
-    """The QoS that packets may meet: of the ranks' first network, or of any where tenants have own transports."""
+    """The QoS that packets may meet: that of the first network of the ranks, or of any where tenants have transports of
+    their own."""
     if not point.tenant_transports:
         return [] if seen.qos is None else [seen.qos]
     found = (lab.qos_of(network) for network in point.workload.ranks.networks_in(lab))

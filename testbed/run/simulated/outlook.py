@@ -131,7 +131,8 @@ def foresee_simulated_point(point: Point, model: Lab) -> SimulatedOutlook:
 
 
 def together_s(points: Sequence[SimulatedOutlook], processes: int | None = None) -> float:
-    """Return the wall-clock time of all points (s), their runs spread over processes, by default one for each core."""
+    """Return the wall-clock time of all points (s), whose runs are spread over so many processes, one for each core by
+    default."""
     seats = max(1, min(processes or cores(), sum(one.runs for one in points)))
     longest_s = max((one.estimated_s / one.runs for one in points), default=0.0)
     return max(sum(one.estimated_s for one in points) / seats, longest_s)
@@ -194,7 +195,8 @@ def _count_packets(traffic: RunTraffic, transport: LabTransport, duration_s: flo
 
 
 def _memory_bytes(lab: LiveLab, traffic: RunTraffic, transport: LabTransport, amount: _Amount) -> int:
-    """Return about what a run takes at most: two bandwidth-delay products of each NIC under way, or all there is."""
+    """Return about what a run takes at most: two bandwidth-delay products of every NIC are under way, or all that there
+    is."""
     nics = traffic.placement.nics
     framing = transport.framing(nics[0])
     bdp_bytes = nics[0].rate_bps * transport.base_rtt_ns // (8 * 10**9)

@@ -100,7 +100,8 @@ def measure_packet_us(transport: Transport, state: StateDirectory) -> float:
 
 
 def _measure(runner: WorkloadRunner, workload: Workload, nics: Sequence[PortPlan], others: Sequence[int]) -> float:
-    """Run the workload once; its workers' and `others`' CPU time a data packet, us. Raises `TestbedError`."""
+    """Run the workload once, and return the CPU time of its workers, and of `others`, by data packet in us. Raises
+    `TestbedError`."""
     from testbed.run.emulated.workload_runner import WorkloadRunOptions
 
     spent: list[float] = []

@@ -234,7 +234,8 @@ class LabTransport(ABC):
 
     @cached_property
     def base_rtt_ns(self) -> int:
-        """The longest round trip through the idle fabric: modelled, or declared where this transport makes it up."""
+        """The longest round trip through the idle fabric: modelled, unless the file declares one that this transport
+        makes up."""
         modelled_ns = model_base_rtt(self.lab.model).scaled(self.lab.plan.k).ns
         return max(1000, modelled_ns + 2 * self.pipeline_ns)
 

@@ -160,7 +160,8 @@ class Uet(UserSpaceTransport):
         return lambda host: self.host_settings(pairs.get(host, ()), job_id=job_id, key=key)
 
     def host_settings(self, pairs: Sequence[NicPair], *, job_id: int, key: str) -> UetSettings:
-        """Return the settings of a host's worker with these pairs of NICs; `key` is TSS's in hexadecimal, or ""."""
+        """Return the settings of the worker of a host with these pairs of NICs; `key` is that of TSS in hexadecimal
+        digits, "" without."""
         from testbed.endpoints.worker.transports.uet import UetSettings
 
         own, delays = self.own_nic_and_delays(pairs)

@@ -48,7 +48,8 @@ class Evidence:
 
     @property
     def polling(self) -> float:
-        """Return the share of CPU time that programs which give way to others spent looking for work."""
+        """Return the share of the CPU time that went into looking for work without a pause, by programs that give way
+        to others."""
         elapsed_s = self.measured.observation.elapsed_s
         return self.measured.polling_s / (elapsed_s * (os.cpu_count() or 1)) if elapsed_s > 0 else 0.0
 

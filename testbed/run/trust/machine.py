@@ -97,7 +97,8 @@ def check_wires(late: Mapping[str, int], frame_ns: float) -> Iterator[Check]:
 
 
 MAX_WAKE_NS = 5_000_000
-"""The lateness with which a real-time thread may wake (99th percentile): ten times an undisturbed machine's."""
+"""The lateness with which a real-time thread may wake, as its 99th percentile: ten times what an undisturbed machine
+needs."""
 
 
 def check_lateness(lateness: Lateness | None) -> Iterator[Check]:

@@ -176,7 +176,8 @@ def _behind_freed(table: PortTable, growth: Snapshot) -> NDArray[np.bool_]:
 
 
 def check_reaction(pausing: LabStatus | None, plan: LabPlan) -> Iterator[Check]:
-    """Tell whether pauses were obeyed in the time that headroom is planned for; nothing without lossless classes."""
+    """Tell whether pauses were obeyed within the time that the headroom is planned for; nothing without lossless
+    classes."""
     if pausing is None or plan.qos is None:
         return
     reaction, planned_ns = pausing.reaction, plan.qos.reaction_ns

@@ -148,7 +148,8 @@ def check_congestion_control(found: Mapping[str, str]) -> Iterator[Check]:
 
 
 MAX_LATENESS_MS = 5.0
-"""The lateness with which requests may begin and tokens be sent, 99th percentile, as for real-time threads."""
+"""The lateness with which requests may begin and tokens be sent, as the 99th percentile: what a real-time thread is
+granted, too."""
 
 
 def check_request_lateness(counters: Mapping[str, float]) -> Iterator[Check]:

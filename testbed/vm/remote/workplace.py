@@ -24,7 +24,8 @@ RAW_VERBS = frozenset({"exec", "shell"})
 """Words after which everything is for a node to interpret, and no name of a file."""
 YAML_SUFFIXES = frozenset({".yml", ".yaml"})
 FILE_KEYS = frozenset({"file", "groups", "trace", "startup-config", "add_file"})
-"""Keys of scenarios and topologies that name files, by relative or absolute paths; last words of a matrix's keys."""
+"""Keys of scenarios and topologies that name files, relative to their own or absolute. A matrix has them as last
+words."""
 _VARIABLE = re.compile(r"\{\{[^{}]*\}\}")
 """The placeholders of the name or the role of a node in the name of its configuration."""
 LARGEST_BYTES = 1 << 20

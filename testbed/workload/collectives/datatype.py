@@ -15,5 +15,6 @@ class DataType(StrEnum):
 
     @property
     def significand_bits(self) -> int:
-        """Count the bits of a normal number's significand, the implicit one too: integers up to 2 to it are exact."""
+        """Count the bits of a normal number's significand, the implicit one included: integers up to 2 to this power
+        are exact."""
         return 24 if self is DataType.FLOAT32 else 8

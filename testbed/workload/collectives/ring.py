@@ -33,7 +33,8 @@ def ring_all_reduce(group: Group, array: Slice) -> None:
 
 
 def folded_ring(group: Group, elements: int, *, passes: int) -> None:
-    """All rounds of ReduceScatter or AllGather (one pass), or both (two), in one step, with blocks like the largest."""
+    """All rounds of ReduceScatter or AllGather (one pass), or of both (two), in one step. Blocks are as large as the
+    largest."""
     block = -(-elements // group.size)
     entry = {number for before in group.entry.values() for number in before}
     group.builder.ring(

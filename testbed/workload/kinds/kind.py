@@ -41,7 +41,8 @@ class FabricView:
 
 
 def ranks_per_domain(domains: Sequence[Hashable]) -> int:
-    """Return how many consecutive ranks share a domain, given that of each; 0: one has all, or they differ."""
+    """Return how many consecutive ranks share a domain, given that of each; 0 where it is one, or not the same number
+    everywhere."""
     size = next((index for index, one in enumerate(domains) if one != domains[0]), len(domains))
     if size < 2 or len(domains) % size:
         return 0

@@ -75,7 +75,8 @@ def _runs(data: bytes) -> Iterable[NDArray[Any]]:
 
 
 class QueueReader:
-    """Reads the root queues of a namespace's interfaces. Where a message has one is found once for a size and kind."""
+    """Reads the root queue of each interface of a namespace. Where a message has it is found once for each size and
+    kind of queue."""
 
     def __init__(self) -> None:
         self._places: dict[tuple[int, bytes], int] = {}

@@ -337,7 +337,8 @@ class Arena:
 
 
 def _rounds(attack: Attack, sites: Sequence[Site]) -> list[list[Site]]:
-    """Group the sites that can attack at once: of several about one entry of a table only the last is believed."""
+    """Group the sites that can attack at once: of several that lie about one entry of a table only the last is
+    believed."""
     rounds: list[list[Site]] = []
     turn: dict[object, int] = defaultdict(int)
     for site in sites:

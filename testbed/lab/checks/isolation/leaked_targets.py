@@ -40,7 +40,8 @@ class Leak:
 
 
 def find_leaks(lab: RunningLab, network: str) -> list[Leak]:
-    """Find the attacks that each leaf could try: one for each VRF that it lacks of a tenant that others have."""
+    """Find the attacks that each leaf of a network could try: one for each VRF that it lacks of a tenant that others
+    have."""
     overlay = lab.plan.overlay
     if overlay is None:
         return []

@@ -117,7 +117,8 @@ def _managed(server: PortPlan, ports: Mapping[str, PortPlan]) -> Iterator[Shot]:
 
 
 def _from_data(plan: LabPlan, server: PortPlan, ports: Mapping[str, PortPlan]) -> Iterator[Shot]:
-    """From each data port of a host: by its switch to server, another host, the switch, and a host of its segment."""
+    """From each data port of a host: by its switch to the server and to another host, to the switch itself, and to a
+    host in its segment."""
     ends = {f"{port.node}:{port.name}": port for port in plan.ports}
     masters, bridges = find_bridges(plan)
     nics = [

@@ -449,7 +449,8 @@ class RunningLab:
         return self._runtimes[name].frr_version(node) if name in self._runtimes else ""
 
     def processes(self, places: Collection[str], commands: Collection[str]) -> dict[str, list[Process]]:
-        """Return processes with these commands in some nodes and VRFs by one look; none of a place never made."""
+        """Return the processes with these commands in each of some nodes and VRFs, with one look at the machine's; none
+        of a place that was never made."""
         found: dict[str, list[Process]] = {place: [] for place in places}
         known = {self.identities[place]: place for place in places if place in self.identities}
         for process in processes.processes_in(known) if known else ():

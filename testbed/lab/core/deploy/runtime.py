@@ -87,7 +87,8 @@ class LiveNodes(Protocol):
         """
 
     def logs(self, node: str, *, follow: bool) -> Iterator[bytes]:
-        """Return in pieces what a node's first process printed, until it ends with `follow`. Raises `DriverError`."""
+        """Return what the node's own first process printed, in pieces; with `follow` until it ends. Raises
+        `DriverError`."""
 
     def states(self) -> Mapping[str, str]:
         """The state of each node in a word: "running", or what it is instead. One that is not listed is gone."""

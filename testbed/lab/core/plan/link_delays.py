@@ -44,7 +44,8 @@ class WireCapabilities:
     redirect: str = ""
 
     def missing(self, *, has_qos: bool) -> tuple[str, str]:
-        """Return what to ask for first (a kernel option or version) and the kernel's words; "" where nothing lacks."""
+        """Return what to ask for first (a kernel option or version) and the kernel's words; "" where nothing is
+        missing."""
         needed = [(NETEM_OPTION, self.netem), (IFB_OPTION, self.ifb)]
         needed.append((REDIRECT_KERNEL, self.redirect) if has_qos else (MIRRED_OPTION, self.mirred))
         return next(((option, why) for option, why in needed if why), ("", ""))

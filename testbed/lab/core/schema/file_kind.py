@@ -48,7 +48,8 @@ def scenario_problem(document: Document) -> Problem | None:
 
 
 def topology_problem(document: Document) -> Problem | None:
-    """The problem of a topology that is read as a scenario; None for others, also where keys of both are in one."""
+    """The problem of a topology that is read as a scenario; None for any other file, also where keys of both stand in
+    one."""
     data = document.data
     described = TOPOLOGY_KEYS & data.keys() or isinstance(data.get("topology"), Mapping)
     if not described or SCENARIO_KEYS & data.keys() or is_scenario(data):

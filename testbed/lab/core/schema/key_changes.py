@@ -88,7 +88,8 @@ def key_changes(before: Mapping[str, Any], now: Document, *, placed: bool = True
 
 
 def lab_key_changes(before: WrittenLab | None, now: Lab) -> list[KeyChange]:
-    """Return the keys that the file of `now` says otherwise than it was read `before`; none where one has no file."""
+    """Return the keys that the file of `now` says otherwise than what was read `before`; none where one is from no
+    file."""
     if before is None or now.written is None or before.keys == now.written.keys:
         return []
     document = _read_again(now)

@@ -117,7 +117,8 @@ class SubnetDifference:
 
     @property
     def loses_lanes(self) -> bool:
-        """Tell whether all lanes become one: nodes get their first tables back, since OpenSM leaves them alone then."""
+        """Tell whether all lanes become one: nodes get the tables back of their start, since OpenSM leaves them alone
+        then."""
         old, new = self.old, self.new
         return old is not None and new is not None and old.settings.has_lanes and not new.settings.has_lanes
 
@@ -314,7 +315,8 @@ def _begin_again(plane: Plane, plan: InfinibandPlan, fabric: InfinibandFabric, k
 
 
 def restart_subnet(lab: RunningLab) -> None:
-    """Start a subnet anew whose ibsim has ended: all links are up then. Raises `DriverError`, `ConvergenceError`."""
+    """Start the subnet of a lab anew, whose ibsim has ended: its links are all up then. Raises `DriverError`,
+    `ConvergenceError`."""
     subnet = LiveSubnet(lab)
     plan = lab.plan.infiniband
     if plan is None:

@@ -158,7 +158,8 @@ class Simulator:
             raise DriverError(f"ibsim refuses {command}: {said.removeprefix('#').strip()}", operation="ibsim")
 
     def forget_dead(self) -> None:
-        """Detach killed programs: ibsim goes on leading to them what is for their HCAs. Raises `DriverError`."""
+        """Detach programs that were killed: ibsim goes on leading to them what is for their HCAs. Raises
+        `DriverError`."""
         for client, pid in parse_attached(self.ask("Attached")):
             if has_ended(pid):
                 self.ask(f"X {client}")

@@ -79,7 +79,8 @@ def _moved(old: LabPlan, new: LabPlan) -> set[str]:
 
 
 def _release(old: LabPlan, new: LabPlan) -> None:
-    """Take the programs of link groups from ports that stay and are no members now, of which they take all frames."""
+    """Take the programs of link groups from ports that stay and are members no more, of which they would take every
+    frame away."""
     before, after = (frozenset() if each.link_groups is None else each.link_groups.programmed for each in (old, new))
     left = before - after
     shared = {(place_of(item), item.ifindex) for item in new.operations if isinstance(item, InstallPort | DelayPort)}

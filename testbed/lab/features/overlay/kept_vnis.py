@@ -18,7 +18,8 @@ _Key = tuple[str, str]
 
 
 def keep_vnis(before: Lab, lab: Lab) -> Lab:
-    """Return a lab whose tenants and subnets have the VNIs of their names `before`, unless the file names one."""
+    """Return a lab whose tenants and subnets have the VNIs of those of the same names `before`, unless the file names
+    one."""
     if before.overlay is None or lab.overlay is None:
         return lab
     were = {key: vni for tenant in before.overlay.tenants for key, vni, _ in _vnis(tenant)}

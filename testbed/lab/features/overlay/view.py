@@ -103,7 +103,8 @@ def tenant_rows(lab: Lab, plan: LabPlan, wanted: Callable[[str], bool]) -> list[
 
 
 def _guarantee(lab: Lab, tenant: Tenant, network: str) -> str | None:
-    """Say which share of the links between switches a tenant's class has when all are busy, and who shares it."""
+    """Say which share of the links between switches a tenant's class has when all of them are busy, and with whom it
+    shares it."""
     policy = lab.qos_of(network)
     if policy is None or not tenant.traffic_class:
         return None

@@ -134,7 +134,8 @@ class CongestionContext:
             self.window.inflight = min(self.window.inflight, 0)
 
     def on_found(self, size: int) -> None:
-        """A packet of `size` bytes no longer in flight has arrived all the same: `on_ack` will take it off again."""
+        """A packet of `size` bytes that no longer counted as in flight has arrived all the same: `on_ack` will take it
+        off once more."""
         self.inflight_bytes += size
         if self.window is not None:
             self.window.inflight += size

@@ -130,7 +130,8 @@ class PdcTable:
     # --- opened by a SYN ---------------------------------------------------------------------------------
 
     def find(self, syn: Request, incoming: Incoming) -> Pdc | None:
-        """Return the PDC that a packet with SYN is of; None: it is not open, or was begun with another Start_PSN."""
+        """Return the PDC that a packet with SYN belongs to; None: it is not open, or was begun with another
+        Start_PSN."""
         pdc = self.targets.get((incoming.remote, syn.spdcid))
         return pdc if pdc is not None and pdc.start_psn == psn_add(syn.psn, -syn.psn_offset) else None
 

@@ -38,7 +38,8 @@ class PacketSource(Protocol):
     """The source of packets, which learns what became of them: a message, or the responses of a target."""
 
     def next_packet(self) -> TxPacket | None:
-        """The next new packet, which gets the window's next PSN before anything else does; None without any more."""
+        """The next new packet, which gets the window's next PSN before anything else does; None when there is none any
+        more."""
 
     @property
     def exhausted(self) -> bool:

@@ -22,7 +22,8 @@ class ArrivedMessage:
 
 @dataclass(slots=True)
 class Told:
-    """A frame that was told has arrived, or a full flow has room. `context` is what its sender gave with it."""
+    """A frame that was told has arrived, or there is room in a flow that was full. `context` is what its sender gave
+    with it."""
 
     context: object
 

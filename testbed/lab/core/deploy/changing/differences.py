@@ -65,7 +65,8 @@ class LabChanges:
 
     @property
     def is_recorded(self) -> bool:
-        """Tell whether the record says already all that the lab is to be, though it may come from another file."""
+        """Tell whether the lab's record says already all that the lab is to be, though it may come from another
+        file."""
         before, after = self.was, self.record
         if before is None or after is None:
             return False

@@ -129,7 +129,8 @@ class KernelChanges:
 
 
 def undo_place(operation: Operation) -> str:
-    """Return the node in whose namespace an operation is taken back: of a link the first of both, and so the other."""
+    """Return the node in whose namespace an operation is taken back: of a link the first of both, with which the other
+    end goes."""
     return places_of(operation)[0]
 
 

@@ -102,7 +102,8 @@ class Sent(Enum):
 
 
 class Arrival(NamedTuple):
-    """A datagram that arrived at `end`. `number` is None for no probe of this prober; times are CLOCK_MONOTONIC."""
+    """A datagram that arrived at `end`. `number` is None for what is no probe of this prober; times are
+    CLOCK_MONOTONIC."""
 
     number: ProbeNumber | None
     at_ns: int

@@ -31,7 +31,8 @@ from testbed.lab.core.fabric.graph import LabGraph
 from testbed.lab.core.model import BACKEND, Lab, Link, Node, Role
 
 _MOST_PAIRS = 20_000
-"""Pairs of leaves up to which loads are computed switch by switch, where ECMP installs fewer next hops than exist."""
+"""Pairs of leaves up to which loads are computed switch by switch, where ECMP installs fewer next hops than there
+are."""
 _ROUNDED = 9
 """Digits of a ratio that are kept, so that sums of parts of a whole are the whole."""
 

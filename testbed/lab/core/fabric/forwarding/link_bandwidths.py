@@ -34,7 +34,8 @@ class LinkBandwidths:
     """The switches whose links upwards are not alike."""
 
     def told(self, link: Link, end: End) -> int:
-        """Return what the switch at this end announces its own prefixes over a link with, and else; 0: nothing."""
+        """Return what the switch at this end of a link announces its own prefixes over it with, and whatever else it
+        does; 0: nothing."""
         return self._of(link) if end.node in self.tellers and end == link.a else 0
 
     def taken(self, link: Link, end: End) -> int:

@@ -20,7 +20,8 @@ from testbed.lab.core.plan.qos.qos_plan import BufferPlan, QosTables
 
 
 def with_paths(tables: QosTables, hosts: Sequence[HostPlan], operations: Iterable[Operation]) -> QosTables:
-    """Return the tables with the addresses of hosts' NICs and the ports of switches, where a switch needs them."""
+    """Return the tables with the addresses of these hosts' NICs and the ports of switches, where some switch needs
+    them."""
     modes = {buffer.mode for buffer in tables.buffers if buffer.node}
     if BalancingMode.STATIC in modes:
         tables = replace(tables, destinations=_numbered(hosts))

@@ -158,7 +158,8 @@ def image_status(engine: ContainerEngine, name: str, checkout: Path = CHECKOUT) 
 
 
 def outdated_images(engine: ContainerEngine, images: Iterable[str]) -> list[str]:
-    """Return those of `images` that are ours and would differ today; none where there is no checkout to ask."""
+    """Return those of `images` that are ours and would come out differently today; none where there is no checkout to
+    ask."""
     wanted = set(images)
     try:
         found = [image_status(engine, name) for name, image in IMAGES.items() if image in wanted]

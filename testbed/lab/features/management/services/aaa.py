@@ -32,7 +32,8 @@ ACCOUNTS: Mapping[str, tuple[int, str]] = MappingProxyType({OPERATOR: (OPERATOR_
 """The user number and the home of each account on a switch."""
 PAM_MODULE = "pam_radius_auth"
 ANSWER_S = 3
-"""The time for which a switch waits for the server, asking once: no less will do (pam_radius_auth.conf)."""
+"""The time for which a switch waits for the server, asking once: pam_radius_auth takes no less (its
+pam_radius_auth.conf)."""
 _DICTIONARIES = ("rfc2865", "rfc2866", "rfc2869", "freeradius.internal")
 
 
@@ -93,7 +94,8 @@ class Aaa(Service):
 
 
 def sshd_lines(place: Place) -> list[str]:
-    """Return what is added to a switch's sshd configuration beside `UsePAM yes`: accounts by password, root by key."""
+    """Return what the service adds to the configuration of a switch's sshd, beside `UsePAM yes`: the accounts come in
+    by password alone, root by the key alone."""
     return [
         f"AllowUsers root {' '.join(ACCOUNTS)}",
         "PermitRootLogin yes",  # admin has the number of root

@@ -87,7 +87,8 @@ class Lldp(Service):
 
 
 def neighbours(said: str) -> str | None:
-    """Return the number of neighbours of lldpd by what `lldpcli -f json0` says; None for what is no such thing."""
+    """Return the number of neighbours that lldpd has heard of, by what `lldpcli -f json0` says; None for what is no
+    such thing."""
     try:
         found = json.loads(said)["lldp"]
     except (ValueError, KeyError):

@@ -28,7 +28,8 @@ USER, MUNGE_USER = "slurm", "munge"
 CONTROLLER_PORT = 6817
 CONFIGURATION = "slurm.conf"
 SPOOL = Path("/var/lib/slurm/slurmd")
-"""The path at which every slurmd sees its directory: paths of sockets with the node's name would be too long."""
+"""The path at which every slurmd sees its own directory: paths of its sockets have the node's name, and would be too
+long there."""
 SILENT_S = 10
 """The time for which a slurmd may be silent until its node is DOWN, in seconds; Slurm's own default is 300."""
 KEY_BYTES = 128

@@ -77,7 +77,8 @@ class LinkGroups:
     """The link groups of a lab, and what the plan needs to know of them. A lab without any has empty ones."""
 
     def __init__(self, lab: Lab, nodes: Mapping[str, Node], auto: LagBy) -> None:
-        """`auto`: what link groups are by default. Raises `PlanError` where the addresses of a pair do not fit."""
+        """`auto` is what link groups are where it is left to the machine. Raises `PlanError` where the addresses of a
+        pair do not fit."""
         self._lab = lab
         self._bonded = bonded_networks(lab, auto)
         networks = {network.name: network for network in lab.networks}

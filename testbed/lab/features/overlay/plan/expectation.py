@@ -59,7 +59,8 @@ class OverlayExpectation:
         self._indexes = indexes
 
     def entries(self, reachable: Mapping[str, set[IPv4Address]]) -> dict[str, tuple[ExpectedEntry, ...]]:
-        """The entries of each VRF by its node; the underlay of each switch has routes to the VTEPs `reachable`."""
+        """The entries of each VRF by its node; `reachable` are the VTEPs that the underlay of each switch has a route
+        to."""
         found = {}
         for vrf in self._vrfs:
             others: dict[IPv4Address, list[VrfPlan]] = {}

@@ -37,7 +37,8 @@ class ExternalPlanner:
     """The part of a plan about routers outside; empty where no tenant has one."""
 
     def __init__(self, lab: Lab, devices: Collection[str]) -> None:
-        """`devices` are switches whose VRFs are devices. Raises `PlanError` for a prefix that the lab has itself."""
+        """`devices` are the switches whose VRFs are devices. Raises `PlanError` for a prefix that the lab has for
+        itself."""
         self._devices = devices
         tenants = () if lab.overlay is None else lab.overlay.tenants
         self.tenants: list[tuple[Tenant, External]] = [

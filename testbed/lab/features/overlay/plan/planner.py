@@ -61,7 +61,8 @@ FIRST_VNI_BRIDGE = 1 << 26
 GATEWAY = "anycast gateway"
 """The name that stands for an interface where the MACs of the anycast gateways are planned."""
 BRIDGE_AGEING_S = 86_400
-"""The time for which a VNI's bridge remembers a silent NIC: a day, or its type-2 route would go in five minutes."""
+"""The time for which the bridge of a VNI remembers a silent NIC: a day, or its type-2 route would go after five
+minutes."""
 _RD_NUMBERS = 1 << 16
 
 _Address = tuple[IPv4Interface, IPv4Address | None]

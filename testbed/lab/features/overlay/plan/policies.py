@@ -67,7 +67,8 @@ def tenants_by_switch(lab: Lab) -> dict[str, dict[str, None]]:
 
 
 def passing(lab: Lab) -> dict[tuple[str, str], tuple[Service, ...]]:
-    """Return what one tenant may ask of another, by names: no services for all; one not there may ask nothing."""
+    """Return what one tenant may ask of another, by their names: no services for all; one that is not there may ask
+    nothing."""
     found: dict[tuple[str, str], tuple[Service, ...]] = {}
     for pair in talking(lab):
         for a, b in (pair, pair[::-1]):

@@ -280,7 +280,8 @@ class ChangeExecution:
         }
 
     def _not_running(self, nodes: Collection[str]) -> set[str]:
-        """Return those of `nodes` whose routing daemons do not all run; what is left is ended: they need each other."""
+        """Return those of `nodes` whose routing daemons do not all run; what is left of them is ended, since they
+        depend on each other."""
         wanted = RunningLab.planned(self.record, self._state, self.changes.lab, self.changes.new)
         lacking = {node for node in nodes if len(running_daemons(wanted, node)) < len(wanted.daemons.get(node, ()))}
         for node in lacking:

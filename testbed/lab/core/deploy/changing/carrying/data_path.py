@@ -96,7 +96,8 @@ class ChangedDataPath:
         self._lead_to_delays(changes.kernel.made, there=True)
 
     def _is_loaded(self) -> bool:
-        """Tell whether programs and maps are there: a change that brings or removes them may have been cut short."""
+        """Tell whether programs and maps are there: a change that brings them or takes them away may have been cut
+        short."""
         try:
             load.open_filters(self._directory).close()
             with self._maps(writable=False) as maps:

@@ -102,7 +102,8 @@ class RoutingChanges(Mapping[str, Mapping[str, Sequence[str]]]):
     commands: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     nodes: Sequence[NodeRouting] = ()
     is_later: bool = False
-    """Daemons come or go with a node that something else realises at the end: routing has not converged before."""
+    """Daemons come or go with a node that something else realises at the end of the change: routing has not converged
+    before."""
 
     def __getitem__(self, node: str) -> Mapping[str, Sequence[str]]:
         return self.commands[node]
