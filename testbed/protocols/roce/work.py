@@ -6,6 +6,7 @@ status of completions; numbers as in `ibv_wc_status` of libibverbs).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from enum import IntEnum
 from typing import Final
@@ -124,7 +125,7 @@ class WorkRequest:
         return self.first + self.packets
 
 
-class SendQueue:
+class SendQueue(ABC):
     """Takes work requests: a queue pair, or a destination of dynamic connections.
 
     `fence`: the request begins when the READs and atomic operations before it have ended; without it what comes later
@@ -132,8 +133,8 @@ class SendQueue:
     state that allows no posting, and with a full queue. After an error a request ends as flushed, at once.
     """
 
-    def _post(self, request: WorkRequest, fence: bool, now: int) -> WorkRequest:
-        raise NotImplementedError
+    @abstractmethod
+    def _post(self, request: WorkRequest, fence: bool, now: int) -> WorkRequest: ...
 
     def send(
         self,

@@ -7,6 +7,7 @@ in a heap until its time comes near.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from enum import Enum
 from heapq import heappop, heappush
@@ -28,12 +29,12 @@ SPANS: Final = 1024
 """So many spans lie within reach of the wheel: 65 us."""
 
 
-class Actor:
+class Actor(ABC):
     """Something that acts when its time comes: a node of the network, a port, a timer."""
 
+    @abstractmethod
     def act(self, now: i64, frame: Frame | None) -> None:
         """Do what was scheduled for `now`; a frame that was scheduled with it has arrived."""
-        raise NotImplementedError
 
 
 class Call(Actor):
