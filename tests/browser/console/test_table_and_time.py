@@ -14,6 +14,14 @@ LAB = "console-tests"
 pytestmark = [pytest.mark.browser, pytest.mark.netns, pytest.mark.frr, pytest.mark.process, pytest.mark.timeout(600)]
 
 
+LONGER_THAN = """seconds => {
+    const slider = document.querySelector('[role=slider][aria-label="Moment that is shown"]');
+    const kept = slider.getAttribute("aria-valuemax") - slider.getAttribute("aria-valuemin");
+    return kept > seconds && kept < 800;
+}"""
+"""Whether so many seconds are kept. Before anything is, the strip is drawn as a quarter of an hour."""
+
+
 def rows(page: Any) -> list[list[str]]:
     page.wait_for_selector(".rows tbody tr")
     return [one.split("\t") for one in page.evaluate("tableRows()")]
@@ -121,7 +129,7 @@ def test_the_scrubber_sets_map_table_and_charts_to_a_moment(look: Open) -> None:
     page = look("map")
     page.wait_for_function("() => document.querySelectorAll('.world .n').length > 0")
     slider = page.get_by_role("slider", name="Moment that is shown")
-    page.wait_for_timeout(3000)
+    page.wait_for_function(LONGER_THAN, arg=3)
     slider.focus()
     now = float(slider.get_attribute("aria-valuenow"))
     for _ in range(3):

@@ -5,7 +5,7 @@ import {useStore} from "../core/store.js";
 import {METRICS, measureText, spanText, timeText} from "../core/format.js";
 import {useTheme} from "../core/frame.js";
 
-const AGAIN_MS = 5000, PAGE = 20, FRAME_S = .25, AHEAD = 40;
+const AGAIN_MS = 5000, SOON_MS = 1000, PAGE = 20, FRAME_S = .25, AHEAD = 40;
 
 export const Strip = ({app}) => {
   const lab = useStore(app.live, l => l.lab), measure = useStore(app.address, a => a.measure), moment = useStore(app.address, a => a.moment);
@@ -17,12 +17,13 @@ export const Strip = ({app}) => {
     let stopped = false, timer = 0;
     const networks = lab.networks.map(one => one.name).filter(name => !off.includes(name));
     const load = async () => {
+      let found = null;
       try {
         const chosen = off.length ? `&network=${networks.map(encodeURIComponent).join(",")}` : "";
-        const found = await app.get(`./history/total?metrics=${measure}&points=600${chosen}`);
+        found = await app.get(`./history/total?metrics=${measure}&points=600${chosen}`);
         if (!stopped) setTotal(found);
       } catch { /* the next time */ }
-      if (!stopped && lab.live) timer = setTimeout(load, AGAIN_MS);
+      if (!stopped && lab.live) timer = setTimeout(load, found && !keptOf(lab, found) ? SOON_MS : AGAIN_MS);
     };
     load();
     return () => { stopped = true; clearTimeout(timer); };
@@ -34,7 +35,7 @@ export const Strip = ({app}) => {
     return () => watch.disconnect();
   }, []);
 
-  const span = spanOf(lab, total), values = (total && total.series[measure] && total.series[measure][0]) || [];
+  const kept = keptOf(lab, total), span = kept || [Date.now() / 1000 - 900, Date.now() / 1000], values = (total && total.series[measure] && total.series[measure][0]) || [];
   useEffect(() => {
     if (canvas.current && width) draw(canvas.current, {total, values, span, moment, events: (total && total.events) || events});
   }, [total, span[0], span[1], moment, theme, width, events]);
@@ -43,7 +44,7 @@ export const Strip = ({app}) => {
     const box = canvas.current.getBoundingClientRect();
     return span[0] + Math.min(1, Math.max(0, (event.clientX - box.left) / box.width)) * (span[1] - span[0]);
   };
-  const set = seconds => app.at(lab.live && seconds >= span[1] - .3 ? null : Math.min(span[1], Math.max(span[0], seconds)));
+  const set = seconds => app.at(!kept || (lab.live && seconds >= span[1] - .3) ? null : Math.min(span[1], Math.max(span[0], seconds)));
   const down = event => { if (event.button === 0) { event.currentTarget.setPointerCapture(event.pointerId); setPlaying(false); set(timeAt(event)); } };
   const drag = event => { if (event.buttons & 1) set(timeAt(event)); };
   const now = moment === null ? span[1] : moment, length = span[1] - span[0], step = Math.max(lab.live ? 1 : 0, length / 400);
@@ -58,6 +59,7 @@ export const Strip = ({app}) => {
 
   useEffect(() => {
     if (!playing) return undefined;
+    if (!kept) { setPlaying(false); return undefined; }
     let at = app.address.get().moment === null || app.address.get().moment >= span[1] - step ? span[0] : app.address.get().moment, stopped = false;
     const ahead = async () => {
       const times = Array.from({length: AHEAD}, (_, i) => app.rounded(at + i * FRAME_S * speed)).filter(one => one <= span[1]);
@@ -100,11 +102,8 @@ const times = one => ({title: `${one}×`, speed: one, first: one === 1});
 // as one can look at it.
 const speedsOf = (lab, length) => lab.live ? [1, 10, 60].map(times) : length >= 2 ? [.1, .25, 1, 4].map(times)
   : [60, 20, 5].map(seconds => ({title: `in ${seconds} s`, speed: (length || 1) / seconds, first: seconds === 20}));
-const spanOf = (lab, total) => {
-  if (total && total.span && total.span[1] > total.span[0]) return total.span;
-  if (lab.span) return lab.span;
-  return [Date.now() / 1000 - 900, Date.now() / 1000];
-};
+// From when to when moments are kept; null for a console that was opened a moment ago: there is nothing to go back to.
+const keptOf = (lab, total) => (total && total.span && total.span[1] > total.span[0] ? total.span : lab.span || null);
 
 const valueAt = (times, values, seconds) => {
   let at = times.length - 1;
