@@ -18,7 +18,7 @@ import pytest
 from switch_ports import FRAME, PAYLOAD, PORT, RDMA, PortLab, port_lab, ports_topology
 from waiting import WAIT_S, until
 
-from testbed.base.datapath import pins
+from testbed.base.datapath import build, load, pins
 from testbed.base.datapath.abi import HashField
 from testbed.base.datapath.flow_hash import ROCE_PORT
 from testbed.base.datapath.load import PATHS
@@ -156,6 +156,20 @@ def test_a_destination_stays_pinned_while_the_machine_looks_routes_up(lab: PortL
             assert busy.stdout is not None and busy.stdout.readline()
         sent = send(lab, "s", "z1", 4000, flows=64)
     assert sorted(sent) == [0, 0, 0, 4000]
+
+
+def test_switches_know_their_paths_while_no_lookup_tells_them(lab: PortLab) -> None:
+    """On some machines none of a CPU reaches the program for 40 ms."""
+    pinned = send(lab, "s", "z2", 32, flows=16)
+    send(lab, "d", "z2", 32)
+    directory = pins.lab_directory(lab.running.processes_directory)
+    load.detach_paths(directory)
+    try:
+        sent = send(lab, "d", "z2", 600)
+        assert sent[0] > 3 * max(sent[1:]) and min(sent) > 0, "the uplinks carry 50 Mbit/s and three times 5"
+        assert send(lab, "s", "z2", 32, flows=16) == pinned
+    finally:
+        load.attach_paths(build.program_object(), directory)
 
 
 def test_a_path_that_is_gone_is_none_and_destinations_share_those_that_are_left(lab: PortLab) -> None:

@@ -14,8 +14,7 @@
 #define TESTBED_PATHS_H
 
 #define SEARCH_STEPS 17 /* of 65,536 entries */
-#define MEMORIES 4096
-#define HASH_BITS 31
+#define MEMORIES 65536
 #ifndef AF_INET
 #define AF_INET 2
 #endif
@@ -49,6 +48,7 @@ struct path {
 struct paths {
 	__u32 asked; /* by the program that is running on this CPU */
 	__u32 count;
+	__u64 print; /* of the paths: others have another one */
 	__u32 low, high; /* of a search */
 	__u32 least, best, best_port; /* of a choice: bytes queued, the hash that leads there, and the port */
 	__u32 here, stay, there;      /* likewise of the port that the flow left by, if it is one of them */
@@ -68,40 +68,37 @@ static __always_inline struct paths *own_paths(void)
 	return bpf_map_lookup_elem(&paths, &zero);
 }
 
-/* The hashes that were chosen last, each with the upper bits of what it was chosen for. While processes look routes up,
- * too, up to two lookups in a hundred do not reach `port_paths` (Linux 6.18): then a packet goes where the one before it
- * went. */
+/* The paths that were found last, by switch and destination. Not all lookups reach `port_paths` (Linux 6.18): none that
+ * interrupts it, and at times none of a CPU for 40 ms, a second apart, with nothing in the program's count of misses. A
+ * packet has the paths of the one before it then. The map fills as it is used; what finds no room goes by its hash. */
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MEMORIES);
-	__type(key, __u32);
-	__type(value, __u64);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u64);
+	__type(value, struct paths);
 } memories SEC(".maps");
 
-static __always_inline __u64 *memory_of(__u64 mixed)
+static __always_inline void remember(struct paths *found, __u64 whose)
 {
-	__u32 slot = mixed & (MEMORIES - 1);
-	return bpf_map_lookup_elem(&memories, &slot);
+	struct paths *before = bpf_map_lookup_elem(&memories, &whose);
+
+	if (!before || before->print != found->print)
+		bpf_map_update_elem(&memories, &whose, found, BPF_ANY);
 }
 
-static __always_inline __u32 remember(__u64 mixed, __u32 hash)
+static __always_inline void recall(struct paths *found, __u64 whose)
 {
-	__u64 *memory = memory_of(mixed), now = mixed >> HASH_BITS << HASH_BITS | hash;
+	struct paths *before = bpf_map_lookup_elem(&memories, &whose);
 
-	if (memory && *memory != now)
-		*memory = now;
-	return hash;
-}
-
-/* Whether something is remembered, and then, in the lower 31 bits of `hash`, what. */
-static __always_inline int recall(__u64 mixed, __u64 *hash)
-{
-	__u64 *memory = memory_of(mixed);
-
-	if (!memory)
-		return 0;
-	*hash = *memory;
-	return *hash >> HASH_BITS == mixed >> HASH_BITS;
+	if (!before)
+		return;
+	for (__u32 number = 0; number < MOST_PATHS; number++) {
+		if (number >= before->count)
+			break;
+		found->of[number] = before->of[number];
+	}
+	found->count = before->count;
 }
 
 SEC("tp_btf/fib_table_lookup")
@@ -116,6 +113,7 @@ int BPF_PROG(port_paths, __u32 table, void *flow, struct fib_nh_common *chosen, 
 		return 0;
 	found->asked = 0;
 	found->count = 0;
+	found->print = 0;
 	info = BPF_CORE_READ((struct fib_nh *)chosen, nh_parent);
 	if (!info)
 		return 0;
@@ -135,14 +133,18 @@ int BPF_PROG(port_paths, __u32 table, void *flow, struct fib_nh_common *chosen, 
 		found->of[place & (MOST_PATHS - 1)].ifindex = BPF_CORE_READ(hop, nh_common.nhc_dev, ifindex);
 		found->of[place & (MOST_PATHS - 1)].bound = bound;
 		found->count = place + 1;
+		found->print = (found->print ^ found->of[place & (MOST_PATHS - 1)].ifindex ^ (__u64)bound << 32) *
+			       0x9e3779b97f4a7c15ull;
 	}
 	return 0;
 }
 
 /* The paths of an IPv4 packet; NULL where it has no choice. */
-static __always_inline struct paths *ask_paths(struct __sk_buff *skb, const struct headers *headers)
+static __always_inline struct paths *ask_paths(struct __sk_buff *skb, const struct port_config *config,
+					       const struct headers *headers)
 {
 	struct bpf_fib_lookup lookup = {.family = AF_INET, .ifindex = skb->ifindex};
+	__u64 whose = headers->addresses << 32 | config->buffer;
 	struct paths *found = own_paths();
 
 	if (!found || headers->protocol != ETH_P_IP)
@@ -152,6 +154,10 @@ static __always_inline struct paths *ask_paths(struct __sk_buff *skb, const stru
 	found->count = 0;
 	found->asked = 1;
 	bpf_fib_lookup(skb, &lookup, sizeof(lookup), 0);
+	if (found->asked)
+		recall(found, whose);
+	else
+		remember(found, whose);
 	found->asked = 0;
 	return found->count > 1 ? found : NULL;
 }

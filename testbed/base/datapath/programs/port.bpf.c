@@ -117,14 +117,10 @@ static __always_inline __u32 balance(struct __sk_buff *skb, struct port_config *
 	}
 	flow = flow_hash(config->hash_fields, config->seed, headers);
 	if (config->balancing == LB_ADAPTIVE || config->balancing == LB_STATIC) {
-		struct paths *found = ask_paths(skb, headers);
-		__u64 chosen, whose = mix((config->balancing == LB_STATIC ? (__u32)headers->addresses : flow) +
-					  ((__u64)config->buffer << 32));
+		struct paths *found = ask_paths(skb, config, headers);
 		if (found)
-			return remember(whose, config->balancing == LB_STATIC ? pinned(found, config, headers) :
-									 least_loaded(found, config, flow)) << 1;
-		if (recall(whose, &chosen))
-			return chosen << 1;
+			return (config->balancing == LB_STATIC ? pinned(found, config, headers) :
+								 least_loaded(found, config, flow)) << 1;
 	}
 	if (config->balancing == LB_FLOWLET) {
 		__u32 index = flow & (FLOWLETS - 1);
