@@ -228,7 +228,7 @@ def test_what_is_not_there_is_told_before_it_is_done(shared: Any) -> None:
     lab = apply(shared, text_of(shared))
     changes = changes_of(lab, load_topology_text(text_of(shared, tenants=red()), file="tenants.yml"))
     made = {row.what for row in changes.rows if row.effect is Effect.MADE}
-    assert {f"VRF red on {leaf}" for leaf in LEAVES} <= made
+    assert {f"VRF red on {leaf}" for leaf in LEAVES} <= made, [f"{row.effect} {row.what}" for row in changes.rows]
     assert "the keeper of the overlay" not in made, "blue has it"
     assert [row for row in changes.rows if row.what == "the keeper of the overlay"]
 

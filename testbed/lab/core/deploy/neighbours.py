@@ -1,8 +1,11 @@
-"""Settings of the machine that labs need otherwise: room for neighbours, and TCP's congestion control for namespaces.
+"""Settings of the machine that labs need otherwise: room for neighbours and for packets that wait for a processor, and
+TCP's congestion control for namespaces.
 
 The kernel's tables of neighbours count over all namespaces together, and so do their limits. And a namespace may be
 given those congestion controls alone that the machine allows to everybody (`tcp_set_default_congestion_control` in
-net/ipv4/tcp_cong.c).
+net/ipv4/tcp_cong.c). A packet that leaves a veth waits for the processor that takes it in at the other end
+(`netif_rx`); beyond `netdev_max_backlog` the kernel drops it, which no wire does, and of which a thousand are a few
+milliseconds of several labs beside each other.
 
 State directories may be several, tests beside a lab, while the limits are the machine's. So what each needs, and what
 the limits were before any did, is kept in one place: who comes second does not take raised limits for the machine's
@@ -30,6 +33,8 @@ LIMITS = ("gc_thresh1", "gc_thresh2", "gc_thresh3")
 FACTORS = (1, 2, 4)
 ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 """The machine's; other network namespaces may have it to read."""
+BACKLOG, BACKLOG_PACKETS = Path("/proc/sys/net/core/netdev_max_backlog"), 20_000
+"""Of each processor. Source: Linux, admin-guide/sysctl/net.rst."""
 PLACE = Path("/run/testbed-neighbours.json")
 
 
@@ -42,13 +47,14 @@ class _Record:
 
 
 def raise_limits(state: Path, entries: int) -> None:
-    """Make room for `entries` neighbours of the labs of this state directory, beside those of others, and allow TCP's
-    default. Idempotent. What cannot be changed from here stays as it is."""
+    """Make room for `entries` neighbours of the labs of this state directory, beside those of others, and for packets
+    that wait, and allow TCP's default. Idempotent. What cannot be changed from here stays as it is."""
     with locked(_lock(), wait=True):
         record = _read()
         record.needs[str(state)] = entries
         total = sum(record.needs.values())
-        wanted = {path: total * factor for path, factor in _limits().items() if _is_adjustable(path)}
+        wanted = {path: total * factor for path, factor in _limits().items()} | {BACKLOG: BACKLOG_PACKETS}
+        wanted = {path: value for path, value in wanted.items() if _is_adjustable(path)}
         current = {path: int(path.read_text()) for path in wanted}
         low = [path for path in wanted if current[path] < wanted[path]]
         changes: dict[Path, int | str] = {path: wanted[path] for path in low}
