@@ -20,6 +20,7 @@ from waiting import until
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.observe.port_table import tabulate_ports
 from testbed.lab.observe.reconcile import Balance, reconcile
+from testbed.run.machine.cpu import read_softnet
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(600)]
 
@@ -152,7 +153,9 @@ def still_and_reconciled(lab: RunningLab) -> None:
         verdict = reconcile(maps, tabulate_ports(lab.plan))
         assert verdict.balance is not Balance.BROKEN, str(verdict)
         for cause in ("tail", "buffer", "wred", "headroom", "purged"):
-            assert not queues[:, PRIORITY][f"{cause}_packets"].any(), f"the lossless class lost packets: {cause}"
+            counts = {name: int(queues[at, PRIORITY][f"{cause}_packets"]) for name, at in lab.plan.port_numbers.items()}
+            lost = {name: count for name, count in counts.items() if count}
+            assert not lost, f"the lossless class lost packets: {cause}, with {read_softnet()} on this machine"
     finally:
         maps.close()
 

@@ -89,7 +89,7 @@ def test_deploying_twice_changes_nothing_and_destroy_leaves_nothing(sandbox: Any
 
         kept = json.loads(neighbours.PLACE.read_text())
         assert kept["needs"][str(sandbox.state.state)] > 0
-        assert int(neighbours.BACKLOG.read_text()) >= neighbours.BACKLOG_PACKETS, "no wire drops what waits to be taken in"
+        assert int(neighbours.BACKLOG.read_text()) >= neighbours.BACKLOG_PACKETS, "wires drop nothing"
         assert sandbox.destroy() == len(first.lab.model.nodes)
         assert sandbox.leftovers() == []
         _await_limits(sandbox, kept["before"])

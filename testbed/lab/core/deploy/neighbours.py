@@ -34,7 +34,7 @@ FACTORS = (1, 2, 4)
 ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 """The machine's; other network namespaces may have it to read."""
 BACKLOG, BACKLOG_PACKETS = Path("/proc/sys/net/core/netdev_max_backlog"), 20_000
-"""Of each processor. Source: Linux, admin-guide/sysctl/net.rst."""
+"""Packets that wait for one processor. Source: Linux, admin-guide/sysctl/net.rst."""
 PLACE = Path("/run/testbed-neighbours.json")
 
 
