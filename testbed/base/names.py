@@ -81,11 +81,13 @@ def namespace_name(lab: str, node: str) -> str:
 def fitting_name(name: str, longest: int = 48) -> str:
     """Make a name in small letters, digits and '-', a letter first, of what somebody called a thing elsewhere.
 
-    A word in front that makes it too long, as that of GigabitEthernet0/0/1 does, is cut.
+    A word in front that makes it too long, as that of GigabitEthernet0/0/1 does, is cut, and what follows it from its
+    front if that alone is too long.
     """
     text = re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
     word, rest = re.fullmatch("([a-z]*)(.*)", text).groups()  # type: ignore[union-attr]  # it always matches
-    return (word[: max(1, longest - len(rest))] or "n") + rest
+    rest = rest[-(longest - 1) :]
+    return (word[: longest - len(rest)] or "n") + rest
 
 
 def nearest(word: str, known: Iterable[str], *, least: float = 0.6) -> str | None:
