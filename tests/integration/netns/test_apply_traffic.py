@@ -152,9 +152,10 @@ def still_and_reconciled(lab: RunningLab) -> None:
         until(lambda: not queues["bytes"].any(), "the queues run empty")
         verdict = reconcile(maps, tabulate_ports(lab.plan))
         assert verdict.balance is not Balance.BROKEN, str(verdict)
+        names = {number: name for name, number in lab.plan.port_numbers.items()}
         for cause in ("tail", "buffer", "wred", "headroom", "purged"):
-            counts = {name: int(queues[at, PRIORITY][f"{cause}_packets"]) for name, at in lab.plan.port_numbers.items()}
-            lost = {name: count for name, count in counts.items() if count}
+            counts = enumerate(queues[:, PRIORITY][f"{cause}_packets"].tolist())
+            lost = {names.get(port, port): count for port, count in counts if count}
             assert not lost, f"the lossless class lost packets: {cause}, with {read_softnet()} on this machine"
     finally:
         maps.close()

@@ -70,7 +70,8 @@ static __always_inline struct paths *own_paths(void)
 
 /* The paths that were found last, by switch and destination. Not all lookups reach `port_paths` (Linux 6.18): none that
  * interrupts it, and at times none of a CPU for 40 ms, a second apart, with nothing in the program's count of misses. A
- * packet has the paths of the one before it then. The map fills as it is used; what finds no room goes by its hash. */
+ * packet has the paths of the one before it then. The map fills as destinations with a choice are seen; what finds no
+ * room goes by its hash. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MEMORIES);
@@ -156,7 +157,7 @@ static __always_inline struct paths *ask_paths(struct __sk_buff *skb, const stru
 	bpf_fib_lookup(skb, &lookup, sizeof(lookup), 0);
 	if (found->asked)
 		recall(found, whose);
-	else
+	else if (found->count > 1)
 		remember(found, whose);
 	found->asked = 0;
 	return found->count > 1 ? found : NULL;

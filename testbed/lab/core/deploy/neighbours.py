@@ -4,8 +4,7 @@ TCP's congestion control for namespaces.
 The kernel's tables of neighbours count over all namespaces together, and so do their limits. And a namespace may be
 given those congestion controls alone that the machine allows to everybody (`tcp_set_default_congestion_control` in
 net/ipv4/tcp_cong.c). A packet that leaves a veth waits for the processor that takes it in at the other end
-(`netif_rx`); beyond `netdev_max_backlog` the kernel drops it, which no wire does, and of which a thousand are a few
-milliseconds of several labs beside each other.
+(`netif_rx`); beyond `netdev_max_backlog` the kernel drops it, which no wire does.
 
 State directories may be several, tests beside a lab, while the limits are the machine's. So what each needs, and what
 the limits were before any did, is kept in one place: who comes second does not take raised limits for the machine's
