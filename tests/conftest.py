@@ -24,7 +24,7 @@ from leftovers import Leftovers, Snapshot, left_since, look, mark_this_run
 from long_files import LONG_FILES
 from outcomes import leave_out_passed, note_outcomes
 from side_by_side import SideBySide, begun_first
-from started_processes import StartedProcesses
+from side_effects import SideEffects
 
 from testbed.base.errors import CapabilityError
 from testbed.base.quick_start import COLLECT_AT_OBJECTS
@@ -55,8 +55,8 @@ ENGINE = ("dockerd", "containerd", "runc")
 """What tests of containers start an engine of their own with."""
 
 STARTERS = ("process", *PRIVILEGED, "image", "vm", "labvm", "bench", "soak", "scenarios")
-"""Markers of tests that may start processes."""
-_started = StartedProcesses()
+"""Markers of tests that may start processes, and change settings of the machine."""
+_side_effects = SideEffects()
 _privileged_ran = pytest.StashKey[bool]()
 _runners = pytest.StashKey[str]()
 """The directory of `RUNNERS`, of the run that made it: a run inside a test inherits the variable of the one outside."""
@@ -110,18 +110,19 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         if why := missing(capability):
             pytest.skip(f"{capability}: {why}")
         item.config.stash[_privileged_ran] = True
-    _started.begin()
+    _side_effects.begin()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Fail a test that has started a process, it or a fixture, and has no marker of those that do."""
+    """Fail a test that has started a process or changed the machine, it or a fixture, without a marker of those that
+    do."""
     try:
         yield
     finally:
-        started = _started.end()
-    if started and not any(item.get_closest_marker(name) for name in STARTERS):
-        pytest.fail(f"a test that starts processes ({', '.join(started)}) has the marker process", pytrace=False)
+        effects = _side_effects.end()
+    if effects and not any(item.get_closest_marker(name) for name in STARTERS):
+        pytest.fail(f"a test that starts or changes {', '.join(effects)} has the marker process", pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -15,7 +15,7 @@ from waiting import until
 from testbed.base.errors import LabNotFound, NameInUse
 from testbed.base.linux.namespaces import NETNS_DIRECTORY
 from testbed.base.names import namespace_name
-from testbed.lab.core.deploy import neighbours
+from testbed.lab.core.deploy import machine_settings
 from testbed.lab.core.deploy.lifecycle import LabExists
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import Journal, LabState
@@ -67,7 +67,7 @@ def _await_limits(sandbox: Any, before: Mapping[str, int | str]) -> None:
         if all(Path(path).read_text().strip() == str(value) for path, value in before.items()):
             return True
         try:
-            needs = json.loads(neighbours.PLACE.read_text())["needs"]
+            needs = json.loads(machine_settings.PLACE.read_text())["needs"]
         except FileNotFoundError:
             return False
         return bool(needs) and str(sandbox.state.state) not in needs
@@ -87,9 +87,9 @@ def test_deploying_twice_changes_nothing_and_destroy_leaves_nothing(sandbox: Any
         assert not second.changed
         assert _state(second.lab) == before
 
-        kept = json.loads(neighbours.PLACE.read_text())
+        kept = json.loads(machine_settings.PLACE.read_text())
         assert kept["needs"][str(sandbox.state.state)] > 0
-        assert int(neighbours.BACKLOG.read_text()) >= neighbours.BACKLOG_PACKETS, "wires drop nothing"
+        assert int(machine_settings.BACKLOG.read_text()) >= machine_settings.BACKLOG_PACKETS, "wires drop nothing"
         assert sandbox.destroy() == len(first.lab.model.nodes)
         assert sandbox.leftovers() == []
         _await_limits(sandbox, kept["before"])

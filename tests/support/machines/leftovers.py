@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from testbed.base.linux import syscalls
-from testbed.lab.core.deploy.neighbours import PLACE as NEIGHBOURS
+from testbed.lab.core.deploy.machine_settings import PLACE as SETTINGS
 
 CLONE_NEWUTS = 0x04000000
 STATE = Path(os.environ.get("TESTBED_STATE_DIR", "/var/lib/testbed"))
@@ -161,7 +161,7 @@ class Owners:
     def of_thing(self, thing: str) -> bool | None:
         """Tell whether a thing that is no process is ours; None where that cannot be told."""
         if thing.startswith("/proc/sys/"):
-            return False if NEIGHBOURS.exists() else None  # a lab is there that needs the room, and it is not ours
+            return False if SETTINGS.exists() else None  # a lab is there that needs the room, and it is not ours
         words = thing.removeprefix("mount ").removeprefix("interface ")
         for root in (NAMESPACES, RUN, STATE / "labs"):
             if words.startswith(f"{root}/"):

@@ -169,9 +169,9 @@ def deploy_lab(
         return DeployOutcome(lab=RunningLab(record, state), changed=True)
 
 
-def raise_neighbour_limits(record: LabRecord, state: StateDirectory) -> None:
-    """Make room for the neighbours of all labs, that of `record` among them. Call with the machine locked."""
-    state.raise_neighbour_limits(NEIGHBOURS_PER_LINK * state.count_links(record) + NEIGHBOURS_SPARE)
+def adjust_machine(record: LabRecord, state: StateDirectory) -> None:
+    """Change the machine's settings for all labs, that of `record` among them. Call with the machine locked."""
+    state.adjust_machine(NEIGHBOURS_PER_LINK * state.count_links(record) + NEIGHBOURS_SPARE)
 
 
 def _prepare_runtimes(lab: Lab, state: StateDirectory) -> list[DeployingNodes]:
@@ -327,7 +327,7 @@ class _Deploy:
             )
             self.journal.state(LabState.DEPLOYING)
             state.write(record)
-            raise_neighbour_limits(record, state)
+            adjust_machine(record, state)
         return plan, record
 
     def bring_up(self, plan: LabPlan, record: LabRecord) -> None:

@@ -249,15 +249,16 @@ class StateDirectory:
             total += len(links) if isinstance(links, list) else 0
         return total
 
-    def raise_neighbour_limits(self, entries: int) -> None:
-        """Make room for `entries` neighbours of all labs here. Call with the machine locked."""
-        from testbed.lab.core.deploy import neighbours
+    def adjust_machine(self, entries: int) -> None:
+        """Change what labs need otherwise, with room for `entries` neighbours of all here. Call with the machine
+        locked."""
+        from testbed.lab.core.deploy import machine_settings
 
-        neighbours.raise_limits(self.state, entries)
+        machine_settings.adjust(self.state, entries)
 
     def restore_machine(self) -> None:
         """Give back what this machine was changed for if no lab is left here. Call with the machine locked."""
         if not self.names():
-            from testbed.lab.core.deploy import neighbours
+            from testbed.lab.core.deploy import machine_settings
 
-            neighbours.release_limits(self.state)
+            machine_settings.restore(self.state)

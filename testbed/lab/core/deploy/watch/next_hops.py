@@ -4,7 +4,7 @@ switches at the last hop the NIC. Between switches, and to hosts that speak BGP,
 What is sent to a neighbour that has not answered yet waits in the kernel's queue for it, and while that is flushed,
 packets behind overtake it. A neighbour that has answered once stays usable: when it is stale, packets go there at once
 while the kernel asks again (Linux, net/core/neighbour.c), and none is collected below the limits that labs raise
-(`lab.core.deploy.neighbours`).
+(`lab.core.deploy.machine_settings`).
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def destroyed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(lifecycle._Deploy, "bring_up", bring_up)
     monkeypatch.setattr(lifecycle, "require_root", lambda: None)
     monkeypatch.setattr(lifecycle, "find_frr", lambda: SimpleNamespace(version_text="8.4.4"))
-    monkeypatch.setattr("testbed.lab.core.deploy.neighbours.raise_limits", lambda state, entries: None)
+    monkeypatch.setattr("testbed.lab.core.deploy.machine_settings.adjust", lambda state, entries: None)
     monkeypatch.setattr(mechanisms, "choose_delay", lambda lab, state: None)
     for module in (lifecycle, preparation):  # whichever asks
         monkeypatch.setattr(module, "planned_reaction_ns", lambda lab, state, **_: 4_000_000, raising=False)

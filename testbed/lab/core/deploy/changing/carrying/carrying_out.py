@@ -30,7 +30,7 @@ from testbed.lab.core.deploy.changing.carrying.transit import drain_links, hold_
 from testbed.lab.core.deploy.changing.differences import LabChanges
 from testbed.lab.core.deploy.changing.in_force import needs_routing
 from testbed.lab.core.deploy.changing.telling.events import tell_begin, tell_changes, tell_undone
-from testbed.lab.core.deploy.lifecycle import raise_neighbour_limits, run_node_commands
+from testbed.lab.core.deploy.lifecycle import adjust_machine, run_node_commands
 from testbed.lab.core.deploy.listing import recorded_daemons
 from testbed.lab.core.deploy.live import RunningLab, environment_of, planned_daemons
 from testbed.lab.core.deploy.node_files import remove_node_files, write_node_files
@@ -146,7 +146,7 @@ class ChangeExecution:
         try:
             if len(changes.new.ports) > len(changes.old.ports):
                 with self._state.lock_machine():
-                    raise_neighbour_limits(self.record, self._state)
+                    adjust_machine(self.record, self._state)
             with self._step("nodes", f"{len(changes.kernel.created)} new"):
                 self._create_nodes(kernel, created)
                 self._write_node_files()

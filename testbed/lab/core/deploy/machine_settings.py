@@ -35,6 +35,7 @@ ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 BACKLOG, BACKLOG_PACKETS = Path("/proc/sys/net/core/netdev_max_backlog"), 20_000
 """Packets that wait for one processor. Source: Linux, admin-guide/sysctl/net.rst."""
 PLACE = Path("/run/testbed-neighbours.json")
+"""Named when it held those limits alone. Labs that are up, perhaps of an older version, have it open."""
 
 
 @dataclass(slots=True)
@@ -45,7 +46,7 @@ class _Record:
     needs: dict[str, int] = field(default_factory=dict)
 
 
-def raise_limits(state: Path, entries: int) -> None:
+def adjust(state: Path, entries: int) -> None:
     """Make room for `entries` neighbours of the labs of this state directory, beside those of others, and for packets
     that wait, and allow TCP's default. Idempotent. What cannot be changed from here stays as it is."""
     with locked(_lock(), wait=True):
@@ -69,7 +70,7 @@ def raise_limits(state: Path, entries: int) -> None:
             path.write_text(str(value))
 
 
-def release_limits(state: Path) -> None:
+def restore(state: Path) -> None:
     """The labs of this state directory are gone. The last one puts the limits back.
 
     Those that cannot be changed from here are remembered for who can.

@@ -1,4 +1,4 @@
-"""The machine's neighbour limits: raised while labs need them, of one state directory or of several."""
+"""Settings of the machine: other ones while labs need them, of one state directory or of several."""
 
 import json
 import shutil
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.lab.core.deploy import neighbours
+from testbed.lab.core.deploy import machine_settings
 from testbed.lab.core.deploy.records.lab_record import LabRecord
 from testbed.lab.core.deploy.records.state import StateDirectory
 
@@ -21,14 +21,16 @@ class Machine:
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         root.mkdir()
-        limits = {root / f"{path.parts[4]}-{path.name}": factor for path, factor in neighbours._limits().items()}
+        limits = {root / f"{path.parts[4]}-{path.name}": factor for path, factor in machine_settings._limits().items()}
         self.files = list(limits)
-        self.place = root / "neighbours.json"
-        monkeypatch.setattr(neighbours, "_limits", lambda: limits)
-        monkeypatch.setattr(neighbours, "PLACE", self.place)
+        self.place = root / "settings.json"
+        monkeypatch.setattr(machine_settings, "_limits", lambda: limits)
+        monkeypatch.setattr(machine_settings, "PLACE", self.place)
         self.allowed = root / "tcp_allowed_congestion_control"
-        monkeypatch.setattr(neighbours, "ALLOWED", self.allowed)
-        monkeypatch.setattr(neighbours, "has_congestion_control", lambda name: True)
+        monkeypatch.setattr(machine_settings, "ALLOWED", self.allowed)
+        self.backlog = root / "netdev_max_backlog"
+        monkeypatch.setattr(machine_settings, "BACKLOG", self.backlog)
+        monkeypatch.setattr(machine_settings, "has_congestion_control", lambda name: True)
         self.set(128, 512, 1024)
 
     def set(self, *levels: int) -> None:
@@ -63,14 +65,14 @@ def forget(state: StateDirectory, name: str) -> None:
 
 def test_they_rise_and_come_back_with_the_last_lab(machine: Machine, tmp_path: Path) -> None:
     state = directory(tmp_path, "one")
-    state.raise_neighbour_limits(1000)
+    state.adjust_machine(1000)
     assert machine.get() == [1000, 2000, 4000]
     state.write(replace(RECORD, name="two"))
-    state.raise_neighbour_limits(5000)
+    state.adjust_machine(5000)
     assert machine.get() == [5000, 10000, 20000]
     forget(state, "one")
     assert machine.get() == [5000, 10000, 20000]
-    machine.place.with_name(".neighbours.json.4711-0.new").write_text("cut")  # its writer was killed
+    machine.place.with_name(".settings.json.4711-0.new").write_text("cut")  # its writer was killed
     forget(state, "two")
     assert machine.get() == [128, 512, 1024]
     assert {path.name for path in state.state.iterdir()} == {"labs"}
@@ -82,7 +84,7 @@ def test_they_rise_and_come_back_with_the_last_lab(machine: Machine, tmp_path: P
 def test_those_that_are_high_enough_stay(machine: Machine, tmp_path: Path) -> None:
     state = directory(tmp_path, "one")
     machine.set(4096, 512, 65536)
-    state.raise_neighbour_limits(1000)
+    state.adjust_machine(1000)
     assert machine.get() == [4096, 2000, 65536]
     assert set(json.loads(machine.place.read_text())["before"].values()) == {512}
     forget(state, "one")
@@ -98,7 +100,7 @@ def test_namespaces_may_have_the_labs_congestion_control(
     state = directory(tmp_path, "one")
     machine.allowed.write_text(f"{before}\n")
     for _ in range(2):
-        state.raise_neighbour_limits(1000)
+        state.adjust_machine(1000)
         assert machine.allowed.read_text().strip() == while_labs_are_there
     forget(state, "one")
     assert machine.allowed.read_text().strip() == before
@@ -107,18 +109,30 @@ def test_namespaces_may_have_the_labs_congestion_control(
 def test_a_kernel_without_it_is_left_as_it_is(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(neighbours, "has_congestion_control", lambda name: False)
+    monkeypatch.setattr(machine_settings, "has_congestion_control", lambda name: False)
     machine.allowed.write_text("reno\n")
-    directory(tmp_path, "one").raise_neighbour_limits(1000)
+    directory(tmp_path, "one").adjust_machine(1000)
     assert machine.allowed.read_text() == "reno\n"
+
+
+@pytest.mark.parametrize(("before", "while_labs_are_there"), [(1000, 20000), (65536, 65536)])
+def test_packets_may_wait_for_a_processor(
+    machine: Machine, tmp_path: Path, before: int, while_labs_are_there: int
+) -> None:
+    state = directory(tmp_path, "one")
+    machine.backlog.write_text(f"{before}\n")
+    state.adjust_machine(1000)
+    assert int(machine.backlog.read_text()) == while_labs_are_there
+    forget(state, "one")
+    assert int(machine.backlog.read_text()) == before
 
 
 @pytest.mark.parametrize("first_to_go", [0, 1])
 def test_labs_of_two_state_directories_need_them_together(machine: Machine, tmp_path: Path, first_to_go: int) -> None:
     """Whoever comes second finds raised limits, and they are not the machine's own."""
     states = [directory(tmp_path / name, "one") for name in ("a", "b")]
-    states[0].raise_neighbour_limits(1000)
-    states[1].raise_neighbour_limits(3000)
+    states[0].adjust_machine(1000)
+    states[1].adjust_machine(3000)
     assert machine.get() == [4000, 8000, 16000]
     forget(states[first_to_go], "one")
     assert machine.get() == [4000, 8000, 16000], "the other still needs some"
@@ -128,9 +142,9 @@ def test_labs_of_two_state_directories_need_them_together(machine: Machine, tmp_
 
 def test_a_state_directory_that_was_removed_needs_nothing(machine: Machine, tmp_path: Path) -> None:
     gone, state = (directory(tmp_path / name, "one") for name in ("a", "b"))
-    gone.raise_neighbour_limits(1000)
+    gone.adjust_machine(1000)
     shutil.rmtree(gone.state)
-    state.raise_neighbour_limits(1000)
+    state.adjust_machine(1000)
     assert machine.get() == [1000, 2000, 4000]
     forget(state, "one")
     assert machine.get() == [128, 512, 1024]
@@ -140,7 +154,7 @@ def test_a_state_directory_that_was_removed_needs_nothing(machine: Machine, tmp_
 def test_a_record_that_is_damaged_is_begun_anew(machine: Machine, tmp_path: Path, content: str) -> None:
     state = directory(tmp_path, "one")
     machine.place.write_text(content)
-    state.raise_neighbour_limits(1000)
+    state.adjust_machine(1000)
     forget(state, "one")
     assert machine.get() == [128, 512, 1024]
 
@@ -156,7 +170,7 @@ def test_where_the_limits_are_not_seen_a_deploy_goes_on(machine: Machine, tmp_pa
     state = directory(tmp_path, "one")
     for path in machine.files:
         path.unlink()
-    state.raise_neighbour_limits(1000)
+    state.adjust_machine(1000)
     assert json.loads(machine.place.read_text())["needs"] == {str(state.state): 1000}
     forget(state, "one")
     assert list(machine.place.parent.iterdir()) == []
@@ -165,7 +179,7 @@ def test_where_the_limits_are_not_seen_a_deploy_goes_on(machine: Machine, tmp_pa
 def test_what_was_raised_elsewhere_is_put_back_by_who_can(machine: Machine, tmp_path: Path) -> None:
     """The last lab goes in a namespace that does not see the limits: the next one to look puts them back."""
     state = directory(tmp_path, "one")
-    state.raise_neighbour_limits(1000)
+    state.adjust_machine(1000)
     hidden = {path: path.rename(path.with_suffix(".hidden")) for path in machine.files}
     forget(state, "one")
     assert machine.place.exists()
