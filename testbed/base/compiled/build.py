@@ -219,8 +219,10 @@ def _compile(sources: Sequence[str], scratch: Path, say: Callable[[str], None]) 
         libraries[name] = [(str(CHECKOUT / source), f"{scratch}/{name}.o")]
     units = [unit for library in libraries.values() for unit in library]
     # Where it was made is nowhere in what is made: two builds of the same sources are equal.
-    placeless = [f"-ffile-prefix-map={scratch}=build", f"-ffile-prefix-map={CHECKOUT}=."]
-    include = [f"-I{item}" for item in (*extensions[0].include_dirs, sysconfig.get_paths()["include"])]
+    headers = extensions[0].include_dirs  # of mypyc, which pip installs at a place of its own for each wheel
+    places = {str(scratch): "build", str(CHECKOUT): "."} | dict.fromkeys(headers, "mypyc")
+    placeless = [f"-ffile-prefix-map={place}={name}" for place, name in places.items()]
+    include = [f"-I{item}" for item in (*headers, sysconfig.get_paths()["include"])]
     compiler = _compiler()
     assert compiler is not None
     say(f"compiling {len(units)} files with {Path(compiler).name}")

@@ -14,7 +14,6 @@ from testbed.base.linux.rtnetlink import RouteSocket
 
 _STATS = struct.Struct("=8Q")
 _REQUEST = struct.pack("=BxHiII", 0, 0, 0, 0, 0)
-OPERSTATE_UP = 6
 _TCA_STATS2 = 7
 _TCA_STATS_QUEUE = 3
 _QUEUE = struct.Struct("=5I")
@@ -26,14 +25,12 @@ def read_counters(route: RouteSocket) -> dict[str, PortCounters]:
     found: dict[str, PortCounters] = {}
     for body in route.dump(rtnetlink.RTM_GETLINK, _REQUEST):
         name = ""
-        up = False
+        _, _, _, flags, _ = rtnetlink.IFINFOMSG.unpack_from(body)
         mtu_bytes = 0
         values: tuple[int, ...] = ()
         for kind, payload in rtnetlink.attributes(body, 16):
             if kind == rtnetlink.IFLA_IFNAME:
                 name = bytes(payload).rstrip(b"\0").decode()
-            elif kind == rtnetlink.IFLA_OPERSTATE:
-                up = payload[0] == OPERSTATE_UP
             elif kind == rtnetlink.IFLA_MTU:
                 mtu_bytes = int.from_bytes(payload, sys.byteorder)
             elif kind == rtnetlink.IFLA_STATS64:
@@ -48,7 +45,7 @@ def read_counters(route: RouteSocket) -> dict[str, PortCounters]:
             tx_packets=tx_packets,
             rx_dropped=rx_dropped,
             tx_dropped=tx_dropped,
-            up=up,
+            up=rtnetlink.has_carrier(flags),
             mtu_bytes=mtu_bytes,
         )
     return found

@@ -39,9 +39,9 @@ SOL_NETLINK = 270
 NETLINK_EXT_ACK = 11
 NETLINK_CAP_ACK = 10
 
-IFF_UP = 1
+IFF_UP, IFF_LOWER_UP = 1, 1 << 16
 IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_LINK, IFLA_MASTER, IFLA_TXQLEN = 1, 3, 4, 5, 10, 13
-IFLA_OPERSTATE, IFLA_LINKINFO, IFLA_STATS64, IFLA_NET_NS_FD = 16, 18, 23, 28
+IFLA_LINKINFO, IFLA_STATS64, IFLA_NET_NS_FD = 18, 23, 28
 IFLA_NUM_TX_QUEUES, IFLA_NUM_RX_QUEUES, IFLA_GSO_MAX_SEGS = 31, 32, 40
 IFLA_INFO_KIND, IFLA_INFO_DATA = 1, 2
 IFLA_BR_FORWARD_DELAY, IFLA_BR_AGEING_TIME, IFLA_BR_STP_STATE, IFLA_BR_MCAST_SNOOPING = 1, 4, 5, 23
@@ -195,6 +195,15 @@ def _link_end(end: LinkEnd, mtu_bytes: int, queue_packets: int) -> bytes:
         + u32(IFLA_NET_NS_FD, end.namespace)
         + _ONE_QUEUE
     )
+
+
+def has_carrier(flags: int) -> bool:
+    """Tell from a link's flags whether it is up and has carrier, at this moment.
+
+    Its operational state and IFF_RUNNING follow later: a worker of the kernel that needs the lock of all links sets
+    them, up to a second after the carrier (`linkwatch_event` in net/core/link_watch.c).
+    """
+    return bool(flags & IFF_UP and flags & IFF_LOWER_UP)
 
 
 def set_link_state(ifindex: int, up: bool) -> bytes:

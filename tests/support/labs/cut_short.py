@@ -14,6 +14,9 @@ from lab_snapshot import Snapshot, differences, snapshot
 
 from testbed.lab.core.deploy.live import RunningLab
 
+LIMIT_S = 600
+"""How long a change may take before it hangs: on a busy core two minutes are too few for switches that become
+containers."""
 CUT_SHORT = """
 import os, signal, sys
 from pathlib import Path
@@ -79,7 +82,7 @@ class Bench:
         argv = [sys.executable, "-c", CUT_SHORT, str(path), str(number), *self._allow]
         box = self.sandbox
         result = subprocess.run(
-            argv, env=box.environment, cwd=box.work, capture_output=True, text=True, timeout=120, check=False
+            argv, env=box.environment, cwd=box.work, capture_output=True, text=True, timeout=LIMIT_S, check=False
         )
         box.note_daemons()
         assert result.returncode in (0, -signal.SIGKILL), result

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import select
-import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,6 @@ from testbed.lab.core.deploy.pausing import attachment
 from testbed.lab.core.deploy.records.kept_events import ACTIONS_FILE, CHANGES_FILE, LAB_CHANGED
 from testbed.lab.core.feature import features
 
-IFF_LOWER_UP = 1 << 16
 ADJACENCY = re.compile(r"%ADJCHANGE: neighbor (?P<peer>\S+?)(?:\([^)]*\))? in vrf \S+ (?P<state>Up|Down)(?P<reason>.*)")
 """A line of a log of bgpd that says that a session came up or went down."""
 
@@ -255,8 +253,8 @@ class EventStream:
         for kind, _, _, body in rtnetlink.messages(data):
             if kind != rtnetlink.RTM_NEWLINK:
                 continue
-            _, _, ifindex, flags, _ = struct.unpack_from("=BxHiII", body)
-            up = bool(flags & rtnetlink.IFF_UP and flags & IFF_LOWER_UP)
+            _, _, ifindex, flags, _ = rtnetlink.IFINFOMSG.unpack_from(body)
+            up = rtnetlink.has_carrier(flags)
             yield from self._link_is(node, ifindex, up)
 
     def _link_is(self, node: str, ifindex: int, up: bool) -> Iterator[LabEvent]:

@@ -126,7 +126,7 @@ def notifications(monkeypatch: pytest.MonkeyPatch) -> list[FakeSocket]:
 
 
 def link(ifindex: int, *, up: bool) -> bytes:
-    flags = rtnetlink.IFF_UP | (module.IFF_LOWER_UP if up else 0)
+    flags = rtnetlink.IFF_UP | (rtnetlink.IFF_LOWER_UP if up else 0)
     return rtnetlink.message(rtnetlink.RTM_NEWLINK, 0, struct.pack("=BxHiII", 0, 0, ifindex, flags, 0))
 
 
