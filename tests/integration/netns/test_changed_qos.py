@@ -12,6 +12,7 @@ from sandbox import Sandbox
 from waiting import until
 
 from testbed.base.datapath import pins
+from testbed.base.datapath.abi import class_handle
 from testbed.lab.core.deploy.changing.apply import ApplyOptions, apply_lab
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import check_lab
@@ -25,6 +26,12 @@ fabric:
   {{design: rail-optimized, hosts: 2, gpus: 1, segments: 1, spines: 1, nic: {{rate: 400G}}, uplink: {{delay: 1us}}}}
 """
 WITH_QOS = PLAIN + "qos: {{preset: nvidia}}\n"
+MANY_PORTS = """
+name: {name}
+scale: {{time: 10000}}
+fabric: {{design: rail-optimized, hosts: 5, gpus: 1, segments: 2, spines: 1, nic: {{rate: 400G}}, routing: {{bfd: off}}}}
+qos: {{preset: nvidia, classes: {{{classes}}}}}
+"""
 HOSTS = "p1-s1-h1", "p1-s1-h2"
 
 
@@ -57,6 +64,13 @@ def waiting(lab: RunningLab) -> int:
         return int(maps.by_port("queues")["bytes"].sum())
 
 
+def priorities(lab: RunningLab) -> set[int]:
+    """The priorities of all classes that ports have."""
+    assert lab.plan.tables is not None
+    profiles = {lab.plan.tables.profiles[item.profile] for item in lab.plan.installs}
+    return {item.priority for profile in profiles for item in profile.classes}
+
+
 def test_no_packet_stays_in_the_account_of_a_queue(sandbox: Any) -> None:
     """One that was counted in a queue that came leaves it, wherever it was: what stays would take buffer for ever."""
     plain, qos = (sandbox.load(text) for text in (PLAIN, WITH_QOS))
@@ -74,6 +88,19 @@ def test_no_packet_stays_in_the_account_of_a_queue(sandbox: Any) -> None:
     assert lab.identities == nodes and check_lab(lab).exit_code == 0
     for item in lab.sessions():
         assert item.uptime_s >= sessions[item.node, item.interface], "no session was reset"
+
+
+def test_a_class_goes_from_ports_of_all_numbers(sandbox: Any) -> None:
+    """A filter has its port's number as a class ID, and the kernel keeps a class that a filter names."""
+    extra = ", ".join(f"extra{dscp}: {{strict: true, ecn: false, dscp: [{dscp}]}}" for dscp in (10, 12))
+    more, fewer = (sandbox.load(MANY_PORTS, classes=classes) for classes in (extra, ""))
+    lab = sandbox.deploy(more).lab
+    before, ports = priorities(lab), set(lab.plan.port_numbers.values())
+    apply_lab(fewer, sandbox.state, ApplyOptions(k=10_000.0))
+    lab = sandbox.running()
+    gone = before - priorities(lab)
+    assert len(gone) == 2 and {class_handle(priority) & 0xFFFF for priority in gone} <= ports, (gone, ports)
+    assert check_lab(lab).exit_code == 0
 
 
 @pytest.mark.timeout(3000)

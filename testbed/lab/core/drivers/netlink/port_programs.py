@@ -139,18 +139,20 @@ class PortInstaller:
         return tuple(batch)
 
     def queue(self, operation: InstallPort) -> tuple[bytes, ...]:
-        """The messages that make the queue of a port: each packet is counted there, until the other end has it."""
+        """The messages that make the queue of a port: each packet is counted there, until the other end has it.
+
+        The filter comes before the classes. Its class ID is the port's number, and the kernel would bind it to a class
+        that has this handle (`tcf_bind_filter`), which then could not be removed: port 19 to the class of priority 3.
+        """
         ifindex, port = operation.ifindex, operation.port
         profile = self._profiles[operation.profile]
         batch = [
             traffic.new_htb_qdisc(ifindex, default=0x10 + profile.class_of_dscp[0]),
+            traffic.new_bpf_filter(ifindex, traffic.HTB_ROOT_HANDLE, self._filters.enqueue, "port_enqueue", port),
             traffic.new_htb_line_class(ifindex, operation.rate_bps, operation.burst_bytes, operation.mtu_bytes),
         ]
         for item in profile.classes:
             batch += _new_class(operation, item)
-        batch.append(
-            traffic.new_bpf_filter(ifindex, traffic.HTB_ROOT_HANDLE, self._filters.enqueue, "port_enqueue", port)
-        )
         return tuple(batch)
 
     def close(self) -> None:
