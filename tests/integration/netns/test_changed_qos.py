@@ -29,7 +29,8 @@ WITH_QOS = PLAIN + "qos: {{preset: nvidia}}\n"
 MANY_PORTS = """
 name: {name}
 scale: {{time: 10000}}
-fabric: {{design: rail-optimized, hosts: 5, gpus: 1, segments: 2, spines: 1, nic: {{rate: 400G}}, routing: {{bfd: off}}}}
+fabric:
+  {{design: rail-optimized, hosts: 5, gpus: 1, segments: 2, spines: 1, nic: {{rate: 400G}}, routing: {{bfd: off}}}}
 qos: {{preset: nvidia, classes: {{{classes}}}}}
 """
 HOSTS = "p1-s1-h1", "p1-s1-h2"
