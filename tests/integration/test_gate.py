@@ -19,7 +19,7 @@ from _pytest.mark.expression import Expression
 from file_marks import may_have
 from gate import Asked, _interrupt, main
 from long_files import LONG_FILES
-from progress import Progress
+from progress import Progress, digest_of
 from summary import Row
 from tier_run import TierRunner, exit_code
 from tiers import BY_NAME, FIRST, GATE, INTERPRETED, PARTS, PURE, VM_AND_INTERPRETED, Tier
@@ -50,6 +50,16 @@ def runs(name):
     path.write_text(path.read_text() + "x" if path.exists() else "x")
     return len(path.read_text())
 """
+
+
+def test_sources_without_git_are_tested_and_nothing_is_kept_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert digest_of(tmp_path) == ""
+    progress = Progress(tmp_path / "kept", tmp_path, keep=True)
+    progress.outcomes("pure").write_text("")
+    assert not Progress(tmp_path / "kept", tmp_path, keep=True).outcomes("pure").exists()
 
 
 @pytest.fixture

@@ -142,6 +142,8 @@ def missing() -> str:
         return "Python's headers (Debian: python3-dev)"
     if importlib.util.find_spec("mypyc") is None:
         return "mypyc (pip install mypy)"
+    if not any(map(importlib.util.find_spec, ("distutils", "setuptools"))):  # mypyc imports either
+        return "distutils, which Python has no longer (pip install setuptools)"
     return ""
 
 

@@ -11,11 +11,13 @@ from outcomes import read_outcomes
 
 
 def digest_of(root: Path) -> str:
-    """Return a name for the sources of a checkout, with what is not committed; "" where git does not know them."""
+    """Return a name for the sources of a checkout, with what is not committed; "" where git does not know
+    them, or is not there."""
     digest = hashlib.sha256()
     for asked in (["rev-parse", "HEAD"], ["diff", "HEAD"], ["ls-files", "--others", "--exclude-standard"]):
-        done = subprocess.run(["git", "-C", str(root), *asked], capture_output=True, check=False)
-        if done.returncode:
+        try:
+            done = subprocess.run(["git", "-C", str(root), *asked], capture_output=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
             return ""
         digest.update(done.stdout)
     for name in done.stdout.splitlines():  # what git does not follow yet

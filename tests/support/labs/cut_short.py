@@ -73,7 +73,7 @@ class Bench:
         assert not self.sandbox.state.is_changing(self.sandbox.name())
 
     def _done(self, *words: str) -> None:
-        result = self.sandbox.cli(*words)
+        result = self.sandbox.cli(*words, timeout_s=LIMIT_S)
         self.sandbox.note_daemons()
         assert result.returncode == 0, result
 

@@ -231,6 +231,11 @@ class LabPlan:
         return (*self.switches, *self.routed_hosts, *self.routers)
 
     @property
+    def most_loss(self) -> float:
+        """The share of packets that the worst of the links is declared to lose."""
+        return max((port.loss for port in self.ports), default=0.0)
+
+    @property
     def installs(self) -> tuple[InstallPort, ...]:
         """The installations of the ports that have QoS, in the network that the plan is seen in."""
         seen = {(port.node, port.name) for port in self.ports}

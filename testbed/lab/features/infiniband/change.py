@@ -241,10 +241,13 @@ class SubnetChange(FeatureChange):
     def linked(self, changing: Changing) -> None:
         """Bring the subnet there. Nodes that come have their namespaces, and those that go are still there."""
         fabric, plan = self._difference.new, changing.plan.infiniband
-        if fabric is None or plan is None or self._is_as_it_was(changing):
+        plane = lab_plane(changing.lab.name, changing.run)
+        if self._is_as_it_was(changing):
+            (plane.directory / CUT_NAME).unlink(missing_ok=True)  # the next change has links of its own to note
+            return
+        if fabric is None or plan is None:
             return
         changing.journal.step(STEP)
-        plane = lab_plane(changing.lab.name, changing.run)
         identity = changing.journal.read().identities[SUBNET_NODE]
         managing = self._difference.managing
         running, subnet = noted_pids(plane.directory), plan_subnet(fabric)

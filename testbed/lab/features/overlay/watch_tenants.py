@@ -83,17 +83,17 @@ def probe_tenants(plan: LabPlan) -> tuple[int, list[str]]:
             pairs = [*pairs, *_pairs_to_each_subnet(nics, groups.get((other, network), ()))]
         tried += [(a, b) for a, b in pairs if _switch(b) in reached[_switch(a), b.tenant]]
     dual = [(a, b) for a, b in tried if a.address6 is not None and b.address6 is not None]
-    failures = [*_lost_between(plan.lab, tried, ipv6=False), *_lost_between(plan.lab, dual, ipv6=True)]
+    failures = [*_lost_between(plan, tried, ipv6=False), *_lost_between(plan, dual, ipv6=True)]
     return len(tried) + len(dual), failures
 
 
-def _lost_between(lab: str, pairs: Sequence[tuple[PortPlan, PortPlan]], *, ipv6: bool) -> Iterator[str]:
+def _lost_between(plan: LabPlan, pairs: Sequence[tuple[PortPlan, PortPlan]], *, ipv6: bool) -> Iterator[str]:
     """A line for each pair whose packets are lost, the small ones or those of the MTU."""
     if not pairs:
         return
     nics = {(nic.node, nic.name): nic for pair in pairs for nic in pair}
     over = " over IPv6" if ipv6 else ""
-    with closing(Prober(lab, list(nics.values()), ipv6=ipv6)) as prober:
+    with closing(Prober(plan.lab, list(nics.values()), ipv6=ipv6, loss=plan.most_loss)) as prober:
         lost = prober.lost([Probe(source=a, target=b) for a, b in pairs])
         yield from (f"{line}{over} lost" for line in prober.paths_text(lost))
         broken = {(probe.source, probe.target) for probe in lost}

@@ -1,6 +1,7 @@
 """Which modules are compiled, when a build fits, and that one which does not is never imported."""
 
 import ast
+import importlib.util
 import os
 import time
 from pathlib import Path
@@ -118,6 +119,17 @@ def test_what_compiling_lacks_is_said_and_nothing_stays(tree: Path, monkeypatch:
     with pytest.raises(BuildError, match="a C compiler"):
         build()
     assert [item.name for item in modules.builds_directory().iterdir()] == ["lock"]
+
+
+def test_mypyc_needs_distutils(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.12 has it no longer, and setuptools has."""
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "distutils" else found(name))
+    assert builder.missing() == ""
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name in ("distutils", "setuptools") else found(name)
+    )
+    assert "pip install setuptools" in builder.missing()
 
 
 @pytest.mark.process

@@ -6,6 +6,7 @@ without any daemon in the host, and one that was lost is known by name.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
@@ -21,7 +22,11 @@ IP6_HEADERS_BYTES = 48
 """IPv6 and UDP headers."""
 
 ROUND_TIMEOUT_S = 1.5
-ROUNDS = 2
+ROUNDS, MOST_ROUNDS = 2, 20
+PATH_LINKS = 6
+"""The links of a path through three tiers, up and down."""
+FALSE_LOSS = 1e-4
+"""The chance that any of all probes is told as lost although the links lose no more than they are declared to."""
 BURST = 256
 BURST_TIMEOUT_S = 0.3
 SILENCE_S = 1.0
@@ -41,6 +46,14 @@ class Probe:
     entropy: int = 0
 
 
+def rounds_for(loss: float, probes: int) -> int:
+    """Return how often probes are sent, of links of which the worst loses this share of its packets by declaration."""
+    of_path = 1 - (1 - loss) ** PATH_LINKS
+    if not 0 < of_path < 1 or not probes:
+        return ROUNDS
+    return max(ROUNDS, min(MOST_ROUNDS, math.ceil(math.log(FALSE_LOSS / probes) / math.log(of_path))))
+
+
 class Prober:
     """Sockets on NICs, opened once for several rounds of probes."""
 
@@ -52,8 +65,10 @@ class Prober:
         sockets_per_nic: int = 1,
         ipv6: bool = False,
         link_local: bool = False,
+        loss: float = 0.0,
     ) -> None:
         """`ipv6`: on their addresses of IPv6, `link_local`: on those of ports of unnumbered links, between neighbours.
+        `loss` is the share of packets that the worst of the lab's links is declared to lose.
 
         Where a NIC does not have its address, its probes are lost, and `path_text` tells that. Raises `DriverError`
         where a socket cannot be had for another reason.
@@ -67,16 +82,19 @@ class Prober:
         }
         self._sockets = UdpProber(lab, (end for ends in self._ends.values() for end in ends), may_be_absent=True)
         self._asked = 0
+        self._loss = loss
 
     def close(self) -> None:
         self._sockets.close()
 
     def lost(self, probes: Sequence[Probe]) -> list[Probe]:
-        """Send every probe, `ROUNDS` times if it does not arrive; those that never arrived at their target come back.
+        """Send every probe, and again if it does not arrive: `ROUNDS` times, or more where links lose packets by
+        declaration. Those that never arrived at their target come back.
 
         A round ends when nothing has come for `ROUND_TIMEOUT_S`.
         """
-        return [probes[index] for index in self._unanswered(probes, ROUNDS, ROUND_TIMEOUT_S)]
+        rounds = rounds_for(self._loss, len(probes))
+        return [probes[index] for index in self._unanswered(probes, rounds, ROUND_TIMEOUT_S)]
 
     def arrived(self, probes: Sequence[Probe]) -> list[Probe]:
         """Send every probe once, none of which may arrive; those come back that did, at their very target."""
