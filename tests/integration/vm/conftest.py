@@ -36,7 +36,7 @@ def debian() -> Iterator[ForeignRoot]:
                 yield machine
             finally:
                 machine.run("./lab", "destroy", "--all")
-        assert not [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(CACHE) in line]
+        assert not [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(root) in line]
 
 
 @pytest.fixture(scope="session")
