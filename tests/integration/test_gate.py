@@ -52,6 +52,15 @@ def runs(name):
 """
 
 
+@pytest.mark.parametrize(("chosen", "code"), [("test_a_port_is_up", 0), ("no_such_test", 5)])
+def test_what_pytest_only_says_is_no_tier(chosen: str, code: int) -> None:
+    words = ["--collect-only", "-q", "tests/unit/base/linux/test_counters.py", "-k", chosen]
+    done = subprocess.run(
+        [sys.executable, str(GATE_DIRECTORY / "gate.py"), *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code and "collected" in done.stdout and "outcome" not in done.stdout, done
+
+
 def test_sources_without_git_are_tested_and_nothing_is_kept_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -37,6 +38,9 @@ USAGE = """./lab test [--all | --everything [--anew]] [--part NAME ...] [PYTEST 
 
 tiers:
 """
+
+ONLY_SAYS = frozenset({"--co", "--collect-only", "--fixtures", "--help", "--markers", "--version", "-h"})
+"""The words with which pytest tells something and runs no test."""
 
 
 class Asked:
@@ -103,6 +107,8 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt as interrupt:
         return exit_code(interrupt)
     tiers = [tier_of_arguments(asked.tiers, asked.pytest)] if asked.pytest else asked.tiers
+    if not ONLY_SAYS.isdisjoint(asked.pytest):
+        return subprocess.call([sys.executable, "-m", "pytest", *tiers[0].arguments(), *tiers[0].places], cwd=ROOT)
     left_out = [] if asked.pytest or os.geteuid() == 0 else [tier for tier in tiers if tier.name not in WITHOUT_ROOT]
     with tempfile.TemporaryDirectory(prefix="testbed-gate-") as scratch:
         goes_on = asked.everything and not asked.pytest
