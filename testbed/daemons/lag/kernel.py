@@ -33,6 +33,7 @@ from testbed.base.linux.rtnetlink import IFINFOMSG, RouteSocket
 
 _HEARD = NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE
 _HOST_LENGTH = 32
+_IFF_RUNNING = 0x40
 BEHIND_QUEUES = 2
 """The priority of filters: those of queues have 1."""
 
@@ -118,7 +119,7 @@ class Kernel:
         found = {}
         for body in self._route.dump(rtnetlink.RTM_GETLINK, IFINFOMSG.pack(0, 0, 0, 0, 0)):
             _, _, ifindex, flags, _ = IFINFOMSG.unpack_from(body)
-            found[ifindex] = rtnetlink.has_carrier(flags)
+            found[ifindex] = bool(flags & _IFF_RUNNING)
         return found
 
     def bgp_prefixes(self) -> frozenset[tuple[int, int]]:
@@ -185,7 +186,7 @@ def _change(kind: int, body: memoryview) -> Change | None:
     match kind:
         case rtnetlink.RTM_NEWLINK:
             family, _, ifindex, flags, _ = IFINFOMSG.unpack_from(body)
-            return None if family == socket.AF_BRIDGE else CarrierChange(ifindex, rtnetlink.has_carrier(flags))
+            return None if family == socket.AF_BRIDGE else CarrierChange(ifindex, bool(flags & _IFF_RUNNING))
         case rtnetlink.RTM_DELLINK:
             family, _, ifindex, _, _ = IFINFOMSG.unpack_from(body)
             return None if family == socket.AF_BRIDGE else CarrierChange(ifindex, False)
