@@ -93,8 +93,8 @@ def _lost_between(plan: LabPlan, pairs: Sequence[tuple[PortPlan, PortPlan]], *, 
         return
     nics = {(nic.node, nic.name): nic for pair in pairs for nic in pair}
     over = " over IPv6" if ipv6 else ""
-    with closing(Prober(plan.lab, list(nics.values()), ipv6=ipv6, loss=plan.most_loss)) as prober:
-        lost = prober.lost([Probe(source=a, target=b) for a, b in pairs])
+    with closing(Prober(plan.lab, list(nics.values()), ipv6=ipv6)) as prober:
+        lost = prober.lost([Probe(source=a, target=b) for a, b in pairs], plan.most_loss)
         yield from (f"{line}{over} lost" for line in prober.paths_text(lost))
         broken = {(probe.source, probe.target) for probe in lost}
         large = [
@@ -102,7 +102,8 @@ def _lost_between(plan: LabPlan, pairs: Sequence[tuple[PortPlan, PortPlan]], *, 
             for a, b in pairs
             if (a, b) not in broken
         ]
-        yield from (f"{line}{over}: packets of the MTU did not pass" for line in prober.paths_text(prober.lost(large)))
+        cut = prober.paths_text(prober.lost(large, plan.most_loss))
+        yield from (f"{line}{over}: packets of the MTU did not pass" for line in cut)
 
 
 def probe_isolation(plan: LabPlan) -> tuple[int, list[str]]:

@@ -318,9 +318,9 @@ def should_reach(lab: RunningLab, nic: PortPlan, partner: PortPlan) -> bool:
 
 def _check_rails(lab: RunningLab) -> CheckResult:
     nics = _nics(lab)
-    with closing(Prober(lab.name, nics, loss=lab.plan.most_loss)) as prober:
+    with closing(Prober(lab.name, nics)) as prober:
         probes = [Probe(source=a, target=b) for a, b in _rotations(lab, nics)]
-        failures = [f"{line} lost" for line in prober.paths_text(prober.lost(probes))]
+        failures = [f"{line} lost" for line in prober.paths_text(prober.lost(probes, lab.plan.most_loss))]
         count = len(probes)
         if lab.model.isolated_rails:
             crossings = _crossings(nics)
@@ -347,7 +347,7 @@ def _check_planes(lab: RunningLab) -> CheckResult:
         if all(planes) and planes[0] != planes[1]
     ]
     probes = [Probe(source=a, target=b) for a, b in _between_planes(nics, plane_of)]
-    with closing(Prober(lab.name, nics, loss=lab.plan.most_loss)) as prober:
+    with closing(Prober(lab.name, nics)) as prober:
         failures += [f"{line} arrived" for line in prober.paths_text(prober.arrived(probes))]
     return judge(len(probes), "datagrams from plane to plane, none of which may arrive,", failures)
 
@@ -403,7 +403,7 @@ def _check_apart(lab: RunningLab) -> CheckResult:
         if network != source.network
         and (target := _elsewhere(source, [nic for nic in nics if nic.network == network])) is not None
     ]
-    with closing(Prober(lab.name, nics, loss=lab.plan.most_loss)) as prober:
+    with closing(Prober(lab.name, nics)) as prober:
         failures = [f"{line} arrived" for line in prober.paths_text(prober.arrived(probes))]
     by_network = Counter(probe.source.network for probe in probes)
     return judge(len(probes), "datagrams between networks, none of which may arrive,", failures, by_network)
@@ -425,11 +425,11 @@ def _check_path_mtu(lab: RunningLab) -> CheckResult:
     pairs = dict.fromkeys([*(_far_pairs(lab, nics) or _rotations(lab, nics)), *_rings(nics)])
     probes = [Probe(source=a, target=b, size_bytes=a.mtu_bytes) for a, b in pairs]
     between = list(_link_probes(lab))
-    with closing(Prober(lab.name, nics, loss=lab.plan.most_loss)) as prober:
-        lost = {probe: prober.path_text(probe) for probe in prober.lost(probes)}
+    with closing(Prober(lab.name, nics)) as prober:
+        lost = {probe: prober.path_text(probe) for probe in prober.lost(probes, lab.plan.most_loss)}
     ports = dict.fromkeys(probe.source for probe in between)
-    with closing(Prober(lab.name, list(ports), link_local=True, loss=lab.plan.most_loss)) as prober:
-        lost |= {probe: prober.path_text(probe) for probe in prober.lost(between)}
+    with closing(Prober(lab.name, list(ports), link_local=True)) as prober:
+        lost |= {probe: prober.path_text(probe) for probe in prober.lost(between, lab.plan.most_loss)}
     states = lab.link_states() if lost else {}
     narrow = {
         probe: path
@@ -459,8 +459,8 @@ def _check_black_holes(lab: RunningLab) -> CheckResult:
     nics = _nics(lab)
     pairs = _far_pairs(lab, nics)
     involved = {(nic.node, nic.name): nic for pair in pairs for nic in pair}
-    loss = lab.plan.most_loss
-    with closing(Prober(lab.name, list(involved.values()), sockets_per_nic=ENTROPY_SOCKETS, loss=loss)) as prober:
+    with closing(Prober(lab.name, list(involved.values()), sockets_per_nic=ENTROPY_SOCKETS)) as prober:
         probes = [Probe(source=a, target=b, entropy=e) for e in range(ENTROPY_SOCKETS) for a, b in pairs]
-        failures = [f"{line}: some paths lose packets" for line in prober.paths_text(prober.lost(probes))]
+        lost = prober.lost(probes, lab.plan.most_loss)
+        failures = [f"{line}: some paths lose packets" for line in prober.paths_text(lost)]
     return judge(len(probes), f"probes over {len(pairs)} switch pairs", failures)

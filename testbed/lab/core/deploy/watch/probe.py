@@ -65,10 +65,8 @@ class Prober:
         sockets_per_nic: int = 1,
         ipv6: bool = False,
         link_local: bool = False,
-        loss: float = 0.0,
     ) -> None:
         """`ipv6`: on their addresses of IPv6, `link_local`: on those of ports of unnumbered links, between neighbours.
-        `loss` is the share of packets that the worst of the lab's links is declared to lose.
 
         Where a NIC does not have its address, its probes are lost, and `path_text` tells that. Raises `DriverError`
         where a socket cannot be had for another reason.
@@ -82,18 +80,17 @@ class Prober:
         }
         self._sockets = UdpProber(lab, (end for ends in self._ends.values() for end in ends), may_be_absent=True)
         self._asked = 0
-        self._loss = loss
 
     def close(self) -> None:
         self._sockets.close()
 
-    def lost(self, probes: Sequence[Probe]) -> list[Probe]:
-        """Send every probe, and again if it does not arrive: `ROUNDS` times, or more where links lose packets by
-        declaration. Those that never arrived at their target come back.
+    def lost(self, probes: Sequence[Probe], loss: float = 0.0) -> list[Probe]:
+        """Send every probe, and again if it does not arrive: `ROUNDS` times, or more where the worst of the links is
+        declared to lose a share of `loss`. Those that never arrived at their target come back.
 
         A round ends when nothing has come for `ROUND_TIMEOUT_S`.
         """
-        rounds = rounds_for(self._loss, len(probes))
+        rounds = rounds_for(loss, len(probes))
         return [probes[index] for index in self._unanswered(probes, rounds, ROUND_TIMEOUT_S)]
 
     def arrived(self, probes: Sequence[Probe]) -> list[Probe]:
