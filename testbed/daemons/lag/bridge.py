@@ -65,6 +65,14 @@ class BridgeTables:
         """When `set_neighbours` has something to tell again."""
         return min(self._again.values(), default=float("inf"))
 
+    def dropped(self, port: int) -> list[str]:
+        """Take note that a port is in the bridge no more; the MACs that the bridge had learned there."""
+        gone = [mac for mac, place in self._local.items() if place == port]
+        for mac in gone:
+            del self._local[mac]
+        self._stations = {mac: place for mac, place in self._stations.items() if place != port}
+        return gone
+
     def taken_down(self) -> None:
         """Take note that the bridge was down, and has nothing left."""
         self.flushed()
@@ -73,8 +81,7 @@ class BridgeTables:
     def set_stations(self, ports: Mapping[str, int]) -> None:
         """Have the bridge send what is for a MAC out of this port, for all of these and no others."""
         for mac, port in ports.items():
-            if self._stations.get(mac, self._local.get(mac)) != port:
-                self.kernel.set_station(mac, port)
+            if self._stations.get(mac, self._local.get(mac)) != port and self.kernel.set_station(mac, port):
                 self._stations[mac] = port
         for mac in [mac for mac in self._stations if mac not in ports]:
             self.kernel.forget_station(mac, self._stations.pop(mac))
@@ -86,6 +93,6 @@ class BridgeTables:
             self._neighbours.pop(address, None)
         for address, mac in macs.items():
             if self._neighbours.get(address) != mac:
-                announced = bool(self.bridge.vlan)
-                self.kernel.set_neighbour(self.bridge.ifindex, ip_address(address), mac, announced=announced)
-                self._neighbours[address] = mac
+                bridge, announced = self.bridge.ifindex, bool(self.bridge.vlan)
+                if self.kernel.set_neighbour(bridge, ip_address(address), mac, announced=announced):
+                    self._neighbours[address] = mac

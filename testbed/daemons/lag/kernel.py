@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 
@@ -146,12 +146,13 @@ class Kernel:
         self._route.expect(batch, [f"{', '.join(name for name, _ in programs.values())} on {ifindex}"] * len(batch))
 
     def set_link(self, ifindex: int, up: bool) -> None:
-        """Raises `DriverError`."""
-        self._route.expect([rtnetlink.set_link_state(ifindex, up)], [f"interface {ifindex}"])
+        """One that is gone is fine: of what goes, the kernel knows first. Raises `DriverError`."""
+        self._route.expect([rtnetlink.set_link_state(ifindex, up)], [f"interface {ifindex}"], done={errno.ENODEV})
 
-    def set_station(self, mac: str, port: int) -> None:
-        """Have the bridge of a port send what is for a MAC out of that port. Raises `DriverError`."""
-        self._route.expect([set_station(port, mac)], [f"station {mac}"])
+    def set_station(self, mac: str, port: int) -> bool:
+        """Have the bridge of a port send what is for a MAC out of that port; False where the port is gone, or in no
+        bridge any more. Raises `DriverError`."""
+        return self._told(set_station(port, mac), f"station {mac}", {errno.ENODEV, errno.EOPNOTSUPP})
 
     def forget_station(self, mac: str, port: int) -> None:
         """One that is not there is fine."""
@@ -165,17 +166,23 @@ class Kernel:
         if any(failure.errno != fine for failure in failures):
             raise rtnetlink.failure_error(failures, [f"address {address}"])
 
-    def set_neighbour(self, bridge: int, address: IPv4Address | IPv6Address, mac: str, *, announced: bool) -> None:
-        """Have a neighbour on a bridge without asking for it: its answer might go to the other leaf.
+    def set_neighbour(self, bridge: int, address: IPv4Address | IPv6Address, mac: str, *, announced: bool) -> bool:
+        """Have a neighbour on a bridge without asking for it: its answer might go to the other leaf. False where the
+        bridge is gone.
 
         `announced`: zebra takes it for a local one, which EVPN announces; it ignores what is said to be learned
         elsewhere. Raises `DriverError`.
         """
         flags = 0 if announced else NTF_EXT_LEARNED
         request = set_neighbour(bridge, address, mac, state=NUD_NOARP, flags=flags)
+        return self._told(request, f"neighbour {address}", {errno.ENODEV})
+
+    def _told(self, request: bytes, what: str, gone: Collection[int]) -> bool:
+        """Tell the kernel something; False where it answers an error that says that what it is about is gone."""
         failures = self._route.submit([request])
-        if any(failure.errno != errno.ENODEV for failure in failures):  # a bridge that goes has no neighbours
-            raise rtnetlink.failure_error(failures, [f"neighbour {address}"])
+        if any(failure.errno not in gone for failure in failures):
+            raise rtnetlink.failure_error(failures, [what])
+        return not failures
 
     def close(self) -> None:
         self._monitor.close()

@@ -87,7 +87,7 @@ class LeafNode(GroupNode):
             for group in bridge.groups:
                 wanted, place = groups.get(group.name, (None, bridge))
                 if (wanted, place.ifindex) != (group, bridge.ifindex):
-                    self._drop_group(group)  # gone, or its port is made anew in another bridge
+                    self._drop_group(group, now)  # gone, or its port is made anew in another bridge
         for bridge in before.bridges:
             if bridge.ifindex not in bridges:
                 self._drop_bridge(bridge)
@@ -103,7 +103,7 @@ class LeafNode(GroupNode):
         self._vrfs_changed = True
         for kernel in self._kernels.values():
             for change in kernel.everything():
-                self._take(change, now)
+                self._take(kernel, change, now)
 
     def _add_bridge(self, bridge: PairedBridge) -> None:
         kernel, programs = self._kernel_of(bridge.namespace), self._programs
@@ -145,9 +145,12 @@ class LeafNode(GroupNode):
         members = {port.name: port.number}
         self._aggregators[group.name] = Aggregator(system=self._leaf.system, key=group.key, members=members)
 
-    def _drop_group(self, group: LeafGroup) -> None:
+    def _drop_group(self, group: LeafGroup, now: float) -> None:
         """Know nothing of a host's group any more; its port may be gone already."""
         ifindex = self._port_of.pop(group.name)
+        tables = self._table_of_port[ifindex]
+        for mac in tables.dropped(ifindex):
+            self._pair.heard_station(tables.key(mac), None, now)
         self.drop_port(ifindex)
         self._programs.forget(ifindex)
         for table in (self._group_of, self._names, self._table_of_port):
@@ -174,7 +177,7 @@ class LeafNode(GroupNode):
             self._vrfs_changed = True
             for change in kernel.changes():
                 if not isinstance(change, RoutesChange):
-                    self._take(change, now)
+                    self._take(kernel, change, now)
             return
         if descriptor == self._questions.fileno():
             with contextlib.suppress(BlockingIOError):
@@ -192,12 +195,18 @@ class LeafNode(GroupNode):
 
     def changed(self, now: float) -> None:
         for change in self.kernel.changes():
-            self._take(change, now)
+            self._take(self.kernel, change, now)
 
-    def _take(self, change: object, now: float) -> None:
+    def _take(self, kernel: Kernel, change: object, now: float) -> None:
+        """Take what a kernel tells of its own network namespace: a port that is made anew in another one keeps its
+        index, and the news that it is gone from the old one may be read after those that it is there."""
         if isinstance(change, CarrierChange) and change.ifindex not in self._leaf.uplinks:
             for tables in self._tables.values():
                 tables.flushed()  # the kernel forgets what is behind a port that goes down
+        if isinstance(change, CarrierChange | StationChange | NeighbourChange):
+            owner = self._table_of_port.get(change.ifindex) or self._tables.get(change.ifindex)
+            if kernel is not (self.kernel if owner is None else owner.kernel):
+                return
         match change:
             case CarrierChange(ifindex, up) if ifindex in self._group_of:
                 self._aggregators[self._group_of[ifindex]].carrier(self._names[ifindex], up, now)

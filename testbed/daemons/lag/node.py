@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed.base.linux.processes import has_ended
 from testbed.daemons.kit import configuration
 from testbed.daemons.kit.process import hear_signal
 from testbed.daemons.lag.configuration import NodeConfiguration
@@ -39,11 +40,18 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagNodeStatus:
-    """The state of the link groups of a node. `pair` is None at a host."""
+    """The state of the link groups of a node. `pair` is None at a host, and `pid`, the process that serves them, 0
+    where the kernel does."""
 
     node: str
     groups: tuple[GroupStatus, ...]
     pair: PairStatus | None = None
+    pid: int = 0
+
+    @property
+    def is_served(self) -> bool:
+        """Tell whether what serves these link groups is still there: the status of a process outlives it."""
+        return not self.pid or not has_ended(self.pid)
 
 
 def read_status(directory: Path, node: str) -> LagNodeStatus | None:
@@ -150,7 +158,7 @@ class GroupNode(ABC):
         return due
 
     def _tell(self, now: float) -> None:
-        status = self.status(now)
+        status = dataclasses.replace(self.status(now), pid=os.getpid())
         if status != self._written:
             self._written = status
             configuration.write(self._directory / f"{self.node}.json", status)

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from outages import Flows, running
 from sandbox import Sandbox
+from waiting import until
 
 from testbed.base.linux import vty
 from testbed.base.linux.namespaces import NETNS_DIRECTORY
-from testbed.base.linux.processes import processes_in
+from testbed.base.linux.processes import has_ended, processes_in
 from testbed.base.names import namespace_name
 from testbed.daemons.keeper.configuration import PROCESS_NAME
 from testbed.daemons.lag.configuration import PROCESS_NAME as LAG
@@ -277,6 +278,34 @@ def test_hosts_with_link_groups_come_and_go(sandbox: Sandbox) -> None:
             assert pings(lab, "p1-s1-h1", "172.31.0.3")
             assert lab.run("p1-s1-h1", ["ping", "-c", "1", "-W", "1", addresses["p1-s1-h2"]]).returncode != 0
         assert check_isolation(lab, "frontend").exit_code == 0
+
+
+def test_a_process_of_link_groups_that_died_is_started_anew_and_ports_that_vanish_end_none(sandbox: Sandbox) -> None:
+    """Of what goes, the kernel knows before the process of the link groups is told."""
+    lab = sandbox.deploy(sandbox.load(MLAG, hosts=7, tenants="")).lab
+    leaves = ("fe-leaf3", "fe-leaf4")
+    died = lag_processes(lab)[leaves[0]]
+    os.kill(died, signal.SIGKILL)
+    until(lambda: has_ended(died), "the process is gone")
+    (line,) = [line for line in missing_members(lab.plan, lab.processes_directory) if line.startswith(leaves[0])]
+    assert "has ended" in line
+    lab = apply(sandbox, MLAG.format(name=sandbox.name(), hosts=8, tenants=""))
+    before = lag_processes(lab)
+    assert before[leaves[0]] != died
+    assert {result.status for result in check_lab(lab).results} == {CheckStatus.PASS}
+    groups = lab.plan.link_groups
+    assert groups is not None
+    ports = [(leaf.node, leaf.members[0]) for leaf in groups.leaves if leaf.node in leaves]
+    for leaf, member in ports:
+        assert lab.run(leaf, ["ip", "link", "del", member.name]).returncode == 0
+    gone = {f"{leaf}:{member.name}" for leaf, member in ports}
+    until(lambda: _disabled(lab) >= gone, "both ports are said to be gone")
+    assert lag_processes(lab) == before
+
+
+def _disabled(lab: RunningLab) -> set[str]:
+    lines = missing_members(lab.plan, lab.processes_directory)
+    return {line.split(" ")[0] for line in lines if "disabled" in line}
 
 
 SIGNED = """

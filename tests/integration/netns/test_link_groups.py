@@ -3,7 +3,7 @@
 import json
 import socket
 from collections import Counter
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from testbed.base.datapath.flow_hash import FiveTuple, port_hash
 from testbed.base.linux.namespaces import in_namespace
 from testbed.base.linux.processes import kill_processes
 from testbed.base.names import namespace_name
+from testbed.daemons.lag.kernel import Kernel
 from testbed.daemons.lag.node import LagNodeStatus
 from testbed.lab.core.deploy.hash_seeds import DEPLOYED, set_hash_seeds
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
@@ -74,6 +75,16 @@ def test_two_leaves_are_one_partner_of_each_host(lab: Any) -> None:
     assert _active(lab, HOST[0]) == ["fe1", "fe2"]
     routes = lab.run("fe-spine1", ["ip", "-4", "route", "show", "192.168.1.0/24"]).stdout
     assert routes.count("nexthop") == 2
+
+
+def test_of_ports_and_bridges_that_are_gone_the_kernel_is_told_nothing(lab: Any) -> None:
+    """A leaf hears of it later: its process must outlive that."""
+    gone, loopback = 4_000_000, 1
+    with closing(in_namespace(namespace_name(lab.name, PRIMARY), lambda: Kernel(bridging=True))) as kernel:
+        assert not kernel.set_station("02:00:00:00:00:01", gone)
+        assert not kernel.set_station("02:00:00:00:00:01", loopback), "it is in no bridge"
+        assert not kernel.set_neighbour(gone, IPv4Address("192.168.1.99"), "02:00:00:00:00:01", announced=False)
+        kernel.set_link(gone, up=False)
 
 
 def _received(lab: Any, host: str) -> int:

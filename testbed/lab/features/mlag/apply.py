@@ -15,7 +15,7 @@ from pathlib import Path
 from testbed.base.errors import DriverError
 from testbed.base.linux.inotify import DirectoryWatch
 from testbed.base.linux.namespaces import open_namespaces
-from testbed.base.linux.processes import launch_servers
+from testbed.base.linux.processes import last_line, launch_servers
 from testbed.base.names import namespace_name
 from testbed.daemons.kit import configuration
 from testbed.daemons.lag.bonding import bond_states, bond_status
@@ -227,6 +227,9 @@ def missing_members(plan: LabPlan, run: Path) -> list[str]:
         if status is None:
             lines.append(f"{node}: no link groups")
             continue
+        if not status.is_served:
+            lines.append(_ended(node, run))
+            continue
         there = {group.name for group in status.groups}
         lines += [f"{node}: no link group of {name} yet" for name in planned[node] if name not in there]
         reason = f" ({status.pair.reason})" if status.pair is not None and status.pair.reason else ""
@@ -239,6 +242,11 @@ def missing_members(plan: LabPlan, run: Path) -> list[str]:
         if status.pair is not None and status.pair.peer_link != "up":
             lines.append(f"{node}: the peer link to {status.pair.peer} is {status.pair.peer_link}")
     return lines
+
+
+def _ended(node: str, run: Path) -> str:
+    """Say that the process of a node has ended, and what was last said in the log that it has with the others."""
+    return f"{node}: the process of its link groups has ended: {last_line(lag_directory(run) / LOG) or 'no reason'}"
 
 
 def _planned_groups(plan: LabPlan) -> dict[str, list[str]]:
@@ -259,9 +267,17 @@ def check_link_groups(lab: RunningLab) -> CheckResult:
 
 
 def wait_link_groups(plan: LabPlan, run: Path, timeout_s: float) -> None:
-    """Wait until every member of every group is in sync. Raises `ConvergenceError`."""
+    """Wait until every member of every group is in sync. Raises `ConvergenceError`, and `DriverError` at once where the
+    process of a node has ended."""
+
+    def missing() -> list[str]:
+        for node, status in _statuses(plan, run).items():
+            if status is not None and not status.is_served:
+                raise DriverError(_ended(node, run), operation="link groups")
+        return missing_members(plan, run)
+
     if plan.link_groups is not None:
-        _wait(lambda: missing_members(plan, run), run, timeout_s)
+        _wait(missing, run, timeout_s)
 
 
 def wait_seeds(seeds: Mapping[str, int], run: Path, timeout_s: float) -> None:

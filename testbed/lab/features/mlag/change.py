@@ -144,6 +144,7 @@ class LinkGroupsChange(FeatureChange):
         path = directory / CONFIGURATION
         anew = [*self._restarted, *self._moved]
         running = self._running.processes({*self._told, *anew, *self._ended}, (PROCESS_NAME,))
+        anew += [node for node in self._told if not running[node]]  # its process has died
         terminate([process for node in (*anew, *self._ended) for process in running[node]])
         _release(self._running.plan, changing.plan)
         try:

@@ -14,7 +14,7 @@ from testbed.daemons.lag.configuration import LagConfiguration, LeafGroup, Membe
 from testbed.daemons.lag.kernel import Change, NeighbourChange, _change
 
 PORT, PEER_PORT = 11, 12
-MAC = "02:00:00:00:00:01"
+MAC, OTHER_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
 
 
 class RecordingKernel:
@@ -22,15 +22,18 @@ class RecordingKernel:
 
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
+        self.there = True
 
-    def set_station(self, mac: str, port: int) -> None:
+    def set_station(self, mac: str, port: int) -> bool:
         self.told.append(("station", mac, port))
+        return self.there
 
     def forget_station(self, mac: str, port: int) -> None:
         self.told.append(("forget", mac, port))
 
-    def set_neighbour(self, bridge: int, address: IPv4Address | IPv6Address, mac: str, *, announced: bool) -> None:
+    def set_neighbour(self, bridge: int, address: IPv4Address | IPv6Address, mac: str, *, announced: bool) -> bool:
         self.told.append(("neighbour", bridge, str(address), mac, announced))
+        return self.there
 
 
 def bridge(vlan: int = 7) -> PairedBridge:
@@ -64,6 +67,31 @@ def test_what_the_bridge_has_learned_itself_it_is_not_told() -> None:
     made.flushed()
     made.set_stations({MAC: PORT})
     assert told == [("station", MAC, PORT)] * 2
+
+
+def test_what_could_not_be_told_is_told_once_it_can() -> None:
+    kernel = RecordingKernel()
+    made = BridgeTables(bridge(), cast("Any", kernel))
+    kernel.there = False
+    for _ in range(2):
+        made.set_stations({MAC: PORT})
+        made.set_neighbours({"10.0.0.2": MAC}, 1.0)
+    assert len(kernel.told) == 4, "the port and the bridge are gone: nothing was told"
+    kernel.there = True
+    for _ in range(2):
+        made.set_stations({MAC: PORT})
+        made.set_neighbours({"10.0.0.2": MAC}, 1.0)
+    assert len(kernel.told) == 6
+
+
+def test_of_a_port_that_is_made_anew_nothing_counts_as_known() -> None:
+    made, told = tables()
+    made.learned(MAC, PORT)
+    made.set_stations({OTHER_MAC: PORT})
+    assert made.dropped(PEER_PORT) == []
+    assert made.dropped(PORT) == [MAC]
+    made.set_stations({MAC: PORT, OTHER_MAC: PORT})
+    assert told == [("station", OTHER_MAC, PORT), ("station", MAC, PORT), ("station", OTHER_MAC, PORT)]
 
 
 def test_neighbours_of_a_tenant_are_announced_and_those_of_the_own_subnet_are_not() -> None:
