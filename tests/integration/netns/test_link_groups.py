@@ -79,10 +79,12 @@ def test_two_leaves_are_one_partner_of_each_host(lab: Any) -> None:
 
 def test_of_ports_and_bridges_that_are_gone_the_kernel_is_told_nothing(lab: Any) -> None:
     """A leaf hears of it later: its process must outlive that."""
-    gone, loopback = 4_000_000, 1
+    gone = 4_000_000
+    (uplink, *_) = next(switch for switch in lab.plan.switches if switch.node == PRIMARY).neighbors
+    apart = next(port for port in lab.plan.ports if (port.node, port.name) == (PRIMARY, uplink.interface)).ifindex
     with closing(in_namespace(namespace_name(lab.name, PRIMARY), lambda: Kernel(bridging=True))) as kernel:
         assert not kernel.set_station("02:00:00:00:00:01", gone)
-        assert not kernel.set_station("02:00:00:00:00:01", loopback), "it is in no bridge"
+        assert not kernel.set_station("02:00:00:00:00:01", apart), "it is in no bridge"
         assert not kernel.set_neighbour(gone, IPv4Address("192.168.1.99"), "02:00:00:00:00:01", announced=False)
         kernel.set_link(gone, up=False)
 
