@@ -99,8 +99,8 @@ class Adapters:
         return False
 
     def has_gone(self) -> bool:
-        """Tell whether a program has gone whose connection is still there."""
-        return any(one.is_gone() for one in self._connections.values())
+        """Tell whether a program has gone whose connection is still there, or all have."""
+        return not self._connections or any(one.is_gone() for one in self._connections.values())
 
     def _accept(self, adapter: Adapter) -> None:
         item = accept_trusted(adapter.listening)

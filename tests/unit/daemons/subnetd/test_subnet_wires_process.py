@@ -16,6 +16,7 @@ from waiting import until
 from testbed.base.files import write_atomically
 from testbed.base.unix_sockets import connect_in
 from testbed.daemons.kit import configuration
+from testbed.daemons.subnetd.adapters import SEND_QUEUE
 from testbed.daemons.subnetd.captures import BUFFER_BYTES, CAPTURE_SOCKET, MOST_LISTENERS
 from testbed.daemons.subnetd.client import SubnetWires
 from testbed.daemons.subnetd.description import WiresDescription
@@ -207,3 +208,26 @@ def test_a_deadlock_is_told_with_its_lanes(start: Start) -> None:
     finally:
         for adapter in adapters.values():
             adapter.close()
+
+
+def test_a_deadlock_goes_with_the_programs_whose_frames_wait(start: Start) -> None:
+    """Also where none of them waits for its turn to send more, and they end one after the other."""
+    subnet = ring(6, 4, layers=1)
+    wires = start(subnet)
+    names = [one.name for one in subnet.hcas]
+    each, two_away = SEND_QUEUE - 2, 8
+    adapters = {name: opened(wires, name) for name in names}
+    for place, name in [*enumerate(names)] * each:
+        adapters[name].send(adapters[names[(place + two_away) % len(names)]].lid, PAYLOAD)
+    until(lambda: _sent(wires) == each * len(names), "all is taken")
+    until(lambda: wires.counters().stuck, "each waits for the next one")
+    descriptors = Path(f"/proc/{wires.status()['pid']}/fd")  # it looks who has gone whenever it is asked something
+    for adapter in adapters.values():
+        there = len([*descriptors.iterdir()])
+        adapter.close()
+        until(lambda there=there: len([*descriptors.iterdir()]) < there, "its end is seen")
+    until(lambda: not wires.status()["in_flight"], "whoever comes next waits behind nothing", timeout_s=5)
+
+
+def _sent(wires: SubnetWires) -> int:
+    return sum(one["sent"] for one in wires.status()["hcas"].values())
