@@ -84,6 +84,16 @@ class Packet:
         return int.from_bytes(self.frame[38:40], "big")
 
 
+class Sender(socket.socket):
+    """A UDP socket that is not told of what an earlier one of the same port has sent, and came after its sink had gone:
+    the next packet would not be sent (ECONNREFUSED)."""
+
+    def send(self, data: Any, flags: int = 0, /) -> int:
+        while True:
+            with contextlib.suppress(ConnectionRefusedError):
+                return super().send(data, flags)
+
+
 class Tap:
     """Everything that an interface receives, kept by the kernel until it is read."""
 
@@ -161,12 +171,12 @@ class PortLab:
 
     def sender(
         self, node: str, destination: str, priority: int, *, ecn: int = 0, source_port: int = 0, dscp: int | None = None
-    ) -> socket.socket:
+    ) -> Sender:
         """A UDP socket that waits while the NIC's queue is full, which then takes turns with it at line rate."""
         code_point = DSCP[priority] if dscp is None else dscp
 
-        def make() -> socket.socket:
-            item = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        def make() -> Sender:
+            item = Sender(socket.AF_INET, socket.SOCK_DGRAM)
             item.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, code_point << 2 | ecn)
             item.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SO_SNDBUF_BYTES)
             item.bind(("", source_port))
