@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
+from waiting import until
 
 from .conftest import LAB, SCENARIO, Desk
 
@@ -43,6 +44,7 @@ def record(desk: Desk) -> Iterator[Path]:
         expect(ways).to_contain_text("leaf4:down1", timeout=SLOW)
         assert "sel=port:" in page.url, "its ports are selected, and the map shows them"
         page.evaluate(TOUCH, "link-set")
+        until(lambda: desk.changed().get("leaf3:down2"), "the action's command has set it")
         page.evaluate(TOUCH, "link-reset")
         expect(page.get_by_text("has ended")).to_be_visible(timeout=300_000)
         expect(page.locator(".verdict-line")).to_contain_text("invalid")
