@@ -192,8 +192,10 @@ class WantedRoute:
         return found is not None and len(found) == self.next_hops and self.interfaces.issuperset(found)
 
     def planned_weights(self, found: Mapping[int, int]) -> Mapping[int, int]:
-        """Return the planned weights of the next hops that were found, in their order; `found` where none are."""
-        return {index: self.weights.get(index, weight) for index, weight in found.items()} if self.weights else found
+        """Return the planned weights of the next hops that were found, in their order; where none are, all alike."""
+        if self.weights:
+            return {index: self.weights.get(index, weight) for index, weight in found.items()}
+        return found if len(set(found.values())) == 1 else dict.fromkeys(found, 1)
 
 
 class PlannedRoute(Protocol):

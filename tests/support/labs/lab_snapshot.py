@@ -140,6 +140,8 @@ def _of_place(lab: RunningLab, place: str) -> Iterator[tuple[str, str]]:
             kept = {key: route[key] for key in _ROUTE_KEYS if key in route}
             kept["flags"] = sorted(set(kept.get("flags", ())) - {"linkdown"})
             hops = [{key: hop[key] for key in _ROUTE_KEYS if key in hop} for hop in kept.pop("nexthops", ())]
+            if len({hop.get("weight") for hop in hops}) == 1:  # FRR may keep what weighed them all alike
+                hops = [hop | {"weight": 1} for hop in hops]
             kept["nexthops"] = sorted(map(_text, hops))
             where = f"{route.get('table', 'main')} {route.get('metric', '')} {route.get('type', '')}"
             yield f"route {family} {route['dst']} {where} {kept.get('dev', '')}", _text(kept)
@@ -435,8 +437,8 @@ def _readable(path: Path) -> str:
 
 
 def _without_secret(said: dict[str, Any]) -> dict[str, Any]:
-    """An object of a file without the key that is drawn anew for each lab."""
-    return said | {"secret": "(drawn)"} if "secret" in said else said
+    """An object of a file without a key and a process number, which are others for each lab."""
+    return said | {key: "(drawn)" for key in ("secret", "pid") if key in said}
 
 
 def _of_record(lab: RunningLab) -> Iterator[tuple[str, str]]:

@@ -8,6 +8,7 @@ neither model nor plan.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -110,6 +111,10 @@ def write_node_files(lab: Lab, plan: LabPlan, run: Path) -> None:
     with writing_state(hosts):
         for directory in directories:
             directory.mkdir(parents=True, exist_ok=True)
+        for speaker in routing:  # it may have had none before
+            shutil.rmtree(no_daemons(run, speaker), ignore_errors=True)
+        with contextlib.suppress(OSError):  # others have some, or it was never there
+            _without_daemons(run).rmdir()
         _rewrite(hosts, hosts_text(plan))
         for node in lab.nodes:
             if not (path := _hostname_path(run, node.name)).exists():
@@ -164,7 +169,11 @@ def view_of(run: Path, node: str) -> NodeView:
 
 def no_daemons(run: Path, node: str) -> Path:
     """Return what a node without daemons of FRR has in the place of those of this machine: a directory of its own."""
-    return hosts_path(run).with_name("frr") / node
+    return _without_daemons(run) / node
+
+
+def _without_daemons(run: Path) -> Path:
+    return hosts_path(run).with_name("frr")
 
 
 def memory_of(run: Path, node: str) -> NodeMemory:

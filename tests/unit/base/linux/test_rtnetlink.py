@@ -188,4 +188,8 @@ def test_a_route_is_as_planned_when_its_weights_are() -> None:
     missing = difference(wanted, actual, alike)
     assert missing == {(1, 32): Mismatch(found=2, next_hops=2, weights=((1, 1), (33, 66)))}
     assert str(missing[1, 32]) == "has weights 1/1, and 33/66 were planned"
-    assert difference(wanted, actual, alike | {(1, 32): {10: 66, 11: 33}}) == {}
+    planned = {(1, 32): {10: 66, 11: 33}}
+    assert difference(wanted, actual, alike | planned) == {}
+    assert difference(wanted, actual, planned | {(2, 32): {10: 33, 11: 33}}) == {}, "all alike"
+    (left,) = difference(wanted, actual, planned | {(2, 32): {10: 66, 11: 33}}).values()
+    assert str(left) == "has weights 66/33, and 1/1 were planned"

@@ -90,7 +90,10 @@ class _Table:
 class ConvergenceWatch:
     """Subscribes to the routes of all switches of a lab, or of `only` some; make it before the daemons start."""
 
-    def __init__(self, plan: LabPlan, run_directory: Path, only: Container[str] | None = None) -> None:
+    def __init__(
+        self, plan: LabPlan, run_directory: Path, only: Container[str] | None = None, before: LabPlan | None = None
+    ) -> None:
+        """`before` is the plan of the lab as it is, where it changes: weights that it has may have to go."""
         self.plan = plan
         """The plan of the lab whose routing it watches."""
         self._run = run_directory
@@ -103,11 +106,12 @@ class ConvergenceWatch:
             for switch in self._speakers:
                 enter_namespace(namespace_name(plan.lab, switch.node))
                 expected = wanted_routes(plan.expected_routes.get(switch.node, ()), indexes, switch.node)
+                former = () if before is None else before.expected_routes.get(switch.node, ())
                 tables.append(
                     _Table(
                         node=switch.node,
                         expected=expected,
-                        weighted=are_weighted(expected),
+                        weighted=are_weighted(expected) or any(route.weights for route in former),
                         monitor=RouteMonitor(),
                         query=RouteSocket(),
                         changed_at=now,

@@ -164,7 +164,7 @@ class ChangeExecution:
                 with self._step(TELLING, f"{len(changes.routing)} nodes told"):
                     if not self._manner.again:
                         leave_routes(changes, self._run)
-                    watch = ConvergenceWatch(changes.new, self._run, self._concerned()) if self._waits else None
+                    watch = self._watch() if self._waits else None
                     launcher = self._route()
             self._write_lab_directory()  # while routing converges
             unconverged = self._converge(watch, launcher)
@@ -264,6 +264,10 @@ class ChangeExecution:
             solicit_neighbours(self.changes.old, new, run)
         let_in(self.changes, run)
         return launcher
+
+    def _watch(self) -> ConvergenceWatch:
+        """Watch the routing of all nodes that the change concerns."""
+        return ConvergenceWatch(self.changes.new, self._run, self._concerned(), self.changes.old)
 
     def _concerned(self) -> set[str] | None:
         """Return the nodes whose routes or sessions are to become others; None for all, where those of the lab as it
