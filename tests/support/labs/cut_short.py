@@ -75,7 +75,7 @@ class Bench:
     def _done(self, *words: str) -> None:
         result = self.sandbox.cli(*words, timeout_s=LIMIT_S)
         self.sandbox.note_daemons()
-        assert result.returncode == 0, result
+        assert result.returncode == 0, f"{words}\n{result.stdout}{result.stderr}"
 
     def cut_short(self, path: Path, number: int) -> subprocess.CompletedProcess[str]:
         """Apply a file, and be killed right before it does its act of that number; 0 is none."""

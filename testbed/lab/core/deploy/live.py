@@ -448,6 +448,11 @@ class RunningLab:
             return self.record.frr
         return self._runtimes[name].frr_version(node) if name in self._runtimes else ""
 
+    def configured_frr(self, node: str) -> str:
+        """Return the version of FRR that a node's daemons are told by: of a container that a change which was cut short
+        has not made, that of the node which is there still."""
+        return self.frr_version(node) or self.state.read(self.name).frr
+
     def processes(self, places: Collection[str], commands: Collection[str]) -> dict[str, list[Process]]:
         """Return the processes with these commands in each of some nodes and VRFs, with one look at the machine's; none
         of a place that was never made."""

@@ -133,7 +133,7 @@ class OverlayChange(FeatureChange):
     def _settings_daemon(self, switch: str) -> str:
         """The daemon of a switch that VRFs are configured in: the first that is started."""
         plan = next(each for each in self._plan.switches if each.node == switch)
-        return daemons_of(plan, FrrVersion.parse(self._running.frr_version(switch)))[0]
+        return daemons_of(plan, FrrVersion.parse(self._running.configured_frr(switch)))[0]
 
     def _daemons(self, switches: Collection[str]) -> dict[str, list[Process]]:
         """Return the routing daemons of switches."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 from waiting import until
 
 from .conftest import LAB, SCENARIO, Desk
@@ -70,7 +70,10 @@ def test_a_job_is_watched_touched_and_played_back(desk: Desk, record: Path) -> N
     )
     assert lab == {"live": False, "sampled": True}
     begin, end = page.evaluate("() => consoleApp.live.get().lab.span")
-    uses = [_use(page, begin + (end - begin) * share) for share in (0.0, 0.3, 0.5)]
+    uses = [
+        _shown(page, "use", "leaf4:down1", begin + (end - begin) * share, (end - begin) / 20)
+        for share in (0.0, 0.3, 0.5)
+    ]
     assert uses[0] == 0 and max(uses) > 500, "the receiver's port is busy in the middle of the run"
     page.get_by_role("link", name="Job").click()
     expect(page.get_by_text("This run was touched")).to_be_visible()
@@ -80,16 +83,13 @@ def test_a_job_is_watched_touched_and_played_back(desk: Desk, record: Path) -> N
     expect(page.get_by_text("This run was touched")).to_be_visible(timeout=SLOW)
 
 
-def _use(page: object, t: float) -> int:
-    """What the port to the receiver sends at a moment, as the page shows it."""
-    evaluate = page.evaluate  # type: ignore[attr-defined]
-    evaluate("t => consoleApp.at(t)", t)
-    page.wait_for_timeout(700)  # type: ignore[attr-defined]
-    return int(
-        evaluate(
-            "() => consoleApp.live.get().shown.columns.use[consoleApp.live.get().lab.portNumber.get('leaf4:down1')]"
-        )
-    )
+def _shown(page: Page, column: str, port: str, t: float, near: float) -> int:
+    """What the page shows of a port at a moment, or so near to it."""
+    page.evaluate("t => consoleApp.at(t)", t)
+    page.wait_for_function("([t, near]) => Math.abs(consoleApp.live.get().shown.t - t) < near", arg=[t, near])
+    value = """([column, port]) => { const {lab, shown} = consoleApp.live.get();
+      return shown.columns[column][lab.portNumber.get(port)]; }"""
+    return int(page.evaluate(value, [column, port]))
 
 
 def test_a_simulated_run_is_played_back_though_it_took_microseconds(desk: Desk) -> None:
@@ -101,11 +101,8 @@ def test_a_simulated_run_is_played_back_though_it_took_microseconds(desk: Desk) 
     page = desk.open(f"/runs/{desk.directory.name}~simulated~{directory.name}/0/1/map?m=queue")
     begin, end = page.evaluate("() => consoleApp.live.get().lab.span")
     assert begin == 0 < end < 0.05
-    deepest = """t => { consoleApp.at(t); return new Promise(done => setTimeout(() => {
-      const {lab, shown} = consoleApp.live.get();
-      done([shown.t, shown.columns.queue[lab.portNumber.get('leaf1:up')]]); }, 700)); }"""
-    at, queue = page.evaluate(deepest, end / 2)
-    assert abs(at - end / 2) < end / 50 and queue > 0
+    assert _shown(page, "queue", "leaf1:up", end / 2, end / 50) > 0
+    at = page.evaluate("() => consoleApp.live.get().shown.t")
     page.locator("#main").focus()
     page.get_by_label("Speed of playing").select_option("in 5 s")
     page.get_by_role("button", name="Play").click()

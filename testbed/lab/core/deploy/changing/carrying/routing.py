@@ -220,7 +220,7 @@ def _require_ours(running: RunningLab, found: NodeRouting) -> None:
 
 
 def _render(running: RunningLab, plan: LabPlan, speaker: SwitchPlan) -> SwitchConfig:
-    version = FrrVersion.parse(running.frr_version(speaker.node))
+    version = FrrVersion.parse(running.configured_frr(speaker.node))
     return render_switch(
         speaker,
         lab=plan.lab,

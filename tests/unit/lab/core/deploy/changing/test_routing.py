@@ -50,7 +50,7 @@ class Running:
     def state_directory(self) -> Path:
         return self.directory
 
-    def frr_version(self, node: str) -> str:
+    def configured_frr(self, node: str) -> str:
         return "8.4.4"
 
     def node(self, name: str) -> Node:
@@ -106,7 +106,7 @@ def test_a_value_is_told_and_files_follow(tmp_path: Path, new: str, lines: list[
 class RunningNewer(Running):
     """One whose zebra makes groups of next hops."""
 
-    def frr_version(self, node: str) -> str:
+    def configured_frr(self, node: str) -> str:
         return "10.3"
 
 
