@@ -136,6 +136,7 @@ class Sandbox:
             kept = {"labs", "lock", *MEASURED}
             found += [f"file {path}" for path in self.state.state.iterdir() if path.name not in kept]
             found += [f"lab {path}" for path in self.state.labs.glob("*")]
-        found += [f"file {path}" for path in (self.state.run, *self.work.glob("testbed-*")) if path.exists()]
+        for place in (self.state.run, *self.work.glob("testbed-*")):
+            found += [f"file {path}" for path in (place, *place.rglob("*")) if path.exists()]
         crash = [CRASH_DIRECTORY / f"{command}.{pid}" for command, pid in self._daemons]
         return found + [f"crash directory {path}" for path in crash if path.exists()]

@@ -117,8 +117,9 @@ def write_node_files(lab: Lab, plan: LabPlan, run: Path) -> None:
             _without_daemons(run).rmdir()
         _rewrite(hosts, hosts_text(plan))
         for node in lab.nodes:
-            if not (path := _hostname_path(run, node.name)).exists():
-                _rewrite(path, f"{node.name}\n")
+            path, text = _hostname_path(run, node.name), f"{node.name}\n"
+            if not path.exists() or path.stat().st_size != len(text):  # one that was cut short is empty
+                _rewrite(path, text)
 
 
 def remove_node_files(run: Path, nodes: Collection[str]) -> None:

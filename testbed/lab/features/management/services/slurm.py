@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from testbed.base.files import write_atomically
 from testbed.lab.core.model.management import SLURM_CLIENT_PORTS, SLURMD_PORT
 from testbed.lab.features.management.services.asking import is_bound, output_of
 from testbed.lab.features.management.services.dns import hosts_file
@@ -54,9 +55,8 @@ class Slurm(Service):
         directory.chmod(0o711)  # whatever our umask is: all users' clients go through it to the socket
         os.chown(directory, found.pw_uid, found.pw_gid)
         if not (key := directory / "key").exists():
-            with open(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:  # noqa: PTH123
-                os.fchown(file.fileno(), found.pw_uid, found.pw_gid)
-                file.write(secrets.token_bytes(KEY_BYTES))
+            write_atomically(key, secrets.token_bytes(KEY_BYTES), mode=0o600, durable=False)
+        os.chown(key, found.pw_uid, found.pw_gid)
         SPOOL.mkdir(mode=0o755, parents=True, exist_ok=True)
 
     def user(self, place: Place) -> str:

@@ -110,6 +110,16 @@ def test_what_is_written_is_what_a_program_sees(tmp_path: Path) -> None:
         assert list(of_host[OWN_RUN_DIRECTORY].iterdir()) == []
 
 
+def test_a_name_that_was_cut_short_is_written_again(tmp_path: Path) -> None:
+    """A command that is killed between making the file and writing it leaves it empty."""
+    lab, plan = planned(DEMO)
+    write_node_files(lab, plan, tmp_path)
+    name = view_of(tmp_path, "p1-s1-h1").binds[HOSTNAME]
+    name.write_text("")
+    write_node_files(lab, plan, tmp_path)
+    assert name.read_text() == "p1-s1-h1\n"
+
+
 def test_a_lab_of_an_earlier_version_has_only_a_name(tmp_path: Path) -> None:
     assert view_of(tmp_path, "h1").binds == {}
     assert view_of(tmp_path, "h1").hostname == "h1"

@@ -146,10 +146,11 @@ def routing_changes(running: RunningLab, old: LabPlan, new: LabPlan, lab: Lab | 
         told, found = _changes_of(speaker, earlier, later, {name for node, name in gone if node == speaker.node})
         if takes_namespaces(was) != takes_namespaces(speaker):
             told, found = {}, _anew(speaker, later, ["VRFs that are namespaces"])
-        if _begins_anew(running, wanted[speaker.node]) and _is_more_than_told(found):
-            is_later = True
-            continue
-        _require_ours(running, found)
+        if running.frr_version(speaker.node):  # else a change that was cut short has not made the container
+            if _begins_anew(running, wanted[speaker.node]) and _is_more_than_told(found):
+                is_later = True
+                continue
+            _require_ours(running, found)
         nodes.append(found)
         if told:
             commands[speaker.node] = told

@@ -50,6 +50,9 @@ class Running:
     def state_directory(self) -> Path:
         return self.directory
 
+    def frr_version(self, node: str) -> str:
+        return self.configured_frr(node)
+
     def configured_frr(self, node: str) -> str:
         return "8.4.4"
 
@@ -108,6 +111,13 @@ class RunningNewer(Running):
 
     def configured_frr(self, node: str) -> str:
         return "10.3"
+
+
+class CutShort(Running):
+    """A change that has not made its containers yet."""
+
+    def frr_version(self, node: str) -> str:
+        return "" if self.model.node(node).container else super().frr_version(node)
 
 
 def test_where_a_switch_is_to_see_next_hops_zebra_is_started_anew(tmp_path: Path) -> None:
@@ -283,3 +293,8 @@ def test_routing_is_waited_for_last_only_where_a_container_that_is_made_anew_has
     for wanted in (contained(bfd, "b"), lab(bfd)):
         found = changes(tmp_path, contained("{bfd: off}", "a"), wanted)
         assert found.is_later and LEAF not in found and LEAF not in {node.node for node in found.nodes}
+    begun, before = contained("{bfd: off}", "a"), lab(bfd)
+    plans = plan_lab(begun, k=1000), plan_lab(before, k=1000)
+    back = routing_changes(cast(RunningLab, CutShort(model=begun, directory=tmp_path)), *plans, before)
+    assert not back.is_later, "it is the switch that it was, whose bfdd was to end and is to go on"
+    assert [node.started for node in back.nodes if node.node == LEAF] == [("bfdd",)]
