@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed.base.files import remains_of
 from testbed.base.names import check_interface_name, check_lab_name
 from testbed.daemons.kit import configuration, lock
 from testbed.daemons.portd.errors import PauseAgentError
@@ -117,7 +118,10 @@ class AttachmentFiles:
         return sorted(path.stem for path in self.directory.glob("*.json"))
 
     def remove(self, lab: str) -> None:
-        self.path(lab).unlink(missing_ok=True)
+        """Remove the attachment of a lab, and what a command has left of it that was killed while it wrote."""
+        path = self.path(lab)
+        for each in (path, *remains_of(path)):
+            each.unlink(missing_ok=True)
 
     def claim(self) -> int | None:
         """A descriptor that makes its holder the one that serves these labs, until it is closed or its process ends;

@@ -11,7 +11,7 @@ from pfc_frames import MAX_QUANTA
 
 from testbed.base.datapath.abi import CLASSES, EventKind
 from testbed.base.datapath.maps import EVENT, PAUSE
-from testbed.daemons.portd.attachment import LabAttachment
+from testbed.daemons.portd.attachment import AttachmentFiles, LabAttachment
 from testbed.daemons.portd.lab import AttachedLab
 
 SENDER, RECEIVER, PRIORITY = 1, 2, 5
@@ -102,3 +102,13 @@ def test_a_storm_goes_on_in_a_lab_that_takes_over(tmp_path: Path) -> None:
     assert storm["storm"], "and in the next one"
     third.close()
     assert not storm["storm"]
+
+
+def test_with_an_attachment_goes_what_a_killed_command_has_left_of_it(tmp_path: Path) -> None:
+    """Nothing else is to keep the directory."""
+    files = AttachmentFiles(tmp_path)
+    files.write(attachment(tmp_path / "events"))
+    (tmp_path / ".lab.json.12345-1.new").write_text("{")
+    (tmp_path / ".other.json.12345-1.new").write_text("{")
+    files.remove("lab")
+    assert [path.name for path in tmp_path.iterdir()] == [".other.json.12345-1.new"]
