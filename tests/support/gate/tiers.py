@@ -174,7 +174,7 @@ PARTS: tuple[Tier, ...] = (
         name="long-labs",
         summary="labs that take long",
         marks=f"({KERNEL}) and thorough and not ({APART})",
-        minutes=30,
+        minutes=45,
         places=PLACES_OF_LABS,
     ),
     Tier(
@@ -188,7 +188,7 @@ PARTS: tuple[Tier, ...] = (
         name="long-docker",
         summary="containers: what takes long",
         marks="docker and thorough and not (bench or soak)",
-        minutes=10,
+        minutes=20,
         places=("tests/integration/docker",),
     ),
     Tier(
@@ -211,7 +211,7 @@ PARTS: tuple[Tier, ...] = (
         name="soak",
         summary="long repetition: hostile packets, killed deploys",
         marks="soak",
-        minutes=15,
+        minutes=60,
         places=("tests/fuzz", "tests/integration", "tests/property"),
         beside=2,
         by_group=True,
