@@ -175,13 +175,12 @@ def test_no_frame_is_lost_while_managers_begin_again(sandbox: Any) -> None:
         while changer.is_alive():
             source.send(target.lid, bytes(256), psn=sent)
             sent += 1
-            changer.join(0.01)
+            changer.join(0.002)
         ended.set()
         source.send(target.lid, bytes(256), psn=sent)
         sent += 1
         reader.join(60.0)
-    assert done.is_set() and received == list(range(sent))
-    assert sent > 20, "there were frames all the time, as many as this process came to send beside the changes"
+    assert done.is_set() and sent > 100 and received == list(range(sent))
     assert not wires.status()["lost"]
 
 

@@ -111,9 +111,11 @@ def write_node_files(lab: Lab, plan: LabPlan, run: Path) -> None:
     with writing_state(hosts):
         for directory in directories:
             directory.mkdir(parents=True, exist_ok=True)
-        for speaker in routing:  # it may have had none before
-            shutil.rmtree(no_daemons(run, speaker), ignore_errors=True)
-        with contextlib.suppress(OSError):  # others have some, or it was never there
+        with contextlib.suppress(FileNotFoundError):  # no node is without daemons
+            for directory in _without_daemons(run).iterdir():
+                if directory.name in routing:  # it had none before
+                    shutil.rmtree(directory, ignore_errors=True)
+        with contextlib.suppress(OSError):  # others have none
             _without_daemons(run).rmdir()
         _rewrite(hosts, hosts_text(plan))
         for node in lab.nodes:

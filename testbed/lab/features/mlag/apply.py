@@ -221,9 +221,13 @@ def _bond_status(node: str, name: str, planned: Sequence[AggregatePlan]) -> LagN
 
 def missing_members(plan: LabPlan, run: Path) -> list[str]:
     """Say why link groups are not whole: a line for each member that is not in sync."""
+    return _missing(plan, run, _statuses(plan, run))
+
+
+def _missing(plan: LabPlan, run: Path, statuses: Mapping[str, LagNodeStatus | None]) -> list[str]:
     lines = []
     planned = _planned_groups(plan)
-    for node, status in _statuses(plan, run).items():
+    for node, status in statuses.items():
         if status is None:
             lines.append(f"{node}: no link groups")
             continue
@@ -271,10 +275,11 @@ def wait_link_groups(plan: LabPlan, run: Path, timeout_s: float) -> None:
     process of a node has ended."""
 
     def missing() -> list[str]:
-        for node, status in _statuses(plan, run).items():
+        statuses = _statuses(plan, run)
+        for node, status in statuses.items():
             if status is not None and not status.is_served:
                 raise DriverError(_ended(node, run), operation="link groups")
-        return missing_members(plan, run)
+        return _missing(plan, run, statuses)
 
     if plan.link_groups is not None:
         _wait(missing, run, timeout_s)
