@@ -33,7 +33,6 @@ from testbed.base.linux.rtnetlink import IFINFOMSG, RouteSocket
 
 _HEARD = NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE
 _HOST_LENGTH = 32
-_IFF_RUNNING = 0x40
 BEHIND_QUEUES = 2
 """The priority of filters: those of queues have 1."""
 
@@ -119,7 +118,7 @@ class Kernel:
         found = {}
         for body in self._route.dump(rtnetlink.RTM_GETLINK, IFINFOMSG.pack(0, 0, 0, 0, 0)):
             _, _, ifindex, flags, _ = IFINFOMSG.unpack_from(body)
-            found[ifindex] = bool(flags & _IFF_RUNNING)
+            found[ifindex] = rtnetlink.has_carrier(flags)
         return found
 
     def bgp_prefixes(self) -> frozenset[tuple[int, int]]:
@@ -193,7 +192,7 @@ def _change(kind: int, body: memoryview) -> Change | None:
     match kind:
         case rtnetlink.RTM_NEWLINK:
             family, _, ifindex, flags, _ = IFINFOMSG.unpack_from(body)
-            return None if family == socket.AF_BRIDGE else CarrierChange(ifindex, bool(flags & _IFF_RUNNING))
+            return None if family == socket.AF_BRIDGE else CarrierChange(ifindex, rtnetlink.has_carrier(flags))
         case rtnetlink.RTM_DELLINK:
             family, _, ifindex, _, _ = IFINFOMSG.unpack_from(body)
             return None if family == socket.AF_BRIDGE else CarrierChange(ifindex, False)

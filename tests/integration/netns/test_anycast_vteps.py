@@ -96,13 +96,18 @@ def _active(lab: Any, node: str) -> list[str]:
     return [member.name for group in status.groups for member in group.members if member.in_sync]
 
 
-def _whole(lab: Any) -> bool:
+def _lacking(lab: Any) -> list[str]:
     run = lab.run_directory(PRIMARY).parent
-    return not (
-        missing_members(lab.plan, run)
-        or missing_sessions(lab.plan.switches, run)
-        or any(read_missing(lab.plan).values())
-    )
+    entries = [f"{node}: {entry}" for node, expected in read_missing(lab.plan).items() for entry in expected]
+    return [*missing_members(lab.plan, run), *missing_sessions(lab.plan.switches, run), *entries]
+
+
+def _whole(lab: Any) -> bool:
+    return not _lacking(lab)
+
+
+def _until_whole(lab: Any, what: str) -> None:
+    until(lambda: _whole(lab), lambda: f"{what}: {_lacking(lab)}")
 
 
 def _ways_to_vtep(lab: Any) -> int:
@@ -112,7 +117,7 @@ def _ways_to_vtep(lab: Any) -> int:
 
 
 def test_a_pair_is_one_vtep_and_its_tenants_are_apart(lab: Any) -> None:
-    assert _whole(lab)
+    assert _lacking(lab) == []
     assert probe_tenants(lab.plan) == (2 * 9, []), "over IPv4 and IPv6"
     count, arrived = probe_isolation(lab.plan)
     assert count > 10
@@ -167,7 +172,7 @@ def test_a_host_that_the_kernel_forgets_is_told_to_it_again(lab: Any) -> None:
         assert known
         for address, device in known:
             subprocess.run(["ip", "-n", place, "neigh", "del", address, "dev", device], check=True)
-    until(lambda: _whole(lab), "hosts are known again")
+    _until_whole(lab, "hosts are known again")
 
 
 def test_a_leaf_loses_its_uplinks_and_gets_them_back(lab: Any) -> None:
@@ -288,7 +293,7 @@ def test_guards_take_both_members_for_the_aggregate_and_let_its_lacp_in(lab: Any
         for _ in range(sent):
             sender.send(slow + member + marker)
         until(lambda: (_dropped(lab) - before)[PRIMARY, Guard.CONTROL] > sent // 2, "a flood of them is limited")
-    assert _whole(lab)
+    assert _lacking(lab) == []
 
 
 def test_each_leaf_of_a_pair_guards_its_own_member(lab: Any) -> None:
@@ -315,7 +320,7 @@ def test_each_leaf_of_a_pair_guards_its_own_member(lab: Any) -> None:
     assert report.exit_code == 0, [result for result in report.results if result.status is not CheckStatus.PASS]
     assert all(item.stopped == item.ports for item in report.attacks)
     assert {item.attack: item.ports for item in report.attacks}["BGP to the gateway"] == len(sites) == 8
-    until(lambda: _whole(lab), "all is there again after the attacks")
+    _until_whole(lab, "all is there again after the attacks")
 
 
 def test_a_host_cannot_write_the_tag_of_a_tenant_and_the_peer_link_stops_it_too(lab: Any) -> None:
