@@ -16,12 +16,13 @@ from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.records.usage import using
 from testbed.lab.core.deploy.steps import StepCallback, ignore_steps
 from testbed.lab.core.drivers.probing.machine_probe import clock
+from testbed.lab.core.model import Lab
 from testbed.run.machine.load import keep_reading
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.traffic import lab_transports
 from testbed.run.schema.model import TopologyRef
 from testbed.run.sweep.points import Sweep, topology_key
-from testbed.run.sweep.scales import ScenarioScales
+from testbed.run.sweep.scales import ScenarioScales, without_scale
 from testbed.run.transports.registry import transport_class
 
 
@@ -96,7 +97,7 @@ class ScenarioLabs:
         deploy_options = DeployOptions(k=scale.k, timeout_s=self._options.timeout_s)
         if not self._state.exists(model.name):
             self._begun = model.name
-        outcome = deploy_lab(model, self._state, deploy_options, self._options.notify)
+        outcome = deploy_lab(self._declared(topology) or model, self._state, deploy_options, self._options.notify)
         self._lab, self._key, self._ours = outcome.lab, key, outcome.changed
         self._begun = ""
         if not outcome.changed:
@@ -104,6 +105,15 @@ class ScenarioLabs:
         self._held.enter_context(held(outcome.lab))
         self._warn_of_transports(outcome.lab)
         return outcome.lab
+
+    def _declared(self, topology: TopologyRef) -> Lab | None:
+        """Return the lab of a further try as its file has it: the k that was chosen for it is none of the file's, and
+        the next command takes the lab for the file's own. None where the topology is not such a one.
+        """
+        key = without_scale(topology)
+        if key == topology_key(topology):
+            return None
+        return next((self._load(one.topology) for one in self._points if topology_key(one.topology) == key), None)
 
     def _check_machine(self, key: str) -> None:
         """Raise `CapabilityError` where a point on this lab has a transport whose programs are not there."""

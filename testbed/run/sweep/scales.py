@@ -80,7 +80,7 @@ class ScenarioScales:
             self._resolve_all()
         key = topology_key(topology)
         if key not in self._known:  # of a point that was made later: its topology says which
-            demands = self._demanded.get(_without_scale(topology), (None,))
+            demands = self._demanded.get(without_scale(topology), (None,))
             self._known[key] = self._resolve(lab, demands)
         return self._known[key]
 
@@ -198,7 +198,7 @@ def _by_user(transport: Transport) -> bool:
     return transport_class(transport.kind).in_user_space
 
 
-def _without_scale(topology: TopologyRef) -> str:
+def without_scale(topology: TopologyRef) -> str:
     """Return the key of a topology whose time scale is set, as it was before that."""
     rest = {key: value for key, value in topology.set.items() if key != SCALE_KEY}
     return topology_key(replace(topology, set=rest))

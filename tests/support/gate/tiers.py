@@ -160,7 +160,7 @@ PARTS: tuple[Tier, ...] = (
         name="bench",
         summary="figures as ratios to a floor or a peer in the same run",
         marks="bench",
-        minutes=20,
+        minutes=60,
         places=("tests/bench",),
     ),
     Tier(

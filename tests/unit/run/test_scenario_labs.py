@@ -9,9 +9,13 @@ from typing import Any
 
 import pytest
 
+from testbed.lab.core.deploy.lifecycle import DeployOptions
 from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.model import Lab
+from testbed.run.schema.model import TopologyRef
 from testbed.run.sweep import labs as module
 from testbed.run.sweep.labs import LabOptions, ScenarioLabs
+from testbed.run.sweep.scale_proof import scaled_to
 from testbed.run.sweeps import read_sweep
 
 SCENARIO = Path(__file__).parents[3] / "scenarios" / "incast-trimming.yml"
@@ -24,8 +28,10 @@ class Machine:
         self.state = state
         self.during_deploy: Callable[[], None] = lambda: None
         self.during_destroy: Callable[[], None] = lambda: None
+        self.deployed: list[tuple[Lab, float]] = []
 
-    def deploy(self, model: Any, *_: object) -> Any:
+    def deploy(self, model: Any, _: StateDirectory, options: DeployOptions, *__: object) -> Any:
+        self.deployed.append((model, options.k))
         self.state.lab_directory(model.name).mkdir(parents=True)
         self.during_deploy()
         lab = SimpleNamespace(name=model.name, model=model, of_network=lambda *_: None)
@@ -52,12 +58,12 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
 
 
 class Scales:
-    """The time scale of every lab is 1000."""
+    """The time scale of every lab is 1000 where its topology has no other."""
 
     def watch_others(self) -> None: ...
 
-    def __call__(self, *_: object) -> Any:
-        return SimpleNamespace(warning="", k=1000.0)
+    def __call__(self, _: TopologyRef, lab: Lab) -> Any:
+        return SimpleNamespace(warning="", k=lab.scale.time or 1000.0)
 
 
 def interrupt() -> None:
@@ -110,6 +116,17 @@ def test_a_lab_that_is_up_when_its_deploy_is_interrupted_at_the_very_end_goes(ma
     with pytest.raises(KeyboardInterrupt):
         run(machine, lambda: None)
     assert machine.state.names() == []
+
+
+def test_a_lab_that_a_further_try_made_slower_is_still_that_of_its_file(machine: Machine) -> None:
+    """What `run --keep` leaves can be run on again."""
+    sweep = read_sweep(SCENARIO)
+    with ScenarioLabs(sweep, machine.state, LabOptions()) as labs:
+        for scenario in (sweep.points[0].scenario, scaled_to(sweep.points[0].scenario, 5_000)):
+            labs(scenario.topology)
+    (first, k), (second, larger_k) = machine.deployed
+    assert first == second
+    assert (first.scale.time, k, larger_k) == (None, 1_000, 5_000)
 
 
 def test_a_lab_that_somebody_else_has_destroyed_meanwhile_is_no_error(machine: Machine) -> None:
