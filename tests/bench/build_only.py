@@ -18,10 +18,13 @@ from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.fabric import generate_fabric
 from testbed.lab.core.fabric.params import FabricParams
 
+IN_MEMORY = "/dev/shm"
+"""As /run is, where labs have their files."""
+
 
 def main() -> None:
     spines, leaves, hosts = (int(argument) for argument in sys.argv[1:4])
-    with tempfile.TemporaryDirectory(prefix="testbed-bench-") as name:
+    with tempfile.TemporaryDirectory(prefix="testbed-bench-", dir=IN_MEMORY) as name:
         state = StateDirectory(Path(name) / "state", Path(name) / "run")
         started = time.monotonic()
         params = FabricParams(design="rail-optimized", pods=1, segments=leaves, hosts=hosts, gpus=1, spines=spines)
