@@ -16,7 +16,6 @@ from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.records.usage import using
 from testbed.lab.core.deploy.steps import StepCallback, ignore_steps
 from testbed.lab.core.drivers.probing.machine_probe import clock
-from testbed.lab.core.model import Lab
 from testbed.run.machine.load import keep_reading
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.traffic import lab_transports
@@ -97,7 +96,9 @@ class ScenarioLabs:
         deploy_options = DeployOptions(k=scale.k, timeout_s=self._options.timeout_s)
         if not self._state.exists(model.name):
             self._begun = model.name
-        outcome = deploy_lab(self._declared(topology) or model, self._state, deploy_options, self._options.notify)
+        declared = self._declared(topology)
+        of_file = model if declared is topology else self._load(declared)
+        outcome = deploy_lab(of_file, self._state, deploy_options, self._options.notify)
         self._lab, self._key, self._ours = outcome.lab, key, outcome.changed
         self._begun = ""
         if not outcome.changed:
@@ -106,14 +107,12 @@ class ScenarioLabs:
         self._warn_of_transports(outcome.lab)
         return outcome.lab
 
-    def _declared(self, topology: TopologyRef) -> Lab | None:
-        """Return the lab of a further try as its file has it: the k that was chosen for it is none of the file's, and
-        the next command takes the lab for the file's own. None where the topology is not such a one.
+    def _declared(self, topology: TopologyRef) -> TopologyRef:
+        """Return the topology of a further try as its point has it: the k that was chosen for it is none of the file's,
+        and the next command takes the lab for the file's own. That of a point is itself, whatever its scale.
         """
-        key = without_scale(topology)
-        if key == topology_key(topology):
-            return None
-        return next((self._load(one.topology) for one in self._points if topology_key(one.topology) == key), None)
+        of_points = {topology_key(point.topology): point.topology for point in self._points}
+        return topology if topology_key(topology) in of_points else of_points.get(without_scale(topology), topology)
 
     def _check_machine(self, key: str) -> None:
         """Raise `CapabilityError` where a point on this lab has a transport whose programs are not there."""

@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -127,6 +128,17 @@ def test_a_lab_that_a_further_try_made_slower_is_still_that_of_its_file(machine:
     (first, k), (second, larger_k) = machine.deployed
     assert first == second
     assert (first.scale.time, k, larger_k) == (None, 1_000, 5_000)
+
+
+def test_a_scale_that_a_point_asks_for_is_that_of_its_lab(machine: Machine) -> None:
+    """Even where another point leaves it open."""
+    sweep = read_sweep(SCENARIO)
+    (auto,) = sweep.points[:1]
+    asked = replace(auto, scenario=scaled_to(auto.scenario, 5_000))
+    with ScenarioLabs(replace(sweep, points=[auto, asked]), machine.state, LabOptions()) as labs:
+        for point in (auto, asked):
+            labs(point.topology)
+    assert [(lab.scale.time, k) for lab, k in machine.deployed] == [(None, 1_000), (5_000, 5_000)]
 
 
 def test_a_lab_that_somebody_else_has_destroyed_meanwhile_is_no_error(machine: Machine) -> None:
