@@ -1,9 +1,9 @@
 """Runs of points, the jobs of a simulated sweep, and those who do them on this machine: in as many processes as there
 are cores, forked from this one, so that nothing has to be read again.
 
-A child does one run and sends what it measured through a pipe. It leaves signals to its parent, which ends it. The run
-of a child that dies (the kernel ends the largest process where memory is short) is done once more, after all others; if
-that one dies, too, the run is lost, and no other is.
+A child does one run and sends what it measured through a pipe. It leaves signals to its parent, which ends it, and ends
+with the pipe where its parent was killed. The run of a child that dies (the kernel ends the largest process where
+memory is short) is done once more, after all others; if that one dies, too, the run is lost, and no other is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import signal
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -113,7 +113,7 @@ def _spread(
     while (waiting or children) and not interrupt.requested:
         while waiting and len(children) < processes:
             job = waiting.pop(0)
-            child, process = _start(points(job.point), job)
+            child, process = _start(points(job.point), job, list(children))
             children[child] = job, process
         for reader in [one for one in wait(list(children), LOOK_S) if isinstance(one, Connection)]:
             job, process = children[reader]
@@ -138,10 +138,11 @@ def _spread(
                 waiting.clear()
 
 
-def _start(point: SimulatedPoint, job: Job) -> tuple[Connection, BaseProcess]:
+def _start(point: SimulatedPoint, job: Job, beside: Sequence[Connection]) -> tuple[Connection, BaseProcess]:
+    """`beside` are the pipes of the other children, as this process reads them."""
     context = multiprocessing.get_context("fork")
     reader, writer = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(point, job, writer), daemon=True)
+    process = context.Process(target=_work, args=(point, job, writer, [reader, *beside]), daemon=True)
     with warnings.catch_warnings():
         # Only the display has another thread, and the child never draws.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -150,24 +151,32 @@ def _start(point: SimulatedPoint, job: Job) -> tuple[Connection, BaseProcess]:
     return reader, process
 
 
-def _work(point: SimulatedPoint, job: Job, writer: Connection) -> None:
-    """Do a job in a child: floats are its progress, then comes its outcome, or the error that it raised."""
+def _work(point: SimulatedPoint, job: Job, writer: Connection, parents: Sequence[Connection]) -> None:
+    """Do a job in a child: floats are its progress, then comes its outcome, or the error that it raised.
+
+    `parents` are the ends of pipes that its parent reads, which it has from the fork: while it keeps them, no child
+    that writes to one is told that nobody reads any more.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for reader in parents:
+        reader.close()
 
     def tell(share: float) -> bool:
         writer.send(share)
         return False
 
-    try:
-        outcome = point.run(job.run, tell)
-        failure = outcome.failure
-        if failure is not None:
-            outcome = RunOutcome(result=outcome.result, failure=plain_error(failure), interrupted=outcome.interrupted)
-        writer.send(outcome)
-    except TestbedError as error:
-        writer.send(plain_error(error))
-    writer.close()
+    with suppress(BrokenPipeError):  # the parent is gone
+        try:
+            outcome = point.run(job.run, tell)
+            failure = outcome.failure
+            if failure is not None:
+                plain = plain_error(failure)
+                outcome = RunOutcome(result=outcome.result, failure=plain, interrupted=outcome.interrupted)
+            writer.send(outcome)
+        except TestbedError as error:
+            writer.send(plain_error(error))
+        writer.close()
 
 
 def plain_error(error: TestbedError) -> ScenarioError:

@@ -1,5 +1,7 @@
 """Scenarios on the simulator, from the file to the record."""
 
+import contextlib
+import multiprocessing
 import os
 import signal
 from collections.abc import Callable
@@ -9,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from waiting import until
 
 from testbed.base.errors import ScenarioError, SpecError, TestbedError
 from testbed.base.interrupt import Interrupt
@@ -398,6 +401,35 @@ def test_a_run_whose_process_dies_is_tried_once_more_and_then_lost(how: str, mes
         assert outcome.failure is None and outcome.result is not None and not outcome.result.complete
         assert (outcome.result.index, outcome.result.seed) == (number, 2 + number)
         assert [check.message for check in outcome.result.checks] == [message]
+
+
+class Endless(SimulatedPoint):
+    """A point whose runs tell of their progress for ever; `where` has a file for each process of one."""
+
+    where = Path()
+
+    def run(self, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
+        (self.where / str(os.getpid())).touch()
+        while True:
+            on_progress(0.5)
+
+
+def test_children_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    sweep = read_sweep(SMALL)
+    point = Endless(sweep.points[0], sweep.lab_of(sweep.points[0]))
+    point.where = tmp_path
+    parent = multiprocessing.get_context("fork").Process(target=outcomes_of, args=(point,))
+    parent.start()
+    try:
+        until(lambda: len(list(tmp_path.iterdir())) == 2, "two children")
+        parent.kill()
+        parent.join()
+        until(lambda: not any(Path("/proc", path.name).exists() for path in tmp_path.iterdir()), "none of them")
+    finally:
+        parent.kill()
+        for path in tmp_path.iterdir():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(path.name), signal.SIGKILL)
 
 
 def test_a_second_try_counts_as_the_first_would_have(tmp_path: Path) -> None:
