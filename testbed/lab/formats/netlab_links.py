@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv4Interface, IPv4Network
-from typing import Any
+from typing import Any, TypeGuard
 
 from testbed.base.units import Duration, Rate
 from testbed.base.yaml.document import Document
@@ -18,6 +18,7 @@ from testbed.lab.formats.roles import LEAF
 
 _ALWAYS_THERE = frozenset({"type", "linkindex", "interfaces", "members", "group", "lag", "tc", "bandwidth", "mtu"})
 _READ = _ALWAYS_THERE | {"prefix", "disable", "name", "bridge"}
+_READ_OF_INTERFACES = frozenset({"node", "ifname", "ipv4", "type"})
 _DEEPEST = 8
 """Levels of groups of links."""
 
@@ -100,7 +101,8 @@ class LinkReader:
         remarks = self.lab.remarks
         unknown = [name for name, _ in interfaces if name not in self.lab.nodes]
         if unknown:
-            remarks.left_out("link to an unknown node", ", ".join(unknown), path, "define it under nodes")
+            where = ", ".join(name or "an empty name" for name in unknown)
+            remarks.left_out("link to an unknown node", where, path, "define it under nodes")
             return
         kind = settings.get("type")
         if kind in ("loopback", "tunnel", "vlan_member"):
@@ -125,6 +127,10 @@ class LinkReader:
         for (name, port), (_, one) in zip(ports, interfaces, strict=True):
             if (address := _address(one)) is not None:
                 self.lab.nodes[name].addresses[port] = address
+            for key, value in one.items():
+                if key not in _READ_OF_INTERFACES and value is not None:
+                    to_do = without_removal(foreign.LINK_KEYS.get(key) or foreign.FILE_KEYS.get(key))
+                    self.lab.remarks.left_out(f"links: {key} of an interface", f"{name}:{port}", path, to_do)
         if len(ports) == 2:
             link = ImportedLink(ends=(ports[0], ports[1]), path=path)
             self._read_settings(link, settings)
@@ -154,10 +160,11 @@ class LinkReader:
 
     def _read_settings(self, link: ImportedLink, settings: Mapping[str, Any]) -> None:
         remarks, where = self.lab.remarks, str(link)
-        if isinstance(rate := settings.get("bandwidth"), int) and rate > 0:
-            link.settings["rate"] = rate_text(Rate(rate * 1000))
-        if isinstance(mtu := settings.get("mtu"), int):
+        self._read_rate(link, "bandwidth", settings.get("bandwidth"))
+        if _is_count(mtu := settings.get("mtu")):
             link.settings["mtu"] = mtu
+        elif mtu is not None:
+            self._left_out(link, "mtu", mtu, "write a number of bytes")
         if isinstance(name := settings.get("name"), str):
             link.settings["labels"] = {"name": name}
         self._read_impairments(link, mapping(settings.get("tc")))
@@ -173,12 +180,26 @@ class LinkReader:
         delay, jitter = _milliseconds(settings.get("delay")), _milliseconds(settings.get("jitter"))
         if delay:
             link.settings["delay"] = {"value": delay, "jitter": jitter} if jitter else delay
-        if isinstance(loss := settings.get("loss"), int | float) and loss:
-            link.settings["loss"] = f"{loss:g}%"
-        if isinstance(rate := settings.get("rate"), int) and rate > 0:
-            link.settings["rate"] = rate_text(Rate(rate * 1000))
+        for key, read in (("delay", delay), ("jitter", jitter)):
+            if settings.get(key) and not read:
+                self._left_out(link, f"tc.{key}", settings[key], "write a number of ms, or 10us")
+        loss = settings.get("loss")
+        if isinstance(loss, int | float) and not isinstance(loss, bool) and 0 <= loss <= 100:
+            link.settings |= {"loss": f"{loss:g}%"} if loss else {}
+        elif loss is not None:
+            self._left_out(link, "tc.loss", loss, "write a number of percent")
+        self._read_rate(link, "tc.rate", settings.get("rate"))
         for key in settings.keys() - {"delay", "jitter", "loss", "rate"}:
             self.lab.remarks.left_out(f"links: tc.{key}", str(link), link.path, "a scenario's faults can do it")
+
+    def _read_rate(self, link: ImportedLink, key: str, written: object) -> None:
+        if _is_count(written):
+            link.settings["rate"] = rate_text(Rate(written * 1000))
+        elif written is not None:
+            self._left_out(link, key, written, "write a number of kbit/s")
+
+    def _left_out(self, link: ImportedLink, key: str, value: object, to_do: str) -> None:
+        self.lab.remarks.left_out(f"links: {key}", f"{link}: {shown(value)}", link.path, to_do)
 
     def _read_prefix(self, link: ImportedLink, written: object) -> None:
         """Take the prefix of a link with a host for the address of the host's port: it is kept where it may be."""
@@ -193,6 +214,10 @@ class LinkReader:
             if not self.lab.nodes[node].is_switch and network.prefixlen <= 31:
                 self.lab.nodes[node].addresses.setdefault(port, IPv4Interface((network[1], network.prefixlen)))
                 return
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _milliseconds(value: object) -> str:
