@@ -128,7 +128,9 @@ def _bisection_rows(sizing: Sizing) -> list[SizingRow]:
             continue
         note = f"{load.bandwidth_bps / load.access_bps:.0%} of what the NICs of one half can send"
         if bisection.bandwidth_bps > load.bandwidth_bps * _ROUNDING:
-            note += f" by plain ECMP, up to {bisection.share:.0%} by the links"
+            note += f" by {bisection.balancing}, up to {bisection.share:.0%} by the links"
+        elif bisection.weighted:
+            note += f" by {bisection.balancing}"
         rows.append(SizingRow(what=what, value=str(Rate(load.bandwidth_bps)), note=note))
     return rows
 

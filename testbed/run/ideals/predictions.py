@@ -2,6 +2,8 @@
 
 Only patterns have oracles: transfers that all begin at once and wait for nothing, on a fabric that nothing befalls.
 Of an open loop, whose transfers begin when they begin, oracles say how evenly the links are loaded, and no rates.
+Transfers that share a channel are one flow, as they are one in what is measured: UET has one packet delivery context
+for each pair, whose messages have its rate together.
 
 Switches with `mode: static` take the path that a destination is pinned to. The hash of flows is that of our ports'
 ingress program, computed as it does (`base/datapath/flow_hash.py`). Linux divides the hash space evenly over the next
@@ -11,7 +13,7 @@ other flows of theirs meet at a spine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
@@ -23,6 +25,7 @@ from testbed.record.record import PredictedMetric
 from testbed.record.samples import Channel
 from testbed.run.ideals.fabric_graph import fabric_graph
 from testbed.run.ideals.switch_choices import hashes_are_known, lab_choice, tells_flows_apart
+from testbed.run.placed.channels import ChannelRules
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.placement import RankPlacement
 from testbed.run.schema.model import Scenario
@@ -34,7 +37,7 @@ from testbed.workload.oracles.max_min import usage_of
 from testbed.workload.oracles.prediction import Flow, Prediction, link_metrics, predict, sizes_bits
 from testbed.workload.oracles.serialisation import Framing
 from testbed.workload.oracles.spraying import predict_spraying
-from testbed.workload.steps import Workload
+from testbed.workload.steps import Transfer, Workload
 
 SEEDS = 200
 """The draws of a Monte Carlo, where the hash is not ours to compute."""
@@ -77,8 +80,9 @@ def predict_point(
     together = all(run.workload.is_pattern and len(run.workload.steps) <= MOST_FLOWS for run in runs)
     graph = fabric_graph(lab.model, lab.plan)
     sized = scenario.workload.duration is None
-    flows = [_flows(run.workload, run.placement, framing if sized else None) for run in runs]
     try:
+        rules = transport_on(lab, scenario.transport).channel_rules
+        flows = [_flows(run, rules, framing if sized else None) for run in runs]
         if together:
             prediction = _predict(scenario, lab, graph, flows, runs, base_rtt_s)
         else:
@@ -184,17 +188,17 @@ def _own_routes(
     """The links that the switches' hash gives these very flows, by run; None where that cannot be known."""
     if not all(hashes_are_known(run.placement.nics) for run in runs):
         return None
-    protocol = transport_on(lab, scenario.transport).protocol
+    transport = transport_on(lab, scenario.transport)
     found = []
     for some, run in zip(flows, runs, strict=True):
-        carriers = _carriers(some, run)
+        carriers = _carriers(some, run, transport.channel_rules)
         if carriers is None:
             return None
         fives = [
             FiveTuple(
                 source=IPv4Address(item.source.address),
                 destination=IPv4Address(item.destination.address),
-                protocol=protocol,
+                protocol=transport.protocol,
                 source_port=item.source_port,
                 destination_port=item.destination_port,
             )
@@ -211,10 +215,10 @@ def _own_routes(
     return found
 
 
-def _carriers(flows: Sequence[Flow], run: Carried) -> list[Channel] | None:
+def _carriers(flows: Sequence[Flow], run: Carried, rules: ChannelRules) -> list[Channel] | None:
     """The channel of each flow; None where one has none."""
     if run.channel_of:
-        numbers = [step.number for step in run.workload.transfers if not step.scale_up]
+        numbers = [first.number for first, *_ in _by_channel(run.workload, rules)]
         return [run.channel_of[number] for number in numbers] if set(numbers) <= set(run.channel_of) else None
     by_ends = {(str(one.source), str(one.destination)): one for one in run.channels}
     if len(by_ends) < len(run.channels) or any((flow.source, flow.destination) not in by_ends for flow in flows):
@@ -222,14 +226,24 @@ def _carriers(flows: Sequence[Flow], run: Carried) -> list[Channel] | None:
     return [by_ends[flow.source, flow.destination] for flow in flows]
 
 
-def _flows(workload: Workload, placement: RankPlacement, framing: Framing | None) -> list[Flow]:
-    """The flows over the fabric. Without `framing` they send as long as is measured."""
+def _flows(run: Carried, rules: ChannelRules, framing: Framing | None) -> list[Flow]:
+    """The flows over the fabric, one for each channel. Without `framing` they send as long as is measured."""
+    nics = run.placement.nics
     return [
         Flow(
-            source=f"{placement.nics[step.source].node}:{placement.nics[step.source].name}",
-            destination=f"{placement.nics[step.destination].node}:{placement.nics[step.destination].name}",
-            size_bytes=None if framing is None else framing.wire_bytes(step.size_bytes),
+            source=f"{nics[first.source].node}:{nics[first.source].name}",
+            destination=f"{nics[first.destination].node}:{nics[first.destination].name}",
+            size_bytes=None if framing is None else sum(framing.wire_bytes(one.size_bytes) for one in (first, *rest)),
         )
-        for step in workload.transfers
-        if not step.scale_up
+        for first, *rest in _by_channel(run.workload, rules)
     ]
+
+
+def _by_channel(workload: Workload, rules: ChannelRules) -> list[list[Transfer]]:
+    """The transfers over the fabric, those of one channel together."""
+    found: dict[Hashable, list[Transfer]] = {}
+    for step in workload.transfers:
+        if not step.scale_up:
+            key = (step.source, step.destination) if rules.is_shared(step) else step.number
+            found.setdefault(key, []).append(step)
+    return list(found.values())

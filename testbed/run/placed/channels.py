@@ -41,6 +41,10 @@ class ChannelRules:
     source_ports: tuple[int, int] = SOURCE_PORTS
     """From the first of these up to below the second one source ports are drawn."""
 
+    def is_shared(self, step: Transfer) -> bool:
+        """Tell whether a transfer has the one channel of its ends, with whatever else goes that way."""
+        return step.piece is not None or self.one_for_each_pair
+
 
 CONNECTIONS = ChannelRules()
 """The rules of transports whose channels are connections."""
@@ -87,8 +91,8 @@ def plan_channels(
         if not isinstance(step, Transfer) or step.scale_up:
             continue
         if ranks[step.source].node != ranks[step.destination].node:
-            share = step.piece is not None or rules.one_for_each_pair
-            of_step[step.number] = pairs.shared((step.source, step.destination)) if share else pairs.own(step)
+            shared = rules.is_shared(step)
+            of_step[step.number] = pairs.shared((step.source, step.destination)) if shared else pairs.own(step)
     from testbed.endpoints.worker.program import Channel
 
     rng = random.Random(f"ports {seed}")

@@ -198,7 +198,7 @@ def test_an_image_that_is_not_there_leaves_the_lab_as_it_is(client: ContainerEng
 MORE = OTHERS.replace("hosts: 3", "hosts: 4") + "    p1-s1-h4: {{runtime: docker}}\n"
 
 
-@pytest.mark.timeout(3000)
+@pytest.mark.timeout(9000)
 @pytest.mark.parametrize(
     "points", [pytest.param(3, marks=pytest.mark.thorough), pytest.param(30, marks=pytest.mark.soak)]
 )

@@ -121,6 +121,7 @@ class Bench:
             self.apply(path)
             found = differences(self.seen(), expected)
             assert found == [], f"{path.name} after a SIGKILL at act {number} of {acts}: {found[:12]}"
+            print(f"{point + 1} of {points} kills, at act {number} of {acts}: as {path.name} says")
             self.apply(self.before)
         assert killed >= points // 2, "most of the moments lay within the change"
         assert self.sandbox.cli("check", "-n", self.sandbox.name()).returncode == 0

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from testbed.base.errors import CapabilityError, LabNotFound, TestbedError
+from testbed.base.units import Rate
 from testbed.cli.app import app
 from testbed.cli.labs.inspect_views import chosen_nodes, show_view
 from testbed.cli.options import Format
@@ -72,6 +73,18 @@ def test_the_sizing_of_a_file_is_that_of_validate() -> None:
     assert sized == {key: value for key, value in validated.items() if key != "file"}
     with pytest.raises(TestbedError, match="has no network 'frontend'"):
         show_view("sizing", None, DEMO, "frontend", chosen_nodes(None), Format.JSON)
+
+
+@pytest.mark.parametrize(("weighted", "said"), [("true", "by weighted ECMP"), ("false", "by plain ECMP")])
+def test_the_bisection_says_by_which_ecmp_it_is(weighted: str, said: str) -> None:
+    file = str(ROOT / "topologies" / "uneven-bundle.yml")
+    chosen = ("-t", file, "--set", f"fabric.routing.weighted={weighted}")
+    rows = list(csv.DictReader(io.StringIO(output("validate", *chosen, "-f", "csv"))))
+    (row,) = [row for row in rows if row["what"].startswith("bisection")]
+    assert said in row["note"]
+    found = json.loads(output("validate", *chosen, "-f", "json"))["sizing"]["bisection"]
+    assert found["weighted"] is (weighted == "true") and found["ecmp_bps"] < found["bandwidth_bps"]
+    assert str(Rate(found["ecmp_bps"])) == row["value"]
 
 
 RUNNING_VIEWS = ("nodes", "links", "routes", "bgp", "guards", "link-groups", "services", "vteps")

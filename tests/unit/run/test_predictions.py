@@ -12,6 +12,7 @@ from run_rows import channel
 from testbed.base.datapath.abi import FIVE_TUPLE, HashField
 from testbed.base.datapath.flow_hash import ROCE_PORT, FiveTuple
 from testbed.base.errors import ScenarioError
+from testbed.base.units import Duration
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology
 from testbed.run.ideals.point_ideals import PointIdeals, _way_class
@@ -26,6 +27,7 @@ from testbed.run.schema.model import Scenario, TopologyRef, Transport, Transport
 from testbed.run.schema.model import Workload as Asked
 from testbed.run.schema.oracles import OF_FLOWS, OF_LINKS
 from testbed.run.sweep.points import plan_points
+from testbed.run.transports.registry import transport_on
 from testbed.workload.flow_sizes import FLOW_SIZES
 from testbed.workload.frontend import Mice, generate_mice
 from testbed.workload.oracles.serialisation import tcp_framing
@@ -53,12 +55,15 @@ def asked(kind: TransportKind = TransportKind.TCP, paths: str | None = None) -> 
     )
 
 
-def carried(lab: PlannedLab, workload: Workload, *, run: bool = True, seed: int = 1) -> Carried:
+def carried(
+    lab: PlannedLab, workload: Workload, *, run: bool = True, seed: int = 1, scenario: Scenario | None = None
+) -> Carried:
     nics = tuple(host.nics[0] for host in lab.plan.hosts)
     placement = RankPlacement(nics=nics, ranks_per_domain=0)
     if not run:
         return Carried(workload=workload, placement=placement)
-    plan = plan_channels(workload, nics, seed=seed)
+    rules = transport_on(lab, (scenario or asked()).transport).channel_rules
+    plan = plan_channels(workload, nics, rules, seed=seed)
     channels = []
     for one in plan.channels:
         ports = {"source_port": one.source_port, "destination_port": one.destination_port}
@@ -136,6 +141,46 @@ def test_several_flows_of_a_pair_are_told_apart(lab: PlannedLab) -> None:
     workload = generate_permutation(ranks=8, size_bytes=100_000, rng=random.Random(1), flows=3)
     (said, *_) = predict_point(asked(), lab, [carried(lab, workload)], framing=tcp_framing(4500), base_rtt_s=0.0)
     assert "own hash" in said.oracle
+
+
+@pytest.mark.parametrize("paths", ["single", "oblivious", "reps"])
+def test_messages_of_a_pair_that_share_a_channel_are_one_flow(lab: PlannedLab, paths: str) -> None:
+    """UET sends what one NIC has for another over one packet delivery context, and TCP over a connection each."""
+    one, four = (
+        generate_point_to_point(ranks=8, size_bytes=size_bytes, source=0, destination=7, flows=flows)
+        for size_bytes, flows in ((4_000_000, 1), (1_000_000, 4))
+    )
+    sprayed = asked(TransportKind.UET, paths)
+    for run in (False, True):
+        found = predicted(lab, carried(lab, four, run=run, scenario=sprayed), scenario=sprayed)
+        assert found["aggregate_share"] == found["slowest_share"] == pytest.approx(1)
+        alone = predicted(lab, carried(lab, one, run=run, scenario=sprayed), scenario=sprayed)
+        assert found == pytest.approx(alone, rel=1e-3)
+    beside = predicted(lab, carried(lab, four))
+    assert beside["aggregate_share"] == beside["slowest_share"] == pytest.approx(1 / 4)
+
+
+def test_a_permutation_of_several_messages_has_the_shares_of_one(lab: PlannedLab) -> None:
+    sprayed = asked(TransportKind.UET, "reps")
+    one, many = (
+        predicted(
+            lab,
+            carried(lab, generate_permutation(ranks=8, size_bytes=100_000, rng=random.Random(1), flows=flows)),
+            scenario=sprayed,
+        )
+        for flows in (1, 16)
+    )
+    assert many == pytest.approx(one) and many["slowest_share"] == pytest.approx(1)
+
+
+def test_timed_flows_of_a_pair_share_a_channel_too(lab: PlannedLab) -> None:
+    sprayed = asked(TransportKind.UET, "single")
+    timed = replace(sprayed, workload=replace(sprayed.workload, duration=Duration.parse("1ms")))
+    four = generate_point_to_point(ranks=8, size_bytes=1_000_000, source=0, destination=7, flows=4)
+    run = carried(lab, four, scenario=timed)
+    said = predict_point(timed, lab, [replace(run, channel_of={})], framing=tcp_framing(4500), base_rtt_s=0.0)
+    assert {one.metric: one.mean for one in said}["slowest_share"] == pytest.approx(1)
+    assert "own hash" in said[0].oracle
 
 
 def test_what_is_expected_of_oracles_is_what_they_say(lab: PlannedLab) -> None:

@@ -14,14 +14,16 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from testbed.lab.core.fabric.forwarding.next_hops import Hop, find_faults, installed
+from testbed.lab.core.fabric.forwarding.hop_shares import HopShares, Shares, told_bandwidths, weights_differ
+from testbed.lab.core.fabric.forwarding.link_bandwidths import LinkBandwidths
+from testbed.lab.core.fabric.forwarding.next_hops import find_faults
 from testbed.lab.core.fabric.graph import LabGraph
 from testbed.lab.core.model import Lab, Node
 
 _SOURCE, _SINK = "<first half>", "<second half>"
 _Capacity = dict[str, dict[str, int]]
 _MOST_FLOWS = 20_000
-"""Pairs of leaves up to which the share of plain ECMP is computed, in some seconds."""
+"""Pairs of leaves up to which the share of ECMP is computed, in some seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,13 +31,15 @@ class Bisection:
     """`between` is "pods", "segments" or "hosts". All rates are per direction.
 
     `access_bps` is what the NICs of the smaller half could send: the fabric is non-blocking where both are equal.
-    `ecmp_bps` is what plain ECMP carries of `bandwidth_bps`; None where there are too many leaves to tell.
+    `ecmp_bps` is what ECMP carries of `bandwidth_bps`; None where there are too many leaves to tell. `weighted` tells
+    whether it gives next hops different shares, by the bandwidth behind them.
     """
 
     between: str
     bandwidth_bps: int
     access_bps: int
     ecmp_bps: int | None
+    weighted: bool = False
 
     @property
     def share(self) -> float:
@@ -44,8 +48,13 @@ class Bisection:
 
     @property
     def ecmp_share(self) -> float | None:
-        """Plain ECMP's bandwidth as a share of what the NICs could send."""
+        """ECMP's bandwidth as a share of what the NICs could send."""
         return None if self.ecmp_bps is None else self.ecmp_bps / self.access_bps if self.access_bps else 0.0
+
+    @property
+    def balancing(self) -> str:
+        """Name the way in which switches divide what they send."""
+        return "weighted ECMP" if self.weighted else "plain ECMP"
 
 
 def measure_bisection(
@@ -53,7 +62,7 @@ def measure_bisection(
 ) -> Bisection | None:
     """The bisection bandwidth of `lab`; None for fewer than two hosts on switches. `graph` is that of the lab.
 
-    `carried` is what plain ECMP is known to carry between such halves: where that is all, next hops are not looked at.
+    `carried` is what ECMP is known to carry between such halves: where that is all, next hops are not looked at.
     """
     graph = LabGraph(lab) if graph is None else graph
     wired = {end.node for nics in graph.nics.values() for end, _ in nics}
@@ -77,17 +86,27 @@ def measure_bisection(
             leaves[half][switch] = leaves[half].get(switch, 0) + link.rate.bps
             capacity[half][switch] = capacity[switch][half] = capacity[switch].get(half, 0) + link.rate.bps
     bandwidth = _maximum_flow(_merge_twins(capacity))
-    evenly: int | None = bandwidth
-    if carried.get(between, 0) < bandwidth and find_faults(graph.switches, graph.nics, lab.routing.ecmp):
+    ecmp, bandwidths = lab.routing.ecmp, told_bandwidths(lab)
+    weighted = weights_differ(graph.switches, graph.nics, bandwidths, ecmp)
+    divided: int | None = bandwidth
+    if carried.get(between, 0) < bandwidth and (weighted or find_faults(graph.switches, graph.nics, ecmp)):
         ways = (
-            _evenly_split(graph, lab.routing.ecmp, leaves[one], leaves[other])
+            _divided(graph, bandwidths, ecmp, leaves[one], leaves[other])
             for one, other in ((_SOURCE, _SINK), (_SINK, _SOURCE))
         )
-        evenly = None if len(leaves[_SOURCE]) * len(leaves[_SINK]) > _MOST_FLOWS else min(bandwidth, *ways)
-    return Bisection(between=between, bandwidth_bps=bandwidth, access_bps=min(access.values()), ecmp_bps=evenly)
+        divided = None if len(leaves[_SOURCE]) * len(leaves[_SINK]) > _MOST_FLOWS else min(bandwidth, *ways)
+    return Bisection(
+        between=between,
+        bandwidth_bps=bandwidth,
+        access_bps=min(access.values()),
+        ecmp_bps=divided,
+        weighted=weighted,
+    )
 
 
-def _evenly_split(graph: LabGraph, ecmp: int, sources: Mapping[str, int], sinks: Mapping[str, int]) -> int:
+def _divided(
+    graph: LabGraph, bandwidths: LinkBandwidths, ecmp: int, sources: Mapping[str, int], sinks: Mapping[str, int]
+) -> int:
     """The sum of rates (bit/s) of flows from each source to each sink, which are leaves with the rate of their NICs."""
     from testbed.workload.oracles.max_min import max_min_shares
 
@@ -103,9 +122,10 @@ def _evenly_split(graph: LabGraph, ecmp: int, sources: Mapping[str, int], sinks:
     routes: list[list[int]] = []
     weights: list[list[float]] = []
     for sink, entering in sinks.items():
-        hops: dict[str, list[Hop]] = {}
+        hops: dict[str, Shares] = {}
+        shares = HopShares(bandwidths, ecmp)
         for wave in graph.switches.waves(sink):
-            hops |= {switch: installed(switch, arrivals, ecmp) for switch, arrivals in wave.items()}
+            hops |= {switch: shares.add(switch, arrivals) for switch, arrivals in wave.items()}
         for source, leaving in sources.items():
             if source != sink and source not in hops:
                 continue  # the fabric does not join them
@@ -114,8 +134,9 @@ def _evenly_split(graph: LabGraph, ecmp: int, sources: Mapping[str, int], sinks:
             while at.pop(sink, None) is None or at:
                 following: dict[str, float] = {}
                 for switch, amount in at.items():
-                    part = amount / len(hops[switch])
-                    for neighbour, link in hops[switch]:
+                    whole = sum(weight for _, weight in hops[switch])
+                    for (neighbour, link), weight in hops[switch]:
+                        part = amount * weight / whole
                         key = number((switch, link), link.rate.bps)
                         used[key] = used.get(key, 0.0) + part
                         following[neighbour] = following.get(neighbour, 0.0) + part

@@ -109,7 +109,7 @@ class _Network:
         traffic = " for rail traffic" if railed else ""
         return (
             f"; the bisection between {bisection.between}{traffic} is {bisection.share:.0%} of what the NICs of one"
-            f" half can send by the links, {bisection.ecmp_share:.0%} by plain ECMP"
+            f" half can send by the links, {bisection.ecmp_share:.0%} by {bisection.balancing}"
         )
 
     def _problem(self, code: str, path: Path, message: str, hint: str) -> Problem:

@@ -9,7 +9,8 @@ traffic goes, so two patterns are told apart:
 Hosts are halved at every level that there is: the hosts of each segment, the segments of each pod, the pods. All NICs
 of both halves send at once, at the same share of their rate, evenly to those of the other half (in proportion to their
 rates; a larger half sends no more than the smaller one takes). Switches divide what they send evenly over the next hops
-of equal cost that they install, as ECMP by flow does at best and spraying by packet does. Oversubscription is the load
+of equal cost that they install, as ECMP by flow does at best and spraying by packet does; with `routing: {weighted:
+true}` by the weights of those. Oversubscription is the load
 of the fullest link when NICs send at their rate: 2.0 means that each can send half of it. It is at least 1, which is
 what a NIC itself can do.
 
@@ -23,8 +24,11 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any
 
+from testbed.lab.core.fabric.forwarding.hop_shares import HopShares, Shares, told_bandwidths, weights_differ
+from testbed.lab.core.fabric.forwarding.link_bandwidths import LinkBandwidths
 from testbed.lab.core.fabric.forwarding.links import islands
 from testbed.lab.core.fabric.forwarding.next_hops import installed
 from testbed.lab.core.fabric.graph import LabGraph
@@ -32,7 +36,7 @@ from testbed.lab.core.model import BACKEND, Lab, Link, Node, Role
 
 _MOST_PAIRS = 20_000
 """Pairs of leaves up to which loads are computed switch by switch, where ECMP installs fewer next hops than there
-are."""
+are, or gives them different shares."""
 _ROUNDED = 9
 """Digits of a ratio that are kept, so that sums of parts of a whole are the whole."""
 
@@ -78,12 +82,14 @@ def measure_traffic(lab: Lab, graph: LabGraph, *, widest: int) -> tuple[TrafficL
     """The loads of both patterns at each level of `lab`, the lowest level first.
 
     Rail traffic is that of NICs which have a rail. `widest` is the largest number of next hops that a switch has to one
-    destination: where routing installs fewer, switches are looked at one by one.
+    destination: where routing installs fewer, or gives them different shares, switches are looked at one by one.
     """
     ports = list(_ports(lab, graph))
-    wide = widest > lab.routing.ecmp
+    bandwidths = told_bandwidths(lab)
+    weighted = weights_differ(graph.switches, graph.nics, bandwidths, lab.routing.ecmp)
+    one_by_one = weighted or widest > lab.routing.ecmp
     leaves = len({port.switch for port in ports})
-    alike = {} if wide else _alike(graph)
+    alike = {} if one_by_one else _alike(graph)
     found = []
     for level in _levels(lab, {port.host for port in ports}):
         for pattern in TrafficPattern:
@@ -94,11 +100,12 @@ def measure_traffic(lab: Lab, graph: LabGraph, *, widest: int) -> tuple[TrafficL
             demand = _Demand.of(sending, level, pattern)
             if not demand.offered:
                 continue
-            if wide and leaves**2 > _MOST_PAIRS:
+            if one_by_one and leaves**2 > _MOST_PAIRS:
                 found.append(_untold(pattern, level, demand))
                 continue
             classes = _Classes(graph, demand.attached, alike)
-            found.append(_Loads(lab, classes, demand).measured(pattern, level))
+            loads = _Loads(lab, classes, demand, bandwidths if weighted else None)
+            found.append(loads.measured(pattern, level))
     return tuple(found)
 
 
@@ -279,12 +286,15 @@ class _Classes:
 class _Loads:
     """The loads of links, in bit/s of one link, when every NIC sends at its rate."""
 
-    def __init__(self, lab: Lab, classes: _Classes, demand: _Demand) -> None:
+    def __init__(self, lab: Lab, classes: _Classes, demand: _Demand, bandwidths: LinkBandwidths | None) -> None:
+        """With `bandwidths` next hops have shares by those, and each class is one switch."""
         self._classes = classes
+        self._bandwidths = bandwidths
         self._demand = demand
         self._ecmp = lab.routing.ecmp
         self._roles = {node.name: node.role or Role.RAIL for node in lab.switches}
         self._loads: dict[tuple[_Class, _Class], float] = defaultdict(float)
+        self._weighed: dict[tuple[_Class, _Class, Link], float] = defaultdict(float)
         self._lost = 0.0
 
     def measured(self, pattern: TrafficPattern, level: _Level) -> TrafficLoad:
@@ -293,8 +303,7 @@ class _Loads:
             for half in (0, 1):
                 self._send(key, half, offered)
         fullest, tiers = 1.0, ""
-        for (one, other), load in self._loads.items():
-            used = load / min(link.rate.bps for link in one.edges[other])
+        for one, other, used in self._used():
             if round(used, _ROUNDED) > fullest:
                 fullest, tiers = used, f"{self._roles[one.first]} to {self._roles[other.first]}"
         access_bps = self._demand.access_bps
@@ -308,6 +317,13 @@ class _Loads:
             joined=joined,
             fullest=tiers,
         )
+
+    def _used(self) -> Iterator[tuple[_Class, _Class, float]]:
+        """The load of links from one class to another, over their rate."""
+        for (one, other), load in self._loads.items():
+            yield one, other, load / min(link.rate.bps for link in one.edges[other])
+        for (one, other, link), load in self._weighed.items():
+            yield one, other, load / link.rate.bps
 
     def _send(self, key: _Key, half: int, offered: int) -> None:
         """Send what the NICs of one half have for those of the other."""
@@ -329,6 +345,7 @@ class _Loads:
     def _carry(self, destination: _Class, amounts: dict[_Class, float]) -> None:
         """Carry amounts (bit/s of whole classes) to the switches of one class, wave by wave."""
         waves = self._classes.distances(destination, list(amounts))
+        shares = {} if self._bandwidths is None else self._shares(waves, self._bandwidths)
         to_its_own = amounts.pop(destination, 0.0)
         if to_its_own:
             if not destination.edges:
@@ -339,9 +356,32 @@ class _Loads:
             nearer = waves[number - 1]
             for one in waves[number]:
                 if amount := amounts.pop(one, 0.0):
-                    self._pass_on(one, amount, nearer, amounts)
+                    if one in shares:
+                        self._weigh(one, amount, shares[one], nearer, amounts)
+                    else:
+                        self._pass_on(one, amount, nearer, amounts)
         amounts.pop(destination, None)
         self._lost += sum(amounts.values())
+
+    def _shares(self, waves: Sequence[Sequence[_Class]], bandwidths: LinkBandwidths) -> dict[_Class, Shares]:
+        """The shares of the next hops of all switches, whose distance from the destination the waves are."""
+        hops = HopShares(bandwidths, self._ecmp)
+        return {
+            one: hops.add(one.first, [(near.first, one.edges[near]) for near in nearer if near in one.edges])
+            for nearer, wave in pairwise(waves)
+            for one in wave
+        }
+
+    def _weigh(
+        self, one: _Class, amount: float, shares: Shares, nearer: Sequence[_Class], amounts: dict[_Class, float]
+    ) -> None:
+        """Divide an amount over the next hops of a switch by their weights."""
+        named = {near.first: near for near in nearer if near in one.edges}
+        whole = sum(weight for _, weight in shares)
+        for (name, link), weight in shares:
+            near, part = named[name], amount * weight / whole
+            self._weighed[one, near, link] += part
+            amounts[near] = amounts.get(near, 0.0) + part
 
     def _pass_on(self, one: _Class, amount: float, nearer: Sequence[_Class], amounts: dict[_Class, float]) -> None:
         """Divide an amount evenly over the next hops that the switches of a class install."""
