@@ -74,7 +74,7 @@ def require_taken(lab: Lab, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_netlab_refuses_what_is_left_out_of_its_corpus(name: str, tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match="Invalid topology attribute|IncorrectValue in links"):
+    with pytest.raises(AssertionError, match=r"Invalid topology attribute|IncorrectValue in links"):
         theirs((CORPUS / name).read_text(), tmp_path)
 
 
