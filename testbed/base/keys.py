@@ -46,6 +46,8 @@ class Key:
     """For those who write neither a section nor `word`."""
     of_switch: bool = False
     """Only a switch has it."""
+    of_fabric: bool = False
+    """It is a time of the real network, which has none above a second."""
 
 
 def key(description: str, default: Any = MISSING, **options: Any) -> Any:

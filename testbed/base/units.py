@@ -101,10 +101,10 @@ class Measure:
         counted.bare, counted._scale = True, self._scale / self.units[unit]
         return counted
 
-    def called(self, noun: str, example: str) -> Measure:
-        """Return the same kind under another name in messages."""
+    def called(self, noun: str, example: str, usual: str | None = None) -> Measure:
+        """Return the same kind under another name in messages, which list the units of `usual`."""
         called = copy.copy(self)
-        called.noun, called.example = noun, example
+        called.noun, called.example, called.usual = noun, example, usual or self.usual
         return called
 
     def read(self, text: str) -> Fraction:
@@ -227,6 +227,15 @@ RATE = Measure(
     ),
     advise=_advise_rate,
 )
+
+
+def part_of_rate_hint(text: str) -> str | None:
+    """Return what to write for a rate of one at most and without a unit, which is a part of another; else None."""
+    number, unit = split_quantity(text)
+    if not number or unit or Fraction(number) <= 0 or ("/" not in number and Fraction(number) > 1):
+        return None
+    share = f"{_decimal(100 * Fraction(number))}%"
+    return f"write {share}" if "/" in number else f"write {share} (of the link), or {number}G"
 
 
 _TIMES = {

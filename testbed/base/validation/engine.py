@@ -200,7 +200,8 @@ class _Place:
         match detail["type"]:
             case "refusal":
                 path = (*self.path, context["key"]) if context["key"] else self.path
-                hint = context["hint"] or None
+                hint = context["hint"]
+                hint = (hint(self.document, self.path) if callable(hint) else hint) or None
                 return self._problem(context["code"], context["message"], hint, path=path, key=self.is_key)
             case "extra_forbidden":
                 return self._unknown_key()

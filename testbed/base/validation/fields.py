@@ -17,7 +17,18 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from testbed.base.names import check_lab_name, check_node_name, first_few, fitting_name, nearest
-from testbed.base.units import COUNT, NUMBER, PERCENT, SHARE, ByteCount, Duration, Measure, QuantityError, Rate
+from testbed.base.units import (
+    COUNT,
+    NUMBER,
+    PERCENT,
+    SHARE,
+    ByteCount,
+    Duration,
+    Measure,
+    QuantityError,
+    Rate,
+    split_quantity,
+)
 from testbed.base.validation.model import SpecModel, refusal
 from testbed.base.yaml.paths import quote
 
@@ -57,17 +68,35 @@ class Checked(ABC):
         return {TYPE_NAME: self.type_name, **self.json_schema()}
 
 
-def read_number(value: object, measure: Measure) -> Fraction:
+def read_number(
+    value: object, measure: Measure, low: float = -math.inf, high: float = math.inf, *, parts: bool = False
+) -> Fraction:
     """A number, or text that `measure` reads, in its base unit. The one way of every quantity in files.
 
-    Raises a refusal.
+    Raises a refusal, whose hint keeps to the bounds; `parts`: a number need not be whole.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str) or value in (math.inf, -math.inf):
         raise refusal("wrong-type", f"must be a {measure.noun} such as {measure.example}, not {quote(value)}")
     try:
         return measure.read(str(value))
     except QuantityError as error:
-        raise refusal(error.code, error.message, error.hint) from error
+        hint = _hint_within(str(value), error, measure, (low, high), parts=parts)
+        raise refusal(error.code, error.message, hint) from error
+
+
+def _hint_within(
+    text: str, error: QuantityError, measure: Measure, bounds: tuple[float, float], *, parts: bool
+) -> str | None:
+    """The hint of an unknown unit; where the value that it says to write is beyond the bounds, one that is not."""
+    low, high = bounds
+    rewritten = (error.hint or "").removeprefix("write ")
+    number, unit = split_quantity(rewritten)
+    if not error.unit or unit not in measure.units or low <= measure.read(f"{number}{unit}") <= high:
+        return error.hint
+    number, unit = split_quantity(text)
+    if parts and unit == "m" and "/" not in number and low <= (thousandths := Fraction(number) / 1000) <= high:
+        return f"write {float(thousandths):g}{f', or {float(100 * thousandths):g}%' if high <= 1 else ''}"
+    return f"write a {measure.noun} from {low:.12g} to {high:.12g}"
 
 
 def _number_schema(measure: Measure, number: JsonSchemaValue, bounds: JsonSchemaValue) -> JsonSchemaValue:
@@ -94,7 +123,7 @@ class Whole(Checked):
         return self.measure.noun.title().replace(" ", "")
 
     def check(self, value: object) -> int:
-        number = read_number(value, self.measure)
+        number = read_number(value, self.measure, self.low, self.high)
         if number.denominator != 1:
             hint = f"write {round(100 * number)}" if self.measure is PERCENT and number < 1 else None
             raise refusal("wrong-type", f"must be a whole number, not {quote(value)}", hint)
@@ -120,7 +149,7 @@ class Number(Checked):
     measure: Measure = NUMBER
 
     def check(self, value: object) -> float:
-        number = float(read_number(value, self.measure))
+        number = float(read_number(value, self.measure, self.low, self.high, parts=True))
         if not self.low <= number <= self.high:
             low, high = (f"{100 * one:g}%" if self.measure is SHARE else f"{one:.12g}" for one in (self.low, self.high))
             message = f"must be from {low} to {high}, not {quote(value)}"

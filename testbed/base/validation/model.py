@@ -10,11 +10,15 @@ Sections whose keys depend on their `kind` (`by_kind`) have a class for each kin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import PydanticCustomError
+
+if TYPE_CHECKING:
+    from testbed.base.yaml.document import Document
+    from testbed.base.yaml.paths import Path
 
 
 class SpecModel(BaseModel):
@@ -31,10 +35,13 @@ class SpecModel(BaseModel):
     ELSEWHERE: ClassVar[Mapping[str, str | Mapping[str, str]]] = {}
 
 
-def refusal(code: str, message: str, hint: str | None = None, *, key: str = "") -> PydanticCustomError:
+def refusal(
+    code: str, message: str, hint: str | Callable[[Document, Path], str | None] | None = None, *, key: str = ""
+) -> PydanticCustomError:
     """The exception by which a field's type refuses a value, naming the code of the problem.
 
-    `key`: the problem is with this key of the value, which is a mapping, rather than with the whole of it.
+    `hint` may be what makes one for the value's place in its file, where it depends on other values there. `key`: the
+    problem is with this key of the value, which is a mapping, rather than with the whole of it.
     """
     context = {"code": code, "message": message, "hint": hint or "", "key": key}
     return PydanticCustomError("refusal", "{message}", context)

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated
 
 from pydantic.json_schema import JsonSchemaValue
 
 from testbed.base.units import BDPS, BYTES, COUNT, TIME, ByteCount, Duration, parse_bdp, split_quantity
-from testbed.base.validation.fields import MAX_DURATION, Checked, Text, Whole, read_quantity
+from testbed.base.validation.fields import MAX_DURATION, Checked, Quantity, Text, Whole, read_quantity
 from testbed.base.validation.model import refusal
 from testbed.base.yaml.paths import quote
 
 MAX_SIZE = ByteCount.parse("1000GB")
 MAX_BDP = 1_000_000.0
 MAX_RANK = 1_000_000
+MAX_FABRIC_TIME = Duration.parse("1s")
+"""The longest time that a real network can be meant to have: the way to a satellite and back is half of it."""
+_NS_A_METRE = 5
+"""The time of light in a metre of fibre or copper."""
 _LONGEST_PATH = 1024
 _PLAIN_BYTES = BYTES.counted_in("B").called("size", "16MB or 64bdp")
 _RANKS = COUNT.called("number of ranks", "4, or a list such as [0, 1]")
@@ -61,6 +67,48 @@ class Span(Checked):
     def json_schema(self) -> JsonSchemaValue:
         text = {"type": "string", "pattern": TIME.pattern(), "examples": ["200ms"]}
         return text if self.low_ns else {"anyOf": [text, {"enum": [0, "0"]}]}
+
+
+@dataclass(frozen=True, slots=True)
+class FabricTime(Checked):
+    """A time of the real network with its unit, such as a link's delay; zero where `zero` says so."""
+
+    zero: bool = False
+
+    @property
+    def type_name(self) -> str:
+        return "Span" if self.zero else Duration.__name__
+
+    def check(self, value: object) -> Duration:
+        time = read_quantity(value, Duration)
+        if not time and not self.zero:
+            raise refusal("out-of-range", "the duration must be more than zero")
+        if time > MAX_FABRIC_TIME:
+            message = f"a time of the real network is at most {MAX_FABRIC_TIME}, not {quote(value)}"
+            raise refusal(
+                "out-of-range",
+                message,
+                lambda _, path: fabric_time_hint(str(value), of_cable=path[-1:] in (("delay",), ("value",))),
+            )
+        return time
+
+    def json_schema(self) -> JsonSchemaValue:
+        return Span().json_schema() if self.zero else Quantity(Duration, MAX_DURATION).json_schema()
+
+
+def fabric_time_hint(text: str, *, of_cable: bool) -> str:
+    """Return what to write instead of a time too long for a real network; `of_cable`: a length may be meant."""
+    number, unit = split_quantity(text)
+    if unit == "m":
+        cable = Duration(max(1, round(Fraction(number) * _NS_A_METRE)))
+        written, ms = str(cable).replace(" ", ""), Fraction(number) * 10**6
+        of_ms = f", such as {number}ms" if ms <= MAX_FABRIC_TIME.ns else ""
+        by_length = f"; for {number} m of cable, 5 ns a metre, write {written}"
+        return f"m is minutes{by_length if of_cable else ''}; milliseconds are ms{of_ms}"
+    return "links and devices take from ns to ms, such as 500ns; the lab's longer times follow from the time scale"
+
+
+FabricTimeField = Annotated[Duration, FabricTime()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from testbed.base.validation.fields import (
     written_switch,
 )
 from testbed.base.validation.model import SpecModel, refusal
+from testbed.base.validation.quantities import FabricTimeField
 from testbed.base.yaml.paths import quote
 
 Model = TypeVar("Model", bound=SpecModel)
@@ -101,7 +102,8 @@ def _value(item: Key, kind: Any) -> Any:
     if kind is float:
         share = item.measure is SHARE
         return Annotated[float, Share(item.low, item.high) if share else Number(item.low, item.high)]
-    return {bool: Flag, Duration: DurationField, Rate: RateField, int: Annotated[int, whole(item)]}[kind]
+    time = FabricTimeField if item.of_fabric else DurationField
+    return {bool: Flag, Duration: time, Rate: RateField, int: Annotated[int, whole(item)]}[kind]
 
 
 def whole(item: Key) -> Whole:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import TestbedError
 from testbed.base.linux.port_counters import PortCounters
-from testbed.base.units import SHARE, Duration, QuantityError, Rate, split_quantity
+from testbed.base.units import SHARE, Duration, QuantityError, Rate, part_of_rate_hint, split_quantity
+from testbed.base.validation.quantities import MAX_FABRIC_TIME, fabric_time_hint
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl, LinkDirection, WireValues, declared_values
 from testbed.lab.core.deploy.links.recorded import WireChange, read_link_state
 from testbed.lab.core.deploy.links.words import TITLES, changed_words, value_text
@@ -43,7 +44,10 @@ def link_change(
         chosen |= _chosen_rate(rate, lab_rate=lab_rate)
     for name, text in (("delay", delay), ("jitter", jitter)):
         if text is not None:
-            chosen[name] = _quantity(Duration, f"--{name}", text)
+            chosen[name] = time = _quantity(Duration, f"--{name}", text)
+            if time.value > MAX_FABRIC_TIME.value:
+                message = f"--{name} {text}: a time of the real network is at most {MAX_FABRIC_TIME}"
+                raise wrong(message, fabric_time_hint(text, of_cable=name == "delay"))
     for name, text in (("loss", loss), ("corruption", corruption)):
         if text is not None:
             chosen[name] = parse_share(f"--{name}", text)
@@ -54,6 +58,8 @@ def link_change(
 
 
 def _chosen_rate(rate: str, *, lab_rate: bool) -> dict[str, Any]:
+    if not lab_rate and (hint := part_of_rate_hint(rate)) is not None:
+        raise wrong(f"--rate {rate}: the rate has no unit", hint)
     if split_quantity(rate)[1] not in SHARE.units:
         return {"lab_rate" if lab_rate else "rate": _quantity(Rate, "--rate", rate)}
     if lab_rate:
@@ -68,6 +74,8 @@ def parse_share(option: str, text: str, *, most: float = 1) -> float:
     except QuantityError as error:
         raise wrong(f"{option} {text}: {error}", error.hint) from error
     if share and split_quantity(text) == (text.strip(), "") and "/" not in text:
+        if share > most:
+            raise wrong(f"{option} {text}: is more than all", f"write {share:g}%, or {share:g}/100")
         raise wrong(f"{option} {text}: of a hundred, or of one?", f"write {share:g}%, or {100 * share:g}%")
     if not 0 <= share <= most:
         raise wrong(f"{option} {text}: must be from 0% to 100%")

@@ -12,7 +12,7 @@ from pydantic.json_schema import JsonSchemaValue
 
 from testbed.base.errors import Problem
 from testbed.base.names import PLANE_LETTERS
-from testbed.base.units import RATE, SHARE, Duration, Rate, split_quantity
+from testbed.base.units import RATE, SHARE, Duration, Rate, part_of_rate_hint, split_quantity
 from testbed.base.validation.fields import (
     MAX_RATE,
     Checked,
@@ -30,7 +30,7 @@ from testbed.base.validation.fields import (
     read_number,
 )
 from testbed.base.validation.model import SpecModel, refusal
-from testbed.base.validation.quantities import Span
+from testbed.base.validation.quantities import FabricTime, Span
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, quote
 from testbed.lab.core.schema.endpoints import Endpoint
@@ -46,7 +46,7 @@ MOST_LOOPED = 62
 """The most switches that a loop has beside its first one: it is shorter than the default time to live."""
 MOST_VLS = 15
 _LONGEST_TARGET = 128
-_Time = Annotated[Duration, Span()]
+_WireTime = Annotated[Duration, FabricTime(zero=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,8 @@ class _LinkRate(Checked):
             if read_number(value, SHARE) <= 0:
                 raise refusal("out-of-range", f"a rate of {value} is no rate", "silent: true, or down: true")
             return value.replace(" ", "")
+        if (hint := part_of_rate_hint(str(value))) is not None and not isinstance(value, bool):
+            raise refusal("no-unit", f"the rate {value} has no unit", hint)
         parse_quantity(value, Rate, MAX_RATE)
         return str(value).replace(" ", "")
 
@@ -125,8 +127,8 @@ class LinkSetSpec(SpecModel):
     rate: Written[Annotated[str, _LinkRate()]] = Field(
         default=None, description="Sets the rate: 50% of what is declared, or 100G."
     )
-    delay: Written[_Time] = Field(default=None, description="Sets the one-way delay, in fabric time.")
-    jitter: Written[_Time] = Field(default=None, description="Says how much the delay varies, in fabric time.")
+    delay: Written[_WireTime] = Field(default=None, description="Sets the one-way delay, in fabric time.")
+    jitter: Written[_WireTime] = Field(default=None, description="Says how much the delay varies, in fabric time.")
     loss: Written[Annotated[float, Share()]] = Field(
         default=None, description="Gives the share of packets lost, such as 1%."
     )

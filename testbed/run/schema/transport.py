@@ -83,7 +83,9 @@ def resolve_transport(
     for key, rule in declared.names.items():
         if key in values and not rule.pattern.fullmatch(values[key]):
             message = f"{quote(values[key])} cannot name a {rule.noun}: {rule.example}"
-            problems.append(document.problem("bad-name", (*path, key), message))
+            lower = str(values[key]).lower()
+            hint = f"write {lower}" if rule.pattern.fullmatch(lower) else None
+            problems.append(document.problem("bad-name", (*path, key), message, hint=hint))
     problems.extend(_problems(document, path, declared.conflicts(values)))
     return Transport(
         kind=TransportKind(kind),

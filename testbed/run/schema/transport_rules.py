@@ -5,10 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from testbed.lab.core.model.tcp import DEFAULT_TCP_CC, FALLBACK_TCP_CC
+from testbed.base.names import choice_hint
+from testbed.lab.core.model.tcp import DEFAULT_TCP_CC, TCP_CCS
 from testbed.workload.parameters import Parameter, flag, number, whole
+
+if TYPE_CHECKING:
+    from testbed.protocols.congestion.controller import FlowController
 
 ATOMIC_BYTES = 8
 """The size of an atomic operation (InfiniBand volume 1, section 9.4.5)."""
@@ -116,6 +122,45 @@ def roce_conflicts(values: Values) -> Iterator[Conflict]:
             owner = next((one.name for one in CONTROLLERS.values() if name in one.defaults), None)
             message = f"{controller.name} has no such parameter"
             yield Conflict(key=key, message=message, hint=f"cc: {owner}" if owner else None, of_key=True)
+    yield from _parameter_conflicts(values, controller)
+
+
+def _parameter_conflicts(values: Values, controller: FlowController) -> Iterator[Conflict]:
+    """Find parameters of a congestion control with which it cannot work."""
+    from testbed.protocols.congestion.controller import FlowSettings
+    from testbed.protocols.errors import UsageError
+
+    chosen = values.get("parameters") or next(iter(controller.parameter_sets), "")
+    defaults = controller.values.get(chosen, controller.defaults)
+    written = {key.removeprefix(CC_PREFIX): value for key, value in values.items() if key.startswith(CC_PREFIX)}
+    left = {name: value for name, value in written.items() if name in controller.defaults and value is not None}
+    while left and chosen in controller.parameter_sets:
+        try:
+            controller.make(FlowSettings(**_ANY_FLOW, parameters=chosen, overrides=left))
+        except UsageError as error:
+            name = next((one for one in left if str(error).startswith(f"{one} ")), next(reversed(left)))
+            value = left.pop(name)
+            hint = f"the default is {_as_written(defaults[name])}"
+            if value > 1 and str(error).endswith("at most 1"):
+                hint = f"write {1 / Fraction(value).limit_denominator(1000)}"
+            yield Conflict(key=CC_PREFIX + name, code="out-of-range", message=str(error), hint=hint)
+        else:
+            return
+
+
+_ANY_FLOW: dict[str, Any] = {
+    "link_rate_bps": 100_000_000_000,
+    "base_rtt_ns": 10_000,
+    "time_scale": 1.0,
+    "mtu_bytes": 4096,
+}
+"""The facts of a flow, which its parameters need not fit."""
+
+
+def _as_written(number: float) -> str:
+    """Return a number as a file has it; a part of one, such as 1/256, as that."""
+    part = Fraction(number).limit_denominator(1 << 20)
+    return str(part) if part.numerator == 1 and part.denominator > 100 and float(part) == number else f"{number:.12g}"
 
 
 def _initiator_conflicts(values: Values, dynamic: str) -> Iterator[Conflict]:
@@ -132,6 +177,10 @@ def infiniband_conflicts(values: Values) -> Iterator[Conflict]:
     """Find what does not go together of InfiniBand's transport."""
     yield from path_mtu_conflicts(values.get("path_mtu"))
     yield from _initiator_conflicts(values, "dc")
+    if values.get("cc") == "ccti":
+        from testbed.protocols.congestion.registry import CONTROLLERS
+
+        yield from _parameter_conflicts(values, CONTROLLERS["ccti"])
     if values.get("service") != "ud":
         return
     for key in _OF_CONNECTIONS:
@@ -140,14 +189,17 @@ def infiniband_conflicts(values: Values) -> Iterator[Conflict]:
             yield Conflict(key=key, message=message, hint="remove the key, or service: rc", of_key=True)
 
 
-_OF_KERNELS = (None, DEFAULT_TCP_CC, FALLBACK_TCP_CC, "dctcp", "bbr")
-"""Congestion controls that TCP has: of any other name the registries of our transports are asked."""
+TCP_CC_RULE = NameRule(
+    pattern=re.compile(r"[a-z][a-z0-9_-]{0,14}"), noun="congestion control", example="such as cubic, dctcp, bbr"
+)
+_OF_THIS_KERNEL = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+"""Lists what this kernel has, modules that are loaded among it, whoever wrote them."""
 
 
 def tcp_conflicts(values: Values) -> Iterator[Conflict]:
-    """Find a congestion control that is of one of our transports, and of no kernel's TCP."""
+    """Find a congestion control that is of no kernel's TCP, as far as is known, and may be of one of our transports."""
     cc = values.get("cc")
-    if cc in _OF_KERNELS:
+    if cc is None or cc in TCP_CCS or not TCP_CC_RULE.pattern.fullmatch(cc):
         return
     from testbed.protocols.congestion.registry import CONTROLLERS as OF_ROCE
     from testbed.protocols.uet.congestion.registry import CONTROLLERS as OF_UET
@@ -157,6 +209,13 @@ def tcp_conflicts(values: Values) -> Iterator[Conflict]:
             hint = f"transport: {{kind: {kind}, cc: {cc}}}; TCP's are the kernel's, such as {DEFAULT_TCP_CC}"
             yield Conflict(key="cc", message=f"{cc} is a congestion control of {kind}, not of TCP", hint=hint)
             return
+    try:
+        here = _OF_THIS_KERNEL.read_text().split()
+    except OSError:
+        here = []
+    if cc not in here:
+        meant = choice_hint(cc, dict.fromkeys((*TCP_CCS, *here)))
+        yield Conflict(key="cc", code="unknown-value", message=f"TCP has no congestion control {cc!r}", hint=meant)
 
 
 def nvme_conflicts(values: Values) -> Iterator[Conflict]:

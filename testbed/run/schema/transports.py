@@ -17,6 +17,7 @@ from testbed.run.schema.transport_rules import (
     ATOMIC_BYTES,
     ATOMIC_VERBS,
     PLANNED,
+    TCP_CC_RULE,
     TRAFFIC_CLASS_RULE,
     Conflict,
     NameRule,
@@ -166,11 +167,7 @@ _TCP = TransportDeclaration(
     ),
     names={
         "traffic_class": TRAFFIC_CLASS_RULE,
-        "cc": NameRule(
-            pattern=re.compile(r"[a-z][a-z0-9_-]{0,14}"),
-            noun="congestion control",
-            example="such as cubic, dctcp, bbr",
-        ),
+        "cc": TCP_CC_RULE,
     },
     timed=True,
     conflicts=tcp_conflicts,

@@ -46,7 +46,13 @@ class MatrixValues(Checked):
         if not isinstance(value, list):
             raise refusal("wrong-type", f"must be a list, not {quote(value)}", as_list(value))
         if not 1 <= len(value) <= MAX_VALUES:
-            raise refusal("out-of-range", f"a key of the matrix has 1 to {MAX_VALUES} values, not {len(value)}")
+            hint = (
+                f"leave out all but {MAX_VALUES}, or divide them among files"
+                if value
+                else "list one, or remove the key"
+            )
+            message = f"a key of the matrix has 1 to {MAX_VALUES} values, not {len(value)}"
+            raise refusal("out-of-range", message, hint)
         values = tuple(MatrixValue().check(item) for item in value)
         if len({(type(item) is bool, item) for item in values}) != len(values):
             raise refusal("contradiction", "a value stands twice in the list")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
-from testbed.base.errors import LabNotFound, TestbedError
+from testbed.base.errors import CapabilityError, Finding, LabNotFound, TestbedError
 from testbed.lab.core.deploy.interruption import uninterrupted
 from testbed.lab.core.deploy.lifecycle import DEFAULT_TIMEOUT_S, DeployOptions, deploy_lab, destroy_lab
 from testbed.lab.core.deploy.live import RunningLab
@@ -19,7 +19,7 @@ from testbed.lab.core.drivers.probing.machine_probe import clock
 from testbed.run.machine.load import keep_reading
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.traffic import lab_transports
-from testbed.run.schema.model import TopologyRef
+from testbed.run.schema.model import Scenario, TopologyRef, Transport
 from testbed.run.sweep.points import Sweep, topology_key
 from testbed.run.sweep.scales import ScenarioScales, without_scale
 from testbed.run.transports.registry import transport_class
@@ -62,6 +62,7 @@ class ScenarioLabs:
     def __init__(self, sweep: Sweep, state: StateDirectory, options: LabOptions) -> None:
         self._points = sweep.points
         self._said: set[str] = set()
+        self._reader = sweep.reader
         self._load = sweep.reader.load_topology
         self._scales = ScenarioScales(sweep.points, sweep.labs, state)
         self._state = state
@@ -119,7 +120,21 @@ class ScenarioLabs:
         for point in self._points:
             if topology_key(point.topology) == key:
                 for transport in point.scenario.transports:
-                    transport_class(transport.kind).check_machine(transport)
+                    try:
+                        transport_class(transport.kind).check_machine(transport)
+                    except CapabilityError as error:
+                        raise self._placed(error, point.scenario, transport) from None
+
+    def _placed(self, error: CapabilityError, scenario: Scenario, transport: Transport) -> CapabilityError:
+        """Return the error with its place in the scenario's file, where it is about the congestion control there."""
+        if error.missing != transport.cc or transport != scenario.transport:
+            return error
+        message = f"this kernel has no congestion control {transport.cc!r}"
+        finding = Finding(code="unfit", keys=("transport", "cc"), message=message, hint=error.hint)
+        (problem,) = self._reader.explain([(scenario, finding)]).problems
+        if problem.position is None:
+            return error
+        return CapabilityError(str(replace(problem, hint=None)), missing=error.missing, hint=error.hint)
 
     def _warn_of_transports(self, lab: RunningLab) -> None:
         """Tell what the points on this lab may have and hardly mean, each sentence once."""

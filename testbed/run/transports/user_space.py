@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from testbed.base.errors import ScenarioError
+from testbed.base.units import Duration
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.link_delays import PathModel
 from testbed.lab.core.plan.user_space.marks import control_dscp
@@ -40,7 +41,22 @@ class UserSpaceTransport(LabTransport):
             try:
                 self.check_config(any_nic)
             except (UsageError, TypeError) as error:
+                what, _, bounds = str(error).partition("; it can be ")
+                if what.startswith("base_rtt_ns ") and bounds:
+                    raise self._beyond_base_rtt(bounds) from None
                 raise ScenarioError(f"transport: {error}") from None
+
+    def _beyond_base_rtt(self, bounds: str) -> ScenarioError:
+        """Return the error about a base RTT that the transport cannot have in the lab; `bounds` are "LEAST to MOST"."""
+        k, kind = self.lab.plan.k, self.transport.kind
+        least, most = (int(bound) for bound in bounds.split(" to "))
+        taken = f"{Duration(least)} to {Duration(most)}"
+        message = f"the base RTT is {Duration(self.base_rtt_ns)} in lab time (k = {k:g}); {kind} takes {taken}"
+        longest = str(Duration(int(most / k))).replace(" ", "")
+        hint = f"at this k, qos.base_rtt of the topology can be {longest} at most; or a smaller scale.time"
+        if self.base_rtt_ns < least:
+            hint = f"qos.base_rtt of the topology can be {str(Duration(-int(-least // k))).replace(' ', '')} at least"
+        return ScenarioError(message, hint=hint, keys=("topology",))
 
     @abstractmethod
     def check_config(self, nic: PortPlan) -> None:

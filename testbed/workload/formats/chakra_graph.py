@@ -103,7 +103,8 @@ class _Combiner:
             node.integers[key] for trace in traces for node in trace.nodes for key in _PEERS if key in node.integers
         }
         peers |= {rank for ranks in (groups or {}).values() for rank in ranks}
-        self.first = first_number(peers, len(traces)) or (first if 0 not in peers else 0)
+        counted = first_number(peers, len(traces)) if len(traces) > 1 else 0  # of one alone, its file says it
+        self.first = counted or (first if 0 not in peers else 0)
         """The number of the first rank among peers and in groups."""
         self.groups = {name: [rank - self.first for rank in ranks] for name, ranks in (groups or {}).items()}
         self.peak_ops_per_s = peak_ops_per_s
@@ -212,6 +213,14 @@ class _Combiner:
             self._fault(rank, node, "wrong-rank", f"has {own} {node.integers[own]} in the trace of rank {rank}")
             return None
         peer -= self.first
+        if peer >= len(self.traces):
+            last, are = (
+                len(self.traces) - 1 + self.first,
+                "is 1" if len(self.traces) == 1 else f"are {len(self.traces)}",
+            )
+            message = f"has {other} {peer + self.first}, whose trace is missing: there {are}, up to rank {last}"
+            self._fault(rank, node, "missing-rank", message)
+            return None
         if not 0 <= peer < len(self.traces) or peer == rank:
             message = f"has {other} {peer + self.first}: it must be another of the {len(self.traces)} ranks"
             self._fault(rank, node, "unknown-rank", message)

@@ -119,7 +119,7 @@ def decode_connection_matrix(text: str, *, file: str, name: str, unbounded_bytes
                     "unbounded-flow",
                     f"{one.name} has size 0: it never ends",
                     at=one.position,
-                    hint="write a size in bytes, or import with a size for flows without end",
+                    hint="write a size in bytes, or give such flows one: workload.unbounded_bytes, such as 1MB",
                 )
     faults.check()
     try:

@@ -36,6 +36,9 @@ def test_options(options: dict[str, Any], change: LinkChange) -> None:
     [
         ({}, "nothing to change"),
         ({"loss": "0.01"}, "of a hundred, or of one?"),
+        ({"loss": "5"}, "is more than all"),
+        ({"rate": "0.5"}, "has no unit"),
+        ({"delay": "200m"}, "at most 1 s"),
         ({"loss": "101%"}, "from 0% to 100%"),
         ({"loss": "-1%"}, "from 0% to 100%"),
         ({"loss": "1 pct"}, "unknown unit 'pct'"),
@@ -56,6 +59,24 @@ def test_wrong_options_are_named(options: dict[str, Any], words: str) -> None:
         link_change(**options)
     assert words in raised.value.message
     assert raised.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("option", "wrong", "hint", "rewritten"),
+    [
+        ("loss", "5", "write 5%, or 5/100", ("5%", "5/100")),
+        ("loss", "0.5", "write 0.5%, or 50%", ("0.5%", "50%")),
+        ("rate", "0.5", "write 50% (of the link), or 0.5G", ("50%", "0.5G")),
+        ("rate", "1/2", "write 50%", ("50%",)),
+        ("delay", "200m", "m is minutes; for 200 m of cable, 5 ns a metre, write 1us", ("1us",)),
+    ],
+)
+def test_hints_can_be_followed(option: str, wrong: str, hint: str, rewritten: tuple[str, ...]) -> None:
+    with pytest.raises(TestbedError) as raised:
+        link_change(**{option: wrong})
+    assert (raised.value.hint or "").startswith(hint)
+    for value in rewritten:
+        link_change(**{option: value})
 
 
 def test_shares() -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from testbed.base.errors import CapabilityError
+from testbed.endpoints.worker.streams import tcp_socket
 from testbed.lab.core.deploy.lifecycle import DeployOptions
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.model import Lab
@@ -144,3 +146,23 @@ def test_a_scale_that_a_point_asks_for_is_that_of_its_lab(machine: Machine) -> N
 def test_a_lab_that_somebody_else_has_destroyed_meanwhile_is_no_error(machine: Machine) -> None:
     run(machine, lambda: machine.destroy(machine.state.names()[0], machine.state))
     assert machine.state.names() == []
+
+
+def test_a_congestion_control_that_this_kernel_lacks_is_refused_at_its_place(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tcp_socket, "has_congestion_control", lambda name: False)
+    file = tmp_path / "sc.yml"
+    topology = "topology: {inline: {name: lab, fabric: {design: rail-optimized, hosts: 2, gpus: 1, spines: 1}}}"
+    file.write_text(
+        f"name: sc\n{topology}\ntransport: {{kind: tcp, cc: vegas}}\nworkload: {{kind: incast, bytes: 1MB}}\n"
+    )
+    sweep = read_sweep(file)
+    with (
+        ScenarioLabs(sweep, machine.state, LabOptions()) as labs,
+        pytest.raises(CapabilityError, match=r"sc\.yml:3:28: unfit: transport\.cc: .* no congestion control") as caught,
+    ):
+        labs(sweep.points[0].topology)
+    assert caught.value.missing == "vegas"
+    assert "doctor" in (caught.value.hint or "")
+    assert not machine.deployed

@@ -1,13 +1,16 @@
 """Windows of a few packets, where a lab's links have no delays: they are sprayed badly, which is told before a run."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from testbed.base.errors import SpecError
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.run.schema.model import Transport, TransportKind
+from testbed.run.sweeps import read_sweep
 from testbed.run.transports.registry import transport_on
 
 POD = """
@@ -51,3 +54,25 @@ def test_nor_where_nothing_is_sprayed_or_no_window_is_of_a_round_trip() -> None:
     assert told(paths="single") == []
     assert told(options={"mode": "ROD"}) == []
     assert told(cc="rccc") == [] == told(cc="none")
+
+
+def test_a_base_rtt_that_a_transport_cannot_have_says_what_it_can_be(tmp_path: Path) -> None:
+    topology = (
+        "topology:\n  inline: {name: lab, scale: {time: 5000}, fabric: {design: rail-optimized, hosts: 2, gpus: 1,"
+        " spines: 1}, qos: {preset: uec, base_rtt: BASE}}\n"
+    )
+    file = tmp_path / "sc.yml"
+
+    def check(base_rtt: str) -> None:
+        text = f"name: sc\n{topology}transport: {{kind: uet}}\nworkload: {{kind: incast, bytes: 10kB}}\n"
+        file.write_text(text.replace("BASE", base_rtt))
+        sweep = read_sweep(file)
+        lab = sweep.lab_of(sweep.points[0])
+        planned: Any = SimpleNamespace(name="lab", model=lab, plan=plan_lab(lab, k=5000.0))
+        sweep.prepare(sweep.points, lambda point: transport_on(planned, point.scenario.transport))
+
+    with pytest.raises(SpecError, match=r"sc\.yml:3:3: unfit: topology: the base RTT is 500 s .* takes 1 us to 100 s"):
+        check("100ms")
+    with pytest.raises(SpecError, match="can be 20ms at most"):
+        check("100ms")
+    check("20ms")

@@ -57,7 +57,7 @@ class LoadBalancing:
         None,
         measure=BYTES,
     )
-    gap: Duration = key("Gives the flowlet gap in real time, such as 50us.", Duration(50_000))
+    gap: Duration = key("Gives the flowlet gap in real time, such as 50us.", Duration(50_000), of_fabric=True)
     hash: HashEngine = key(
         "Says who hashes, ebpf or kernel (fib_multipath_hash_policy 3) as a cross-check; or which fields of a packet,"
         " such as {fields: [source, destination, roce_qp]}.",
@@ -118,7 +118,9 @@ class QosProfile:
         hint="write {detect: 200ms, restore: 200ms}",
     )
     base_rtt: Duration | None = key(
-        "Gives the real base RTT that bdp is made of; by default it is modelled from the longest path.", None
+        "Gives the real base RTT that bdp is made of; by default it is modelled from the longest path.",
+        None,
+        of_fabric=True,
     )
 
     def class_of(self, dscp: int) -> TrafficClass:

@@ -14,10 +14,8 @@ from pydantic.json_schema import JsonSchemaValue
 
 from testbed.base.units import BYTES, Duration
 from testbed.base.validation.fields import (
-    MAX_DURATION,
     AutoOff,
     Checked,
-    DurationField,
     OneOf,
     OrShort,
     Quantity,
@@ -25,10 +23,10 @@ from testbed.base.validation.fields import (
     TrueOrFalse,
     Whole,
     Written,
-    parse_quantity,
     switch_word,
 )
 from testbed.base.validation.model import SpecModel, refusal
+from testbed.base.validation.quantities import FabricTime, FabricTimeField
 from testbed.base.validation.sections import Types, declared_by, written
 from testbed.lab.core.fabric import NicParams, RailParams, UplinkParams
 from testbed.lab.core.fabric.forwarding.next_hops import MAX_ECMP
@@ -49,11 +47,11 @@ RdmaKind = Annotated[str, OneOf(tuple(Rdma))]
 class DelaySpec(SpecModel):
     """`delay: {value: 500ns, jitter: 50ns, by: auto}`; `delay: 500ns` for short."""
 
-    value: DurationField = Field(description="Gives the one-way delay of the real link, such as 500ns.")
+    value: FabricTimeField = Field(description="Gives the one-way delay of the real link, such as 500ns.")
     by: Annotated[Literal["auto", "kernel", "endpoint", "ignore"], OneOf(tuple(DelayBy))] = Field(
         default="auto", description="Says who realises the delay."
     )
-    jitter: Written[DurationField] = Field(
+    jitter: Written[FabricTimeField] = Field(
         default=None, description="Says how much the delay varies either way, such as 50ns."
     )
 
@@ -72,16 +70,19 @@ class BfdSpec(SpecModel):
     )
 
 
+_TIME = FabricTime()
+
+
 class _OrDuration(OrShort):
     """A mapping, or just a duration for its `value`."""
 
     model = DelaySpec
 
     def read(self, value: object) -> object:
-        return DelaySpec.model_construct(value=parse_quantity(value, Duration, MAX_DURATION))
+        return DelaySpec.model_construct(value=_TIME.check(value))
 
     def short_schema(self) -> list[JsonSchemaValue]:
-        return [Quantity(Duration, MAX_DURATION).json_schema()]
+        return [_TIME.json_schema()]
 
 
 DelayField = Annotated[DelaySpec, _OrDuration()]

@@ -17,7 +17,6 @@ from testbed.base.validation.fields import (
     MAX_DURATION,
     AutoOff,
     Checked,
-    DurationField,
     Flag,
     Length,
     OneOf,
@@ -32,6 +31,7 @@ from testbed.base.validation.fields import (
     switch_word,
 )
 from testbed.base.validation.model import SpecModel, refusal
+from testbed.base.validation.quantities import FabricTimeField
 from testbed.base.yaml.paths import quote
 from testbed.lab.core.model import (
     SCALE_UP_PRESETS,
@@ -220,7 +220,7 @@ class MemoryPoolSpec(SpecModel):
         default=None,
         description="Gives what the memory of a device reads and writes, both together; 512G by default.",
     )
-    latency: Written[DurationField] = Field(
+    latency: Written[FabricTimeField] = Field(
         default=None,
         description="Gives the time from a request at a device until its answer may go; 250ns by default.",
     )
@@ -264,7 +264,7 @@ class ScaleUpSpec(SpecModel):
     switch_ports: Written[Annotated[int, Whole(1, 1_000_000)]] = Field(
         default=None, description="Gives the ports of a plane's switch, which sizing is checked against."
     )
-    rtt: Written[DurationField] = Field(
+    rtt: Written[FabricTimeField] = Field(
         default=None,
         description="Gives the round trip of a smallest transaction, from a GPU to another and back; 1us by default.",
     )

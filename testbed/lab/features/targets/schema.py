@@ -13,7 +13,6 @@ from testbed.base.errors import Problem
 from testbed.base.units import ByteCount
 from testbed.base.validation.fields import (
     Checked,
-    DurationField,
     Entries,
     NodeName,
     OneOf,
@@ -24,6 +23,7 @@ from testbed.base.validation.fields import (
     Written,
 )
 from testbed.base.validation.model import SpecModel, refusal
+from testbed.base.validation.quantities import FabricTimeField
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path
 from testbed.lab.core.fabric.networks import TargetParams
@@ -63,7 +63,7 @@ class MediumSpec(SpecModel):
     rate: Written[RateField] = Field(
         default=None, description="Gives how fast it reads and writes in all; by default it is no limit."
     )
-    latency: Written[DurationField] = Field(
+    latency: Written[FabricTimeField] = Field(
         default=None, description="Gives how long a command takes before its data moves; by default no time."
     )
     depth: Written[Annotated[int, Whole(1, MAX_DEPTH)]] = Field(

@@ -123,6 +123,14 @@ def test_traces_and_their_peers_may_count_from_1(tmp_path: Path) -> None:
         load_workload(tmp_path / "t")
 
 
+def test_a_trace_alone_says_whose_is_missing(tmp_path: Path) -> None:
+    for own, peer in ((0, 1), (0, 3), (1, 2)):
+        (tmp_path / f"t{peer}.{own}.et").write_bytes(trace(node(0, SEND, comm_src=own, comm_dst=peer, comm_size=9)))
+        missing = rf"missing-rank: .*has comm_dst {peer}, whose trace is missing: there is 1, up to rank {own}"
+        with pytest.raises(SpecError, match=missing):
+            load_workload(tmp_path / f"t{peer}.{own}.et")
+
+
 def test_a_trace_without_a_number_is_alone(tmp_path: Path) -> None:
     assert load(tmp_path, trace(node(0, COMP, us=1)), name="one.et").ranks == 1
 

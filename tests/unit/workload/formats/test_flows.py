@@ -35,6 +35,7 @@ def test_flows_without_end_need_a_size() -> None:
     with pytest.raises(SpecError) as refused:
         decode_connection_matrix(text, file="x.cm", name="x")
     assert codes(refused.value) == ["unbounded-flow"]
+    assert "workload.unbounded_bytes" in str(refused.value)
     assert decode_connection_matrix(text, file="x.cm", name="x", unbounded_bytes=77).steps == (flow(0, 0, 1, 77),)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Annotated
 
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -19,21 +18,20 @@ from pydantic_core import CoreSchema, core_schema
 
 from testbed.base.datapath.abi import FIVE_TUPLE
 from testbed.base.names import nearest
-from testbed.base.units import BDPS, BYTES, TIME, ByteCount, Measure, Rate, parse_bdp, split_quantity
+from testbed.base.units import BDPS, BYTES, ByteCount, Measure, parse_bdp
 from testbed.base.validation.fields import Checked, Entries, Name, OneOf, Section, Written, read_quantity
 from testbed.base.validation.model import SpecModel, refusal
 from testbed.base.validation.sections import Types, declared_by, whole, written
 from testbed.base.yaml.paths import quote
 from testbed.lab.core.fabric import QOS_PRESETS
 from testbed.lab.core.model import Depth, DepthUnit, HashEngine, HashField, NodeKind, QosProfile, Role, TrafficClass
+from testbed.lab.core.schema.qos.depth_hints import depth_hint
 
 HOST_TIER = "host"
 TIERS = (HOST_TIER, *(role.value for role in Role))
 MAX_BYTES = 4_000_000_000
 """Counters of the data path have 32 bits."""
 MAX_BDP = 10_000.0
-_EXAMPLE_RATE = Rate.parse("400G")
-_EXAMPLE_BUFFER = ByteCount.parse("16MB")
 
 DSCP_NAMES = {
     **{f"cs{n}": 8 * n for n in range(8)},
@@ -45,8 +43,9 @@ DSCP_NAMES = {
 """RFC 2474 section 4.2.2 (cs), RFC 2597 (af), RFC 3246 (ef), RFC 8622 (le); be is the default, 0."""
 
 
-_DEPTH = BYTES.called("queue depth", "150KB or 0.2bdp")
-_AUTO_DEPTH = BYTES.called("queue depth", "150KB, 0.2bdp or auto")
+_UNITS = f"{BYTES.usual}, bdp"
+_DEPTH = BYTES.called("queue depth", "150KB or 0.2bdp", _UNITS)
+_AUTO_DEPTH = BYTES.called("queue depth", "150KB, 0.2bdp or auto", _UNITS)
 
 
 def _bytes(value: object, measure: Measure) -> int:
@@ -54,26 +53,6 @@ def _bytes(value: object, measure: Measure) -> int:
     if count > MAX_BYTES:
         raise refusal("out-of-range", f"the {measure.noun} must be at most {ByteCount(MAX_BYTES)}, not {quote(value)}")
     return count
-
-
-def _depth_hint(value: object) -> str | None:
-    """Say what to write for a depth in percent, which may be of this or that, or in time, which differs by the port."""
-    number, unit = split_quantity(str(value))
-    if unit == "%":
-        share = Fraction(number) / 100
-        part = ByteCount(max(0, round(share * _EXAMPLE_BUFFER.bytes)))
-        return (
-            f"of what? of a BDP it is {float(share):g}bdp; of the memory of a switch (buffer.shared) write its bytes,"
-            f" {_spelled(part)} of {_spelled(_EXAMPLE_BUFFER)}"
-        )
-    if unit in TIME.units and "/" not in number:
-        sent = ByteCount(max(0, round(Fraction(number) * TIME.units[unit] * _EXAMPLE_RATE.bps / 8 / 10**9)))
-        return f"write what a port sends in that time: at 400G, {_spelled(sent)}; or a share of a BDP, such as 0.2bdp"
-    return None
-
-
-def _spelled(size: ByteCount) -> str:
-    return str(size).replace(" ", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +69,7 @@ class DepthOf(Checked):
                 raise refusal("out-of-range", f"the queue depth must be at most {MAX_BDP:g}bdp, not {quote(value)}")
             return Depth(bdps, DepthUnit.BDP)
         measure = _AUTO_DEPTH if self.auto else _DEPTH
-        if (hint := _depth_hint(value)) is not None:
+        if (hint := depth_hint(value)) is not None:
             raise refusal("bad-quantity", f"{quote(value)} is not a queue depth such as {measure.example}", hint)
         return Depth(float(_bytes(value, measure)))
 

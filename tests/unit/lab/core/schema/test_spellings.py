@@ -12,6 +12,7 @@ from testbed.base.errors import SpecError
 from testbed.base.validation import engine
 from testbed.base.yaml.reader import load_document
 from testbed.lab.core.model import DepthUnit
+from testbed.lab.core.model.tcp import TCP_CCS
 from testbed.lab.core.schema.load import load_topology, load_topology_text
 from testbed.run.schema.file import load_scenario
 
@@ -101,6 +102,10 @@ ACCEPTED = [
 ]
 """Files with a spelling each."""
 
+FAULT_RATE = '[{{at: 0, link: "p1-s1-rail1:uplink1", set: {{rate: {}}}}}]'
+FAULT_DELAY = FAULT_RATE.replace("rate:", "delay:")
+BUFFERED = "{{classes: {{rdma: {{weight: 50, {}}}, bulk: {{default: on, weight: 50}}}}, buffer: {{shared: 64MB}}}}"
+
 REWRITTEN = [
     (topology, "nic: {{rate: {}}}", "400", "400G"),
     (topology, "nic: {{rate: {}}}", "50GB", "50GB/s"),
@@ -115,6 +120,27 @@ REWRITTEN = [
     ),
     (lambda text: classes(ecn=text), "{{kmin: {}, kmax: 1bdp}}", "55%", "0.55bdp"),
     (lambda text: classes(ecn=text), "{{kmin: {}, kmax: 9MB}}", "10us", "500kB"),
+    *((lambda text: classes(ecn=text), "{{kmin: {}, kmax: 1bdp}}", of, "0.2bdp") for of in ("20% of bdp", "1/5 BDP")),
+    *(
+        (lambda text: topology(fabric="nic: {rate: 100G}", qos=BUFFERED.format(text)), key, wrong, right)
+        for key, wrong, right in (
+            ("limit: {}", "55%", "35.2MB"),
+            ("limit: {}", "10us", "125kB"),
+            ("lossless: on, pfc: {{xoff: 1MB, xon: {}}}", "10us", "125kB"),
+            ("lossless: on, pfc: {{headroom: {}}}", "10us", "125kB"),
+            ("lossless: on, pfc: {{headroom: {}}}", "300m", "37.5kB"),
+        )
+    ),
+    (topology, "uplink: {{delay: {}}}", "200m", "1us"),
+    (topology, "uplink: {{delay: {{value: 1us, jitter: {}}}}}", "1m", "1ms"),
+    (lambda text: topology(qos=text), "{{preset: uec, base_rtt: {}}}", "4m", "4ms"),
+    (lambda text: scenario(faults=text), FAULT_RATE, "0.5", "50%"),
+    (lambda text: scenario(faults=text), FAULT_RATE, "1/2", "50%"),
+    (lambda text: scenario(faults=text), FAULT_DELAY, "200m", "1us"),
+    (lambda text: scenario(workload=text), "{{kind: mice, load: {}}}", "300m", "0.3"),
+    (lambda text: scenario(transport=text), "{{kind: roce, cc: dcqcn, cc_g: {}}}", "256", "1/256"),
+    (lambda text: scenario(transport=text), "{{kind: roce, cc: dcqcn, cc_additive_bps: {}}}", "0", "5000000"),
+    *((lambda text: scenario(transport=text), "{{kind: tcp, cc: {}}}", one, "cubic") for one in ("cubik", "CUBIC")),
     (lambda text: classes(ecn=text), "{{kmin: 1kB, kmax: 1MB, pmax: {}}}", "7", "7%"),
     (lambda text: classes(weight=text, rest="60%"), "{}", "0.4", "40"),
     (lambda text: scenario(transport=text), "{{kind: roce, cc: dcqcn, cc_additive_bps: {}}}", "5MB", "5MB/s"),
@@ -122,6 +148,64 @@ REWRITTEN = [
     (lambda text: scenario(expect=text), "[{{metric: aggregate_share, min: {}, source: a formula}}]", "90", "90%"),
 ]
 """A key, what is refused there, and what its hint says to write."""
+
+
+NEVER_A_DELAY = ("2h", "1m", "1.5s", "2000m")
+
+
+@pytest.mark.parametrize("time", NEVER_A_DELAY)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda time: topology(f"uplink: {{delay: {time}}}"),
+        lambda time: topology(f"uplink: {{delay: {{value: 1us, jitter: {time}}}}}"),
+        lambda time: topology(qos=f"{{preset: uec, base_rtt: {time}}}"),
+        lambda time: topology(qos=f"{{preset: uec, load_balancing: {{mode: flowlet, gap: {time}}}}}"),
+        lambda time: scenario(faults=f'[{{at: 0, link: "p1-s1-rail1:uplink1", set: {{delay: {time}}}}}]'),
+    ],
+)
+def test_no_time_of_the_real_network_is_above_a_second(make: Any, time: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="at most 1 s") as caught:
+        load(make(time), tmp_path)
+    (problem,) = caught.value.problems
+    assert problem.position is not None
+    assert ("m is minutes" in (problem.hint or "")) == time.endswith("m")
+
+
+def test_spans_of_lab_time_may_have_minutes(tmp_path: Path) -> None:
+    load(topology(qos="{preset: uec, watchdog: {detect: 1m, restore: 0.1h}}"), tmp_path)
+    load(scenario(faults='[{at: 1m, until: 2min, link: "p1-s1-rail1:uplink1", down: true}]'), tmp_path)
+
+
+@pytest.mark.parametrize("time", ["5h", "20min"])
+def test_a_hint_names_no_depth_that_a_port_cannot_have(time: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError) as caught:
+        load(classes(ecn=f"{{kmin: {time}, kmax: 1bdp}}"), tmp_path)
+    assert [one.hint for one in caught.value.problems] == [
+        "no port of a switch can hold what is sent in that time: write a size, such as 150KB"
+    ]
+
+
+def test_units_of_a_depth_name_bdp(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"one of B, .*, bdp"):
+        load(classes(ecn="{kmin: 5 cells, kmax: 1bdp}"), tmp_path)
+
+
+def test_congestion_controls_that_another_kernel_has_are_valid(tmp_path: Path) -> None:
+    for known in TCP_CCS:
+        load(scenario(transport=f"{{kind: tcp, cc: {known}}}"), tmp_path)
+    with pytest.raises(SpecError, match="no congestion control 'zzz'") as caught:
+        load(scenario(transport="{kind: tcp, cc: zzz}"), tmp_path)
+    assert "one of reno, cubic" in str(caught.value)
+
+
+@pytest.mark.parametrize(("value", "message"), [("cc_g: 0", "above 0"), ("cc_alpha_us: 0", "above 0")])
+def test_parameters_that_cannot_work_have_a_place(value: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=message) as caught:
+        load(scenario(transport=f"{{kind: roce, {value}}}"), tmp_path)
+    (problem,) = caught.value.problems
+    assert problem.position is not None and problem.path == f"transport.{value.partition(':')[0]}"
+    assert "the default is" in (problem.hint or "")
 
 
 def load(text: str, directory: Path) -> Any:
